@@ -1,0 +1,2 @@
+from finitewidth.precision import enable_double_precision
+enable_double_precision()
