@@ -33,6 +33,7 @@ class Activation:
     family: str | None = None  # which closed forms and which named constructor; None for a user's
     parameters: tuple[float, ...] = ()
     jump_order: float = math.inf  # lowest derivative order that jumps at a kink; inf if none does
+    exact: Callable[[Array, int], tuple[Array, ...]] | None = None  # derivatives where formulas do better
 
     def __post_init__(self):
         if self.family is not None:  # named below: its kinks and jumps are known
@@ -63,7 +64,7 @@ class Activation:
         return self.function(z)
 
     def derivatives(self, z: Float[Array, "..."], highest: int) -> tuple[Array, ...]:
-        """sigma(z), sigma'(z), ..., sigma^(highest)(z), by automatic differentiation.
+        """sigma(z), sigma'(z), ..., sigma^(highest)(z), by automatic differentiation or exact formulas.
 
         At a kink and beyond `jump_order` these are the derivatives almost everywhere:
         delta functions are not seen.
@@ -72,7 +73,7 @@ class Activation:
             raise ValueError(
                 f"highest must be a derivative order from 0 to {HIGHEST_DERIVATIVE}, got {highest}."
             )
-        return _tower(self.function, highest)(z)
+        return self.exact(z, highest) if self.exact else _tower(self.function, highest)(z)
 
     @property
     def is_smooth(self) -> bool:
@@ -260,12 +261,12 @@ def perceptron() -> Activation:
 
 def sigmoid() -> Activation:
     """1 / (1 + exp(-z))."""
-    return _named("sigmoid", jax.nn.sigmoid, "sigmoid")
+    return _named("sigmoid", jax.nn.sigmoid, "sigmoid", exact=_sigmoid_derivatives)
 
 
 def tanh() -> Activation:
     """tanh z."""
-    return _named("tanh", jnp.tanh, "tanh")
+    return _named("tanh", jnp.tanh, "tanh", exact=_tanh_derivatives)
 
 
 def sin() -> Activation:
@@ -280,14 +281,28 @@ def erf() -> Activation:
 
 def softplus() -> Activation:
     """log(1 + exp z)."""
-    return _named("softplus", jax.nn.softplus, "softplus")
+
+    def exact(z, highest):
+        return (
+            (jax.nn.softplus(z), *_sigmoid_derivatives(z, highest - 1)) if highest else (jax.nn.softplus(z),)
+        )
+
+    return _named("softplus", jax.nn.softplus, "softplus", exact=exact)
 
 
 def swish(beta: float = 1.0) -> Activation:
     """z / (1 + exp(-beta z))."""
     _check_parameters("swish", beta=beta)
     name = "swish" if beta == 1 else f"swish({_number(beta)})"
-    return _named("swish", lambda z: z * jax.nn.sigmoid(beta * z), name, parameters=(float(beta),))
+
+    def exact(z, highest):  # Leibniz: (z g)^(m) = z g^(m) + m g^(m-1)
+        g = [beta**m * value for m, value in enumerate(_sigmoid_derivatives(beta * z, highest))]
+        return (z * g[0], *(z * g[m] + m * g[m - 1] for m in range(1, highest + 1)))
+
+    def function(z):
+        return z * jax.nn.sigmoid(beta * z)
+
+    return _named("swish", function, name, parameters=(float(beta),), exact=exact)
 
 
 def gelu() -> Activation:
@@ -343,6 +358,28 @@ def polynomial(*coefficients: float, name: str | None = None) -> Activation:
 
     name = name or f"polynomial({', '.join(map(_number, coefficients))})"
     return _named("polynomial", horner, name, parameters=tuple(map(float, coefficients)))
+
+
+def _tanh_derivatives(z: Array, highest: int) -> tuple[Array, ...]:
+    """Polynomials in t = tanh z: unlike automatic differentiation they keep all digits of small values."""
+    t = jnp.tanh(z)
+    square = t * t
+    slope = 1 - square
+    derivatives = (
+        t,
+        slope,
+        -2 * t * slope,
+        slope * (6 * square - 2),
+        t * slope * (16 - 24 * square),
+        slope * (16 - 120 * square * slope),
+    )
+    return derivatives[: highest + 1]
+
+
+def _sigmoid_derivatives(z: Array, highest: int) -> tuple[Array, ...]:
+    """sigmoid(z) = (1 + tanh(z/2)) / 2."""
+    t = _tanh_derivatives(z / 2, highest)
+    return (jax.nn.sigmoid(z), *(t[m] / 2 ** (m + 1) for m in range(1, highest + 1)))
 
 
 def _exponential_linear(alpha: float) -> Callable:

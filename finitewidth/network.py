@@ -63,13 +63,17 @@ class MLP:
     @property
     def parameter_count(self) -> int:
         """How many biases and weights the network has."""
-        return sum((fan_in + 1) * fan_out for fan_in, fan_out in zip(self.widths, self.widths[1:], strict=False))
+        return sum(
+            (fan_in + 1) * fan_out for fan_in, fan_out in zip(self.widths, self.widths[1:], strict=False)
+        )
 
     def replace(self, **changes) -> "MLP":
         """A copy with some fields changed; a changed depth needs hyperparameters that fit it."""
         unknown = set(changes) - {f.name for f in dataclasses.fields(self)}
         if unknown:
-            raise ValueError(f"MLP has no field {sorted(unknown)[0]!r}; its fields are {', '.join(_fields(self))}.")
+            raise ValueError(
+                f"MLP has no field {sorted(unknown)[0]!r}; its fields are {', '.join(_fields(self))}."
+            )
         fields = _fields(self)
         if "widths" in changes and len(_as_widths(changes["widths"])) != len(self.widths):
             for name in _HYPERPARAMETERS:  # one value for all layers fits any depth
@@ -98,7 +102,9 @@ class MLP:
             if name not in fields:
                 raise ValueError(f"network needs a field {name!r}; add it.")
         if not isinstance(fields["activation"], str):
-            raise ValueError(f"activation must be a name, got {fields['activation']!r}; see fw.activations().")
+            raise ValueError(
+                f"activation must be a name, got {fields['activation']!r}; see fw.activations()."
+            )
         return cls(**fields)
 
     def to_toml(self) -> str:
@@ -147,11 +153,15 @@ def _as_widths(widths: Sequence[int]) -> tuple[int, ...]:
         values = tuple(widths)
         whole = all(int(n) == n for n in values)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"widths must be whole numbers n_0, ..., n_L, got {widths!r}; use (2, 64, 1).") from None
+        raise ValueError(
+            f"widths must be whole numbers n_0, ..., n_L, got {widths!r}; use (2, 64, 1)."
+        ) from None
     if not whole:
         raise ValueError(f"widths must be whole numbers, got {widths!r}; round them.")
     if len(values) < 2:
-        raise ValueError(f"widths must name the input and at least one layer, got {widths!r}; use (2, 64, 1).")
+        raise ValueError(
+            f"widths must name the input and at least one layer, got {widths!r}; use (2, 64, 1)."
+        )
     for index, n in enumerate(values):
         if n < 1:
             raise ValueError(f"widths must be at least 1, but n_{index} is {n}; give every layer a neuron.")

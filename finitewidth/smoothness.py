@@ -45,7 +45,12 @@ def find_jumps(derivatives: Callable, name: str, highest: int) -> list[Jump]:
             floor = size[:, np.abs(left) < 3].max(axis=1, keepdims=True)
         excess = mismatch / (_NOTICED * (floor + size) + np.finfo(float).tiny)
         suspect = (excess > 1).any(axis=0)
-        left, right, mismatch, excess = left[suspect], right[suspect], mismatch[:, suspect], excess[:, suspect]
+        left, right, mismatch, excess = (
+            left[suspect],
+            right[suspect],
+            mismatch[:, suspect],
+            excess[:, suspect],
+        )
         if left.size == 0:
             return []
         if left.size > _CELLS // 2:

@@ -1,0 +1,59 @@
+# The two commands: `make demo` and `make test`. Both need python3 (3.11 or newer, with venv) and make.
+
+PYTHON ?= python3
+WORKERS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.set-up
+PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
+
+.PHONY: help demo test check format lock clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    set up .venv and solve the embedded example"
+	@echo "make test    set up .venv, check the code and run the tests"
+	@echo "make check   lint, formatting and types only"
+	@echo "make format  rewrite the code in the house format"
+	@echo "make lock    renew requirements.lock with the newest versions that pyproject.toml allows"
+	@echo "make clean   remove .venv, caches and results"
+
+demo: $(STAMP)
+	@echo "== solving the embedded example: infinite-width kernels of a critical tanh network on digits"
+	@$(BIN)/python -m finitewidth solve
+
+test: check
+	@echo "== running the tests with $(WORKERS) workers"
+	@$(BIN)/python -m pytest -q -n $(WORKERS)
+
+check: $(STAMP)
+	@echo "== checking lint (ruff), formatting (ruff) and types (pyright)"
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/python -m pyright
+
+format: $(STAMP)
+	@$(BIN)/python -m ruff check --fix .
+	@$(BIN)/python -m ruff format .
+
+# A lock is what a fresh resolution installs, so it is made in an environment of its own.
+lock:
+	@echo "== resolving the newest versions that pyproject.toml allows"
+	@rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	@.venv-lock/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable ".[test]"
+	@.venv-lock/bin/python -m pip freeze --exclude finitewidth > requirements.lock.new
+	@rm -rf .venv-lock && mv requirements.lock.new requirements.lock
+	@echo "== wrote requirements.lock ($$(wc -l < requirements.lock) packages); run make test, then commit it"
+
+clean:
+	rm -rf $(VENV) .venv-lock results build dist .pytest_cache .ruff_cache .hypothesis
+	find finitewidth tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An existing .venv is brought up to date, not thrown away; `make clean` starts from nothing.
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("finitewidth needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0] + "; use make PYTHON=python3.11 or newer.")'
+	@echo "== setting up .venv with the versions pinned in requirements.lock (once; takes a minute or two)"
+	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make a virtual environment; install its venv module (Debian: apt install python3-venv)."; exit 1; }
+	@$(PIP) install --requirement requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,163 @@
+"""The command line. Only typer and rich are imported here, so that --help answers at once."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from finitewidth import __version__
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="finitewidth",
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"finitewidth {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """The effective theory of deep neural networks, made computable."""
+
+
+RunFile = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="RUN.toml", help="Network and data; without it, the embedded example.", show_default=False
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Directory for the results; results/<name of the run> if not given."),
+]
+NoFigure = Annotated[bool, typer.Option("--no-figure", help="Save no figure.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show where an error arose.")]
+
+
+@app.command()
+def solve(
+    run_file: RunFile = None,
+    as_json: AsJson = False,
+    output: Output = None,
+    no_figure: NoFigure = False,
+    debug: Debug = False,
+) -> None:
+    r"""Kernel K and neural tangent kernel Theta of every layer, at infinite width.
+
+    Prints a table, and saves the theory, a summary, a figure and a run.toml that repeats the run.
+    Results of an earlier run in the same directory are replaced; one that holds anything else is refused.
+
+    Example: finitewidth solve run.toml --output results/gelu, with a run.toml such as
+
+    \[network]
+    widths = \[3, 128, 128, 1]    # n_0 ... n_L
+    activation = "gelu"
+    C_b = 0.0                    # each a number, or one per layer
+    C_W = 2.0                    # likewise lambda_b, lambda_W
+    \[data]
+    path = "inputs.csv"          # or .npy, or .npz with inputs = "name"
+    """
+    with plain_errors(debug):
+        _solve(run_file, as_json, output, no_figure)
+
+
+def _solve(run_file: Path | None, as_json: bool, output: Path | None, no_figure: bool) -> None:
+    from rich.console import Console
+
+    with Console(stderr=True).status("solving"):  # a terminal shows it, a file does not
+        from finitewidth.interface import results, runs
+        from finitewidth.theory.solve import solve as solve_theory
+
+        run = runs.embedded() if run_file is None else runs.read(run_file)
+        target = output if output is not None else Path("results") / run.name
+        results.check_replaceable(target)  # before the work, not after it
+        theory = solve_theory(run.network, run.inputs, order=0)
+        summary = results.summarize(run, theory)
+        names = _save(summary, theory, target, no_figure)
+    document = {**summary.to_dict(), "results": {"directory": str(target), "files": names}}
+    if as_json:
+        print(json.dumps(document, indent=2, allow_nan=False))
+        return
+    from finitewidth.interface import report
+
+    console = Console()
+    report.print_summary(summary, console)
+    report.print_files(target, names, console)
+
+
+def _save(summary, theory, target: Path, no_figure: bool) -> list[str]:
+    import tomli_w
+
+    from finitewidth.interface import results
+
+    # the saved theory holds the inputs, so the run file beside it repeats the run anywhere
+    again = {"network": summary.run.network.to_dict(), "data": {"path": "theory.npz", "inputs": "X"}}
+    with results.replaced_directory(target) as draft:
+        theory.save(draft / "theory.npz")
+        (draft / "run.toml").write_text(tomli_w.dumps(again), encoding="utf-8")
+        text = json.dumps(summary.to_dict(), indent=2, allow_nan=False)
+        (draft / "summary.json").write_text(text + "\n", encoding="utf-8")
+        if not no_figure:
+            from finitewidth.interface import plots
+
+            plots.save_kernels(summary, draft)
+        return sorted(path.name for path in draft.iterdir())
+
+
+@contextlib.contextmanager
+def plain_errors(debug: bool) -> Iterator[None]:
+    """Bad input ends in one line and status 2; a traceback only if it was asked for."""
+    try:
+        yield
+    except OSError as error:
+        if debug or isinstance(error, BrokenPipeError):
+            raise
+        _refuse(f"cannot read or write {error.filename or 'the output'}: {error.strerror or error}.")
+    except ValueError as error:
+        if debug:
+            raise
+        _refuse(str(error))
+
+
+def _refuse(message: str) -> NoReturn:
+    _complain(message)
+    raise typer.Exit(BAD_INPUT)
+
+
+def _complain(message: str) -> None:
+    print(f"finitewidth: {' '.join(message.split())}", file=sys.stderr)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit with its status."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    command = typer.main.get_command(app)
+    try:
+        status = command.main(args=given or ["--help"], prog_name="finitewidth", standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        status = INTERRUPTED
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # what typer raises for a wrong option or argument
+            raise
+        _complain(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+        status = BAD_INPUT
+    if status == INTERRUPTED:  # typer turns an interrupt into this status
+        _complain("interrupted; no results were written.")
+    sys.exit(status or 0)

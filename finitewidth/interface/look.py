@@ -1,0 +1,17 @@
+"""How results look: one table of roles, read by every figure.
+
+Colours are those of Okabe and Ito. Colour never carries meaning alone: line, marker and label do too.
+"""
+
+ROLES: dict[str, dict] = {
+    "finite width": {"color": "#0072B2", "linewidth": 2.0, "dashes": None},
+    "finite width, band": {"color": "#0072B2", "alpha": 0.25},
+    "infinite width": {"color": "#000000", "linewidth": 1.4, "dashes": (5, 3)},
+    "infinite width, band": {"color": "#000000", "alpha": 0.10},
+    "sampled networks": {"color": "#D55E00", "linewidth": 1.4, "dashes": None},
+    "further series": {"color": "#009E73", "linewidth": 2.0, "dashes": None},
+    "one more series": {"color": "#CC79A7", "linewidth": 2.0, "dashes": None},
+}
+
+# negative, zero, positive entries of a matrix
+MATRIX = ("#D55E00", "#FFFFFF", "#0072B2")

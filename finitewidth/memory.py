@@ -1,0 +1,12 @@
+"""Memory is asked for before it is taken."""
+
+import psutil
+
+
+def require_memory(needed: float, what: str, remedy: str) -> None:
+    """Refuse a request that does not fit what the machine has left."""
+    available = psutil.virtual_memory().available
+    if needed > 0.9 * available:
+        raise ValueError(
+            f"{what} needs {needed / 1e9:.3g} GB but {available / 1e9:.3g} GB of memory are free; {remedy}."
+        )

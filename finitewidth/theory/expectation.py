@@ -1,0 +1,297 @@
+r"""Gaussian averages of an activation's derivatives: which rule answers, and with what error.
+
+A rule is asked in terms of the activation, never of an opaque function, so that closed forms, the
+series in the correlation and quadrature can all answer. Two-leg averages are asked for in tiles of
+the matrix of pairs: what depends on one leg only is prepared once for a layer.
+"""
+
+import abc
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.activation import HIGHEST_DERIVATIVE, Activation, as_activation
+from finitewidth.precision import require_double_precision
+from finitewidth.theory import closed_forms, quadrature, series
+from finitewidth.theory.average import Average
+from finitewidth.theory.tiles import Tile, tiles
+
+Orders = tuple[int, int]
+TileAverages = Callable[[np.ndarray, Tile], tuple[list[np.ndarray], float]]
+"""From the covariances of a tile to its averages, one for each order, and their largest error
+in units of the scale sqrt(<(sigma^(a)_1)^2> <(sigma^(b)_2)^2>) that an average lives on."""
+
+TOLERANCE = 1e-12
+_ROUNDING = 2e-15  # what closed forms lose
+
+
+class AbstractExpectation(eqx.Module):
+    r"""A rule for $\langle \sigma^{(a)}(z_1) \sigma^{(b)}(z_2) \rangle$ over $z \sim$ Normal(0, K)."""
+
+    tolerance: eqx.AbstractVar[float]
+
+    @abc.abstractmethod
+    def on_tiles(
+        self,
+        activation: Activation,
+        first: np.ndarray,
+        second: np.ndarray,
+        orders: tuple[Orders, ...],
+        largest_correlation: Callable[[], float] = lambda: 1.0,
+    ) -> TileAverages:
+        """Prepare for legs with variances `first` (rows) and `second` (columns).
+
+        `largest_correlation` is asked for by rules that can use it: a hint, not a bound.
+        """
+
+    def two_legs(
+        self,
+        activation: str | Activation | Callable,
+        K: Float[np.ndarray, "N N"],
+        orders: tuple[Orders, ...] = ((0, 0), (1, 1)),
+    ) -> dict[Orders, Average]:
+        """Averages over all pairs of samples, by pair of derivative orders."""
+        require_double_precision()
+        activation, K, orders = as_activation(activation), _checked(K), _existing(activation, orders)
+        variances = np.ascontiguousarray(np.diag(K))
+        evaluate = self.on_tiles(activation, variances, variances, orders)
+        values = np.empty((len(orders), *K.shape))
+        worst = 0.0
+        for tile in tiles(*K.shape, symmetric=False):
+            parts, error = evaluate(K[tile.rows, tile.columns], tile)
+            worst = max(worst, error)
+            for value, part in zip(values, parts, strict=True):
+                value[tile.rows, tile.columns] = part
+        scales = {pair: _largest_scale(activation, variances, pair) for pair in orders}
+        return {
+            pair: Average(value, worst * scales[pair]) for pair, value in zip(orders, values, strict=True)
+        }
+
+
+class Automatic(AbstractExpectation):
+    """A closed form where there is one; else the Hermite series; quadrature where the series is slow."""
+
+    tolerance: float = TOLERANCE
+
+    def on_tiles(self, activation, first, second, orders, largest_correlation=lambda: 1.0):
+        if all(closed_forms.closed_form(activation, pair) for pair in orders):
+            return ClosedForm().on_tiles(activation, first, second, orders)
+        return HermiteSeries(self.tolerance).on_tiles(activation, first, second, orders, largest_correlation)
+
+
+class ClosedForm(AbstractExpectation):
+    """Closed forms only; refuses activations without one."""
+
+    tolerance: float = TOLERANCE
+
+    def on_tiles(self, activation, first, second, orders, largest_correlation=lambda: 1.0):
+        for pair in orders:
+            if closed_forms.closed_form(activation, pair) is None:
+                raise ValueError(f"activation {activation.name!r} has no closed form; use Automatic().")
+
+        def evaluate(cross, tile):
+            padded = tile.padded(cross)
+            legs = tile.padded_rows(first), tile.padded_columns(second)
+            values = _evaluate_closed_forms(activation, orders, *legs, padded)
+            return [np.asarray(v)[: cross.shape[0], : cross.shape[1]] for v in values], _ROUNDING
+
+        return evaluate
+
+
+@functools.partial(jax.jit, static_argnames=("activation", "orders"))
+def _evaluate_closed_forms(activation, orders, first, second, cross):
+    first, second = first[:, None], second[None, :]
+    limit = jnp.sqrt(first) * jnp.sqrt(second)
+    cross = jnp.clip(cross, -limit, limit)
+    determinant = closed_forms.determinant(first, second, cross)
+    k = closed_forms.Covariance(first, second, cross, determinant)
+    return [closed_forms.closed_form(activation, pair)(k) for pair in orders]  # type: ignore[misc]
+
+
+class HermiteSeries(AbstractExpectation):
+    """The Hermite series, with quadrature for the pairs whose correlation makes it too long."""
+
+    tolerance: float = TOLERANCE
+
+    def on_tiles(self, activation, first, second, orders, largest_correlation=lambda: 1.0):
+        widest = max(float(first.max(initial=0.0)), float(second.max(initial=0.0)))
+        legs = tuple(sorted({order for pair in orders for order in pair}))
+        precision = quadrature.precision(
+            activation, widest, _functions(activation, orders), self.tolerance / 4
+        )
+        length = series.length_for(
+            activation,
+            widest,
+            legs,
+            correlation=largest_correlation(),
+            tolerance=self.tolerance / 4,
+            count=precision.count,
+        )
+        same = second is first
+        alone = _alone(activation, first, orders, precision.count)
+        rows = series.tables(activation, first, legs, length, precision.count, alone.squares)
+        columns = rows if same else series.tables(activation, second, legs, length, precision.count)
+        bound = _remainder(rows, columns, orders, activation)
+        sigma = np.sqrt(first), np.sqrt(second)
+
+        def evaluate(cross, tile):
+            correlation = _correlation(cross, sigma[0][tile.rows], sigma[1][tile.columns])
+            if tile.on_diagonal and same:  # done by one-dimensional integrals below
+                np.fill_diagonal(correlation, 0.0)
+            side = [
+                {a: tile.padded_last(table.coefficients[a], part) for a in legs}
+                for table, part in ((rows, tile.rows), (columns, tile.columns))
+            ]
+            sums, left = series.evaluate(*side, tile.padded(correlation), bound, self.tolerance / 2, orders)
+            values = [np.array(s)[: cross.shape[0], : cross.shape[1]] for s in sums]
+            error = float(left)
+            if error > self.tolerance / 2:
+                slow = bound[-1] * np.abs(correlation) ** length > self.tolerance / 2
+                error = self._replace(
+                    values, slow, activation, first[tile.rows], second[tile.columns], cross, orders
+                )
+            if tile.on_diagonal and same:
+                for value, diagonal in zip(values, alone.diagonals, strict=True):
+                    np.fill_diagonal(value, diagonal[tile.rows])
+            return values, error + precision.error
+
+        return evaluate
+
+    def _replace(self, values, slow, activation, first, second, cross, orders) -> float:
+        """Overwrite the averages of the pairs marked `slow` by quadrature; the largest error."""
+        i, j = np.nonzero(slow)
+        done = _by_quadrature(activation, first[i], second[j], cross[i, j], orders, self.tolerance)
+        for value, new in zip(values, done.values, strict=True):
+            value[i, j] = new
+        return max(done.error, self.tolerance / 2)
+
+
+class Quadrature(AbstractExpectation):
+    """A graded product rule for every pair: slow, and right wherever the others might not be."""
+
+    tolerance: float = TOLERANCE
+
+    def on_tiles(self, activation, first, second, orders, largest_correlation=lambda: 1.0):
+        def evaluate(cross, tile):
+            rows, columns = np.broadcast_arrays(first[tile.rows][:, None], second[tile.columns][None, :])
+            flat = rows.ravel(), columns.ravel(), np.ascontiguousarray(cross).ravel()
+            done = _by_quadrature(activation, *flat, orders, self.tolerance)
+            return [value.reshape(cross.shape) for value in done.values], done.error
+
+        return evaluate
+
+
+class _Done(NamedTuple):
+    values: list[np.ndarray]
+    error: float
+
+
+def _by_quadrature(activation, first, second, cross, orders, tolerance) -> _Done:
+    limit = np.sqrt(first) * np.sqrt(second)
+    cross = np.clip(cross, -limit, limit)
+    determinant = np.asarray(closed_forms.determinant(*(jnp.asarray(k) for k in (first, second, cross))))
+    pairs = quadrature.Pairs(first, second, cross, determinant)
+    scale = np.stack([_scale(activation, first, second, pair) for pair in orders])
+    values, errors = quadrature.two_legs_of_pairs(activation, pairs, orders, scale=scale, tolerance=tolerance)
+    return _Done(list(values), float(errors.max(initial=0.0)))
+
+
+def _correlation(cross: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    product = first[:, None] * second[None, :]
+    return np.clip(cross / np.where(product == 0, 1.0, product), -1.0, 1.0)
+
+
+class _Alone(NamedTuple):
+    """Averages of legs with themselves."""
+
+    diagonals: np.ndarray  # <sigma^(a) sigma^(b)>, (orders, M)
+    squares: dict[int, np.ndarray]  # <(sigma^(a))^2> by order
+
+
+def _alone(activation: Activation, variances: np.ndarray, orders: tuple[Orders, ...], count: int) -> _Alone:
+    squares = _functions(activation, orders)
+    asked = (*orders, *(pair for pair in squares if pair not in orders))
+    values = dict(zip(asked, quadrature.one_leg(activation, variances, asked, count=count).fine, strict=True))
+    diagonals = np.stack([values[pair] for pair in orders])
+    return _Alone(diagonals, {a: values[a, a] for a, _ in squares})
+
+
+def _functions(activation: Activation, orders: tuple[Orders, ...]) -> tuple[Orders, ...]:
+    """Pairs (a, a) of the orders that are functions, whose averages say how hard the activation is."""
+    legs = {min(order, activation.jump_order) for pair in orders for order in pair}
+    return tuple((int(a), int(a)) for a in sorted(legs))
+
+
+def _leveled(activation: Activation, pair: Orders) -> Orders:
+    """The orders whose scale an average lives on: a delta function leans on its partner's slope."""
+    a, b = sorted(pair, reverse=True)
+    leveled = (a - 1, b + 1) if a > activation.jump_order else (a, b)
+    return leveled if pair[0] >= pair[1] else leveled[::-1]
+
+
+def _remainder(rows, columns, orders, activation) -> np.ndarray:
+    """Relative remainder of the series after k terms at correlation one, for the worst order."""
+    levels = [_leveled(activation, pair) for pair in orders]
+    factor = math.sqrt(2) if any(max(pair) > activation.jump_order for pair in orders) else 1.0
+    return factor * np.max([np.sqrt(rows.tails[a] * columns.tails[b]) for a, b in levels], axis=0)
+
+
+def _scale(activation, first, second, pair) -> np.ndarray:
+    """sqrt(<(sigma^(a)_1)^2> <(sigma^(b)_2)^2>); with a delta function, of what integration by parts leaves."""
+    if pair[0] < pair[1]:
+        return _scale(activation, second, first, pair[::-1])
+    (a, b), sizes = _leveled(activation, pair), []
+    for order, variances in ((a, first), (b, second)):
+        sizes.append(quadrature.one_leg(activation, variances, ((order, order),)).fine[0])
+    if pair == (a, b):
+        return np.sqrt(sizes[0] * sizes[1])
+    undone = quadrature.one_leg(activation, second, ((pair[1], pair[1]),)).fine[0] / np.where(
+        first == 0, 1.0, first
+    )
+    return np.sqrt(sizes[0] * np.maximum(sizes[1], undone))
+
+
+def _largest_scale(activation, variances, pair) -> float:
+    return float(_scale(activation, variances, variances, pair).max(initial=0.0))
+
+
+def mean_square(activation: Activation, variances: np.ndarray, rule: AbstractExpectation) -> np.ndarray:
+    """<sigma^2> of single legs (M,)."""
+    if closed_forms.closed_form(activation, (0, 0)) and not isinstance(rule, HermiteSeries | Quadrature):
+        first = jnp.asarray(variances)
+        alone = closed_forms.Covariance(first, first, first, jnp.zeros_like(first))
+        return np.asarray(closed_forms.closed_form(activation, (0, 0))(alone))  # type: ignore[misc]
+    return quadrature.one_leg(activation, variances, ((0, 0),)).fine[0]
+
+
+def _checked(K: np.ndarray) -> np.ndarray:
+    K = np.asarray(K, dtype=np.float64)
+    if K.ndim != 2 or K.shape[0] != K.shape[1]:
+        raise ValueError(f"K must be a square matrix, got shape {K.shape}; pass one row for each sample.")
+    if not np.isfinite(K).all():
+        raise ValueError("K has an entry that is NaN or infinite; check the inputs and C_W.")
+    if (np.diag(K) < 0).any():
+        raise ValueError(f"K has the negative variance {np.diag(K).min():.3g}; pass a covariance matrix.")
+    return K
+
+
+def _existing(activation: Activation, orders) -> tuple[Orders, ...]:
+    pairs = tuple((int(a), int(b)) for a, b in orders)
+    for a, b in pairs:
+        high, low = max(a, b), min(a, b)
+        if not 0 <= low <= high <= HIGHEST_DERIVATIVE:
+            raise ValueError(f"orders must lie between 0 and {HIGHEST_DERIVATIVE}, got {(a, b)}.")
+        jump = activation.jump_order
+        if high > jump + 1 or (high == jump + 1 and low > jump - 1):
+            raise ValueError(
+                f"the average of derivatives {(a, b)} does not exist for activation {activation.name!r}, whose "
+                f"derivative of order {int(jump)} jumps at z = {activation.kinks[0]:g}; use a smooth activation."
+            )
+    return pairs

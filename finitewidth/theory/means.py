@@ -1,0 +1,180 @@
+r"""The infinite-width kernel K and NTK Theta, layer by layer, in tiles.
+
+$$K' = C_b + C_W \langle\sigma\sigma\rangle_K, \qquad
+  \Theta' = \lambda_b + \lambda_W \langle\sigma\sigma\rangle_K + C_W\, \Theta \langle\sigma'\sigma'\rangle_K$$
+
+(PDLT sections 4.3 and 9.1). A pair of samples needs only its own entries and its two variances, so a
+step is done in place, tile by tile, and a block of test against training inputs needs no full square.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.inputs import as_inputs
+from finitewidth.memory import require_memory
+from finitewidth.network import MLP
+from finitewidth.precision import require_double_precision
+from finitewidth.storage import read_arrays, write_arrays
+from finitewidth.theory.expectation import AbstractExpectation, Automatic, mean_square
+from finitewidth.theory.tiles import Tile, for_each, tiles
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """Kernel and NTK between two sets of inputs at one layer, at infinite width."""
+
+    net: MLP
+    layer: int
+    K: Float[np.ndarray, "N M"]
+    Theta: Float[np.ndarray, "N M"] | None  # None where the activation has no derivative
+    error: float  # largest error of an average, in units of the scale it lives on
+
+    def save(self, path: str | Path) -> None:
+        """Write the kernels and the network to one npz file."""
+        arrays = {"K": self.K} if self.Theta is None else {"K": self.K, "Theta": self.Theta}
+        about = {"network": self.net.to_dict(), "layer": self.layer, "error": self.error}
+        write_arrays(path, arrays, {"kind": "kernels", **about})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Kernels":
+        """The kernels that `save` wrote."""
+        arrays, about = read_arrays(path, kind="kernels")
+        net = MLP.from_dict(about["network"])
+        return cls(net, about["layer"], arrays["K"], arrays.get("Theta"), about["error"])
+
+
+class Propagation:
+    """Kernel and NTK of all pairs of two sets of inputs, moved up one layer at a time, in place.
+
+    Of a symmetric matrix only the tiles on and above the diagonal are kept up to date; `matrices`
+    mirrors them.
+    """
+
+    def __init__(self, net: MLP, X: np.ndarray, X_other: np.ndarray | None, rule: AbstractExpectation):
+        self.net, self.rule, self.layer, self.error = net, rule, 1, 0.0
+        self.symmetric = X_other is None
+        other = X if X_other is None else X_other
+        n_0 = net.widths[0]
+        gram = X @ other.T / n_0
+        squares = [np.einsum("ij,ij->i", points, points) / n_0 for points in (X, other)]
+        if self.symmetric:
+            np.fill_diagonal(gram, squares[0])
+        self.tiles = list(tiles(*gram.shape, symmetric=self.symmetric))
+        self.Theta = None
+        if net.activation.jump_order >= 1 or net.depth == 1:
+            self.Theta = net.lambda_b[0] + net.lambda_W[0] * gram
+        gram *= net.C_W[0]
+        gram += net.C_b[0]
+        self.K = gram
+        self._set_variances([net.C_b[0] + net.C_W[0] * square for square in squares])
+
+    def _set_variances(self, sides: list[np.ndarray]) -> None:
+        if not all(np.isfinite(side).all() for side in sides):
+            raise ValueError(
+                f"the kernel of layer {self.layer} is larger than double precision holds; scale X or C_W down."
+            )
+        # one object for both sides tells the rule that rows and columns are the same legs
+        self.variances = (sides[0], sides[0]) if self.symmetric else (sides[0], sides[1])
+
+    def advance(self) -> None:
+        """From layer l to layer l + 1."""
+        net, layer = self.net, self.layer  # hyperparameters of layer l + 1, counted from zero
+        orders = ((0, 0),) if self.Theta is None else ((0, 0), (1, 1))
+        evaluate = self.rule.on_tiles(net.activation, *self.variances, orders, self._largest_correlation)
+
+        def work(tile: Tile) -> float:
+            averages, error = evaluate(self.K[tile.rows, tile.columns], tile)
+            self._update(tile, *averages)
+            return error
+
+        if not self.symmetric:
+            squares = [mean_square(net.activation, side, self.rule) for side in self.variances]
+        self.error = max(self.error, for_each(work, self.tiles))
+        self.layer += 1
+        if self.symmetric:
+            self._set_variances([np.ascontiguousarray(np.diag(self.K))])
+        else:
+            self._set_variances([net.C_b[layer] + net.C_W[layer] * square for square in squares])
+
+    def _update(self, tile: Tile, mean: np.ndarray, slope: np.ndarray | None = None) -> None:
+        net, layer = self.net, self.layer
+        K = self.K[tile.rows, tile.columns]
+        np.multiply(mean, net.C_W[layer], out=K)
+        K += net.C_b[layer]
+        if self.Theta is not None and slope is not None:
+            Theta = self.Theta[tile.rows, tile.columns]
+            Theta *= slope
+            Theta *= net.C_W[layer]
+            Theta += net.lambda_W[layer] * mean
+            Theta += net.lambda_b[layer]
+
+    def matrices(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """K and Theta, exactly symmetric where they should be; they go on changing with `advance`."""
+        if self.symmetric:
+            for matrix in (self.K, self.Theta):
+                if matrix is not None:
+                    for tile in self.tiles:
+                        _mirror(matrix, tile)
+        return self.K, self.Theta
+
+    def _largest_correlation(self) -> float:
+        """Between different samples, so that a series need not be longer than the data ask for."""
+        sigma = [np.where(side == 0, 1.0, np.sqrt(side)) for side in self.variances]
+        largest = 0.0
+        for tile in self.tiles:
+            c = np.abs(self.K[tile.rows, tile.columns])
+            c /= sigma[0][tile.rows, None] * sigma[1][None, tile.columns]
+            if self.symmetric and tile.on_diagonal:
+                np.fill_diagonal(c, 0.0)
+            largest = max(largest, float(c.max(initial=0.0)))
+        return min(largest, 1.0)
+
+
+def _mirror(matrix: np.ndarray, tile: Tile) -> None:
+    if tile.on_diagonal:
+        upper = np.triu(matrix[tile.rows, tile.columns], 1)
+        diagonal = np.diag(np.diag(matrix[tile.rows, tile.columns]))
+        matrix[tile.rows, tile.columns] = upper + upper.T + diagonal
+    else:
+        matrix[tile.columns, tile.rows] = matrix[tile.rows, tile.columns].T
+
+
+def accuracy_or_error(error: float, tolerance: float, name: str | None) -> None:
+    """Refuse results whose averages are much worse than was asked for."""
+    if error > 100 * tolerance:
+        raise ValueError(
+            f"the averages of activation {name!r} reach an accuracy of {error:.1e} only, not tolerance="
+            f"{tolerance:g}; ask for tolerance={2 * error:.0e} or lower the variances (C_W, inputs)."
+        )
+
+
+def kernels(net: MLP, X, X_other=None, *, layer: int | None = None, tolerance: float = 1e-12) -> Kernels:
+    """Kernel and NTK between X and X_other (or X and itself) at one layer, the output by default.
+
+    Nothing but the two matrices of that layer is stored: memory is bounded by them and a few tiles.
+    """
+    require_double_precision()
+    X = as_inputs(X, net.widths[0])
+    other = None if X_other is None else as_inputs(X_other, net.widths[0], name="X_other")
+    layer = net.depth if layer is None else layer
+    check_layer(layer, net.depth)
+    columns = X.shape[0] if other is None else other.shape[0]
+    require_memory(
+        5 * 8 * X.shape[0] * columns,
+        f"a kernel of {X.shape[0]} x {columns} pairs",
+        "pass fewer inputs at a time",
+    )
+    state = Propagation(net, X, other, Automatic(tolerance))
+    for _ in range(layer - 1):
+        state.advance()
+    accuracy_or_error(state.error, tolerance, net.activation.name)
+    return Kernels(net, layer, *state.matrices(), state.error)
+
+
+def check_layer(layer: int, depth: int) -> None:
+    """Layers are numbered 1 to L."""
+    if not (isinstance(layer, int | np.integer) and 1 <= layer <= depth):
+        raise ValueError(f"layer must be a whole number from 1 to {depth}, got {layer!r}.")

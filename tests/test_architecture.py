@@ -1,0 +1,93 @@
+"""The rooms of the house: who may import whom."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import finitewidth
+
+ROOT = Path(finitewidth.__file__).parent
+
+FOUNDATION = {"precision", "inputs", "memory", "storage"}  # import nothing of the package
+SUBJECT = FOUNDATION | {"activation", "network"}  # what is studied
+
+# a room may import itself and the rooms listed here; a room is a folder, or a file at the top
+MAY_IMPORT = {
+    **{room: set() for room in FOUNDATION},
+    "__init__": {"precision"},
+    "__main__": {"interface"},
+    "smoothness": FOUNDATION,
+    "activation": FOUNDATION | {"smoothness"},
+    "network": FOUNDATION | {"activation"},
+    "theory": SUBJECT,
+    "training": SUBJECT | {"theory"},
+    "experiment": SUBJECT,
+    "comparison": SUBJECT | {"theory", "training", "experiment"},
+    "interface": SUBJECT | {"__init__", "theory", "training", "experiment", "comparison"},
+}
+
+
+def room_of(module: str) -> str:
+    """finitewidth.theory.solve -> theory, finitewidth -> __init__."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def type_checking_only(tree: ast.Module) -> set[ast.AST]:
+    """What stands under `if TYPE_CHECKING:` is never imported."""
+    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    return {node for block in blocks for statement in block.body for node in ast.walk(statement)}
+
+
+def absolute(node: ast.ImportFrom, file: Path) -> str:
+    if not node.level:
+        return node.module or ""
+    package = file.relative_to(ROOT.parent).parts[: -node.level]
+    return ".".join([*package, *([node.module] if node.module else [])])
+
+
+def imported_modules(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    skipped = type_checking_only(tree)
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = absolute(node, file)
+            # `from finitewidth import theory` names a room, `from finitewidth import __version__` does not
+            inside = {f"{module}.{alias.name}" for alias in node.names if module == "finitewidth"}
+            found |= {name for name in inside if room_of(name) in MAY_IMPORT} or {module}
+    return {module for module in found if module.split(".")[0] == "finitewidth"}
+
+
+def files() -> list[Path]:
+    return sorted(ROOT.rglob("*.py"))
+
+
+@pytest.mark.parametrize("file", files(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_data_flows_one_way_between_rooms(file):
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    room = parts[0]
+    assert room in MAY_IMPORT, f"{room} is a new room; give it its place in the flow"
+    imported = {room_of(module) for module in imported_modules(file)} - {room}
+    assert imported <= MAY_IMPORT[room], f"{room} must not import {sorted(imported - MAY_IMPORT[room])}"
+
+
+def test_the_flow_has_no_circle():
+    def reachable(room: str, seen: frozenset[str]) -> set[str]:
+        assert room not in seen, f"a circle through {room}"
+        return {room}.union(*(reachable(other, seen | {room}) for other in MAY_IMPORT[room]))
+
+    for room in MAY_IMPORT:
+        reachable(room, frozenset())
+
+
+def test_experiments_know_nothing_of_the_theory():
+    """Agreement between the two is evidence only if neither uses the other."""
+    assert MAY_IMPORT["experiment"].isdisjoint({"theory", "training", "comparison"})
+    assert MAY_IMPORT["theory"].isdisjoint({"experiment"})
+    assert MAY_IMPORT["training"].isdisjoint({"experiment"})

@@ -1,0 +1,290 @@
+"""The command line: what it prints, what it writes, and how it refuses bad input."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import finitewidth as fw
+from finitewidth.interface import cli, results, runs
+
+RUN = """
+[network]
+widths = [2, 8, 8, 1]
+activation = "tanh"
+C_W = 1.2
+
+[data]
+path = "inputs.csv"
+"""
+INPUTS = "x,y\n1.0,0.5\n-0.5,2.0\n0.25,0.75\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working directory with a small run in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.toml").write_text(RUN, encoding="utf-8")
+    (tmp_path / "inputs.csv").write_text(INPUTS, encoding="utf-8")
+    return tmp_path
+
+
+def call(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([str(argument) for argument in arguments])
+    return int(stop.value.code or 0)
+
+
+def refused(capsys, *arguments: object) -> str:
+    """The one line on stderr that comes with status 2."""
+    assert call(*arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("finitewidth: ")
+    return err
+
+
+def test_version_is_printed(capsys):
+    assert call("--version") == 0
+    assert capsys.readouterr().out == f"finitewidth {fw.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["solve", "--help"]])
+def test_help_is_printed(capsys, arguments):
+    assert call(*arguments) == 0
+    assert "Usage: finitewidth" in capsys.readouterr().out
+
+
+def test_help_of_a_command_shows_a_run_file_that_is_understood(capsys, folder):
+    call("solve", "--help")
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    first = lines.index("[network]")
+    (folder / "shown.toml").write_text("\n".join(lines[first : lines.index("", first)]), encoding="utf-8")
+    (folder / "inputs.csv").write_text("1,2,3\n", encoding="utf-8")
+    assert runs.read(folder / "shown.toml").network.activation.name == "gelu"
+
+
+def test_completion_is_offered_to_shells():
+    asked = {"_FINITEWIDTH_COMPLETE": "complete_bash", "COMP_WORDS": "finitewidth so", "COMP_CWORD": "1"}
+    result = subprocess.run(
+        [sys.executable, "-c", "from finitewidth.interface.cli import main; main()"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **asked},
+    )
+    assert "solve" in result.stdout.split()
+
+
+def test_default_run_shows_a_table_and_writes_its_results(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call("solve") == 0
+    out = capsys.readouterr().out
+    assert "tanh" in out and "results/default" in out
+    directory = tmp_path / "results" / "default"
+    assert sorted(os.listdir(directory)) == sorted(results.FILES)
+    assert os.listdir(tmp_path / "results") == ["default"]  # no draft is left
+    assert (directory / "kernels.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (directory / "kernels.svg").read_text(encoding="utf-8")
+
+
+def test_json_is_one_document_with_stable_keys(capsys, folder):
+    assert call("solve", "run.toml", "--json", "--no-figure") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    document = json.loads(out)
+    assert list(document) == [
+        "finitewidth", "command", "order", "network", "data", "error", "layers", "results",
+    ]  # fmt: skip
+    assert [layer["layer"] for layer in document["layers"]] == [1, 2, 3]
+    assert list(document["layers"][0]) == [
+        "layer", "kernel", "kernel_correlation", "ntk", "ntk_correlation",
+        "ntk_smallest_eigenvalue", "ntk_condition_number",
+    ]  # fmt: skip
+    assert list(document["layers"][0]["kernel"]) == ["mean", "smallest", "largest"]
+    assert document["results"]["files"] == ["run.toml", "summary.json", "theory.npz"]
+    saved = json.loads((folder / "results/run/summary.json").read_text(encoding="utf-8"))
+    assert saved == {name: value for name, value in document.items() if name != "results"}
+
+
+def test_summary_agrees_with_the_theory(capsys, folder):
+    call("solve", "run.toml", "--json", "--no-figure")
+    document = json.loads(capsys.readouterr().out)
+    X = np.loadtxt("inputs.csv", delimiter=",", skiprows=1)
+    theory = fw.solve(fw.MLP((2, 8, 8, 1), "tanh", C_W=1.2), X, order=0)
+    last, K, Theta = document["layers"][-1], theory.output.K, theory.output.Theta
+    np.testing.assert_allclose(last["kernel"]["mean"], np.diag(K).mean(), rtol=1e-12)
+    np.testing.assert_allclose(last["ntk_condition_number"], np.linalg.cond(Theta), rtol=1e-8)
+    pair = K[0, 1] / np.sqrt(K[0, 0] * K[1, 1])
+    assert last["kernel_correlation"]["smallest"] <= pair <= last["kernel_correlation"]["largest"]
+    np.testing.assert_allclose(fw.load(folder / "results/run/theory.npz").output.K, K, rtol=1e-12)
+
+
+def test_saved_run_file_repeats_the_run(capsys, folder):
+    call("solve", "run.toml", "--no-figure")
+    call("solve", "results/run/run.toml", "--no-figure", "--output", "again")
+    first = json.loads((folder / "results/run/summary.json").read_text(encoding="utf-8"))
+    again = json.loads((folder / "again/summary.json").read_text(encoding="utf-8"))
+    assert again["layers"] == first["layers"]
+    assert again["network"] == first["network"]
+
+
+def test_same_run_writes_the_same_figure(folder):
+    call("solve", "run.toml", "--output", "a")
+    call("solve", "run.toml", "--output", "b")
+    assert (folder / "a/kernels.svg").read_bytes() == (folder / "b/kernels.svg").read_bytes()
+
+
+@pytest.mark.parametrize("text", ["1,0\n", "0,0\n0,0\n", "1,2\n1,2\n", "1,2\n-2,-4\n"])
+def test_one_input_zeros_and_parallel_inputs_are_no_obstacle(capsys, folder, text):
+    (folder / "inputs.csv").write_text(text, encoding="utf-8")
+    assert call("solve", "run.toml") == 0
+    assert json.loads((folder / "results/run/summary.json").read_text(encoding="utf-8"))["layers"]
+
+
+def test_earlier_results_are_replaced_as_a_whole(folder):
+    call("solve", "run.toml")
+    call("solve", "run.toml", "--no-figure")
+    assert sorted(os.listdir(folder / "results/run")) == ["run.toml", "summary.json", "theory.npz"]
+
+
+def test_directory_with_other_files_is_refused(capsys, folder):
+    (folder / "mine").mkdir()
+    (folder / "mine/notes.txt").write_text("keep", encoding="utf-8")
+    assert "'notes.txt'" in refused(capsys, "solve", "run.toml", "--output", "mine")
+    assert os.listdir(folder / "mine") == ["notes.txt"]
+    assert "is a file" in refused(capsys, "solve", "run.toml", "--output", "run.toml")
+
+
+def test_failure_while_writing_leaves_earlier_results_alone(capsys, folder, monkeypatch):
+    call("solve", "run.toml", "--no-figure")
+    before = (folder / "results/run/summary.json").read_bytes()
+    capsys.readouterr()
+
+    def full_disk(*_, **__):
+        raise OSError(28, "No space left on device", "kernels.svg")
+
+    monkeypatch.setattr("finitewidth.interface.plots.save_kernels", full_disk)
+    assert "No space left on device" in refused(capsys, "solve", "run.toml")
+    assert (folder / "results/run/summary.json").read_bytes() == before
+    assert os.listdir(folder / "results") == ["run"]
+
+
+def test_interrupt_is_one_line_and_status_130(capsys, folder, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "read", interrupted)
+    assert call("solve", "run.toml") == 130
+    assert capsys.readouterr().err == "finitewidth: interrupted; no results were written.\n"
+    assert not (folder / "results").exists()
+
+
+def test_traceback_is_shown_only_with_debug(folder):
+    with pytest.raises(ValueError, match="does not exist"):
+        cli.main(["solve", "missing.toml", "--debug"])
+
+
+WRONG_OPTIONS = [
+    (["slove"], "No such command 'slove'"),
+    (["solve", "--jason"], "--jason"),
+    (["solve", "a.toml", "b.toml"], "b.toml"),
+    (["solve", "--output"], "--output"),
+    (["solve", "missing.toml"], "'missing.toml' does not exist"),
+    (["solve", "."], "is a directory"),
+]
+
+
+@pytest.mark.parametrize("arguments, named", WRONG_OPTIONS, ids=[named for _, named in WRONG_OPTIONS])
+def test_wrong_arguments_are_one_line(capsys, folder, arguments, named):
+    assert named in refused(capsys, *arguments)
+
+
+WRONG_RUNS = [
+    ("[network", "not valid TOML"),
+    ("", "'network' is missing"),
+    ("network = 3\ndata = 4", "write [network]"),
+    ("[network]\n[dta]", "did you mean 'data'?"),
+    ("[network]\n[data]", "[data]: 'path' is missing"),
+    ('[network]\n[data]\npth = "x"', "did you mean 'path'?"),
+    ("[network]\n[data]\npath = 3", "put it in quotes"),
+    ('[network]\n[data]\npath = "inputs.csv"', "[network] network needs a field 'widths'"),
+    (RUN.replace("C_W", "C_w"), "'C_w'"),
+    (RUN.replace('"tanh"', '"tanhh"'), "did you mean 'tanh'?"),
+    (RUN.replace("1.2", "-1.2"), "C_W must be finite and at least 0"),
+    (RUN.replace("1.2", "[1.0, 1.0]"), "2 values for 3 layers"),
+    (RUN.replace("[2, 8, 8, 1]", "[2, 0, 1]"), "n_1 is 0"),
+    (RUN.replace("[2, 8, 8, 1]", "[5, 8, 1]"), "widths begin with 5"),
+    (RUN.replace("inputs.csv", "other.csv"), "is not a file"),
+    (RUN.replace("inputs.csv", "run.toml"), "must end in .csv, .npy or .npz"),
+    (RUN + 'inputs = "X"', "remove it"),
+]
+
+
+@pytest.mark.parametrize("text, named", WRONG_RUNS, ids=[named for _, named in WRONG_RUNS])
+def test_wrong_run_files_are_named_with_their_key(capsys, folder, text, named):
+    (folder / "run.toml").write_text(text, encoding="utf-8")
+    assert named in refused(capsys, "solve", "run.toml")
+    assert not (folder / "results").exists()
+
+
+WRONG_TABLES = [
+    (b"", "no rows"),
+    (b"x,y\n", "no rows"),
+    (b"1,2\n3\n", "1 columns on line 2"),
+    (b"1,2\n3,four\n", "'four' on line 2, column 2"),
+    (b"1;2\n3;4\n", "'3;4' on line 2"),
+    (b"1,nan\n", "nan in row 1, column 2"),
+    (b"1,2\n-inf,3\n", "-inf in row 2, column 1"),
+    (b"\xff\xfe1,2\n", "is not a CSV file"),
+]
+
+
+@pytest.mark.parametrize("text, named", WRONG_TABLES, ids=[named for _, named in WRONG_TABLES])
+def test_wrong_tables_are_named_with_their_line(capsys, folder, text, named):
+    (folder / "inputs.csv").write_bytes(text)
+    assert named in refused(capsys, "solve", "run.toml")
+
+
+def save_npz(folder, **arrays):
+    np.savez(folder / "inputs.npz", allow_pickle=True, **arrays)
+    (folder / "run.toml").write_text(RUN.replace("inputs.csv", "inputs.npz"), encoding="utf-8")
+
+
+WRONG_ARRAYS = [
+    ({"X": np.ones(2)}, "shape (2,)"),
+    ({"X": np.ones((0, 2))}, "shape (0, 2)"),
+    ({"X": np.ones((2, 2), complex)}, "complex128"),
+    ({"X": np.array([["a", "b"]])}, "save real numbers"),
+    ({"X": np.array([[{}, 1]], dtype=object)}, "never loaded"),
+    ({"X": np.ones((2, 2)), "Y": np.ones((2, 2))}, "arrays X, Y"),
+]
+
+
+@pytest.mark.parametrize("arrays, named", WRONG_ARRAYS, ids=[named for _, named in WRONG_ARRAYS])
+def test_wrong_arrays_are_refused_and_objects_never_loaded(capsys, folder, arrays, named):
+    save_npz(folder, **arrays)
+    assert named in refused(capsys, "solve", "run.toml")
+
+
+def test_array_is_chosen_by_name(capsys, folder):
+    save_npz(folder, X=np.ones((2, 2), np.float32), Y=np.ones((3, 1)))
+    run = (folder / "run.toml").read_text(encoding="utf-8")
+    (folder / "run.toml").write_text(run + 'inputs = "X"\n', encoding="utf-8")
+    assert runs.read(folder / "run.toml").inputs.dtype == np.float64
+    (folder / "run.toml").write_text(run + 'inputs = "Z"\n', encoding="utf-8")
+    assert "it holds X, Y" in refused(capsys, "solve", "run.toml")
+
+
+def test_damaged_archive_is_refused(capsys, folder):
+    (folder / "run.toml").write_text(RUN.replace("inputs.csv", "inputs.npz"), encoding="utf-8")
+    (folder / "inputs.npz").write_bytes(b"PK\x03\x04 broken")
+    assert "damaged" in refused(capsys, "solve", "run.toml")
+
+
+def test_perceptron_has_no_ntk_and_says_so(capsys, folder):
+    (folder / "run.toml").write_text(RUN.replace("tanh", "perceptron"), encoding="utf-8")
+    assert "perceptron" in refused(capsys, "solve", "run.toml")
