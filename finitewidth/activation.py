@@ -45,14 +45,14 @@ class Activation:
             )
         if isinstance(self.function, Activation):
             raise ValueError("function is already an Activation; pass it as it is.")
-        if self.name is None:
-            object.__setattr__(self, "name", getattr(self.function, "__name__", "activation"))
-        _check_elementwise(self.function, self.name)
+        name = self.name or getattr(self.function, "__name__", "activation")
+        object.__setattr__(self, "name", name)
+        _check_elementwise(self.function, name)
         declared = _as_kinks(self.kinks)
-        jumps = find_jumps(self.derivatives, self.name, HIGHEST_DERIVATIVE)
+        jumps = find_jumps(self.derivatives, name, HIGHEST_DERIVATIVE)
         undeclared = [j for j in jumps if not any(abs(j.at - k) < 1e-6 for k in declared)]
         if undeclared:
-            warnings.warn(_undeclared(self.name, undeclared), KinkWarning, stacklevel=3)
+            warnings.warn(_undeclared(name, undeclared), KinkWarning, stacklevel=3)
         kinks = tuple(sorted({*declared, *(j.at for j in undeclared)}))
         object.__setattr__(self, "kinks", kinks)
         object.__setattr__(self, "jump_order", min((j.order for j in jumps), default=math.inf))
@@ -89,8 +89,9 @@ class Activation:
     @property
     def slopes(self) -> tuple[float, float] | None:
         """(a_plus, a_minus) if sigma is a_plus z above zero and a_minus z below, else None."""
-        scale_invariant = self.family in (None, "scale_invariant") and len(self.parameters) == 2
-        return self.parameters if scale_invariant else None
+        if self.family in (None, "scale_invariant") and len(self.parameters) == 2:
+            return self.parameters[0], self.parameters[1]
+        return None
 
     @property
     def is_scale_invariant(self) -> bool:
@@ -191,11 +192,11 @@ def _as_kinks(kinks: Sequence[float]) -> tuple[float, ...]:
 
 
 def _undeclared(name: str, jumps: list[Jump]) -> str:
-    words = ("the function itself", "its first derivative", "its second derivative", "its third derivative")
-    found = "; ".join(
-        f"z = {j.at:.6g}, where {words[j.order] if j.order < 4 else 'its fourth derivative'} jumps by {j.size:.3g}"
-        for j in jumps
-    )
+    words = [
+        "the function itself",
+        *(f"its {nth} derivative" for nth in ("first", "second", "third", "fourth")),
+    ]
+    found = "; ".join(f"z = {j.at:.6g}, where {words[j.order]} jumps by {j.size:.3g}" for j in jumps)
     return (
         f"activation {name!r} has a kink that was not declared: {found}. It is taken into account; "
         f"declare it as kinks={tuple(j.at for j in jumps)}."
@@ -432,12 +433,12 @@ def as_activation(activation: "str | Activation | Callable") -> Activation:
 
 def _from_name(text: str) -> Activation:
     match = re.fullmatch(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", text)
-    name = match[1].lower() if match else text
+    name, listed = (match[1].lower(), match[2] or "") if match else (text, "")
     if name not in _CONSTRUCTORS:
         near = difflib.get_close_matches(name, _CONSTRUCTORS, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_CONSTRUCTORS)}."
         raise ValueError(f"activation {text!r} is not known; {hint}")
-    arguments = [a.strip() for a in (match[2] or "").split(",") if a.strip()]
+    arguments = [part.strip() for part in listed.split(",") if part.strip()]
     try:
         return _CONSTRUCTORS[name](*map(float, arguments))
     except (TypeError, ValueError) as error:

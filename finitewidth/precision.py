@@ -17,7 +17,7 @@ def require_double_precision() -> None:
     """Refuse to compute in single precision."""
     import jax
 
-    if not jax.config.jax_enable_x64:
+    if not jax.config.read("jax_enable_x64"):
         raise ValueError(
             "finitewidth needs double precision, but jax_enable_x64 is off; remove JAX_ENABLE_X64=0 "
             'from the environment or call jax.config.update("jax_enable_x64", True).'

@@ -1,11 +1,12 @@
 """A Gaussian average with what is known about its error."""
 
 import equinox as eqx
-from jaxtyping import Float
+import numpy as np
+from jaxtyping import Array, Float
 
 
 class Average(eqx.Module):
     """Values of a Gaussian average and an estimate, from above, of their largest absolute error."""
 
-    value: Float[object, "..."]
+    value: Float[Array, "..."] | Float[np.ndarray, "..."]
     error: float

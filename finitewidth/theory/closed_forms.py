@@ -70,7 +70,7 @@ def _positive(value: Array) -> Array:
 
 def _scale_invariant(alpha: float, beta: float, orders: Orders, k: Covariance) -> Array:
     if orders[0] < orders[1]:
-        return _scale_invariant(alpha, beta, orders[::-1], k.swapped())
+        return _scale_invariant(alpha, beta, (orders[1], orders[0]), k.swapped())
     if orders == (0, 0):
         if beta == 0:
             return alpha**2 * k.cross
@@ -179,7 +179,7 @@ def _erf(orders: Orders, k: Covariance) -> Array:
 
 
 def _gelu(orders: Orders, k: Covariance) -> Array:
-    r"""$\sigma = z\Phi$, so $\sigma' = \Phi - \varphi'$ and $\sigma^{(m)} = \varphi^{(m-2)} - \varphi^{(m)}$ beyond."""
+    r"""$\sigma = z\Phi$: $\sigma' = \Phi - \varphi'$, and beyond $\sigma^{(m)} = \varphi^{(m-2)} - \varphi^{(m)}$."""
     a, b = orders
     if a < b:
         return _gelu((b, a), k.swapped())

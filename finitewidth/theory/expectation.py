@@ -58,8 +58,19 @@ class AbstractExpectation(eqx.Module):
         orders: tuple[Orders, ...] = ((0, 0), (1, 1)),
     ) -> dict[Orders, Average]:
         """Averages over all pairs of samples, by pair of derivative orders."""
+        activation = as_activation(activation)
+        values, relative = self.relative_two_legs(activation, K, orders)
+        variances = np.ascontiguousarray(np.diag(K))
+        scales = {pair: _largest_scale(activation, variances, pair) for pair in values}
+        return {pair: Average(value, relative * scales[pair]) for pair, value in values.items()}
+
+    def relative_two_legs(
+        self, activation: Activation, K: np.ndarray, orders: tuple[Orders, ...]
+    ) -> tuple[dict[Orders, np.ndarray], float]:
+        """The same with one error for all, in units of the scale that each average lives on."""
         require_double_precision()
-        activation, K, orders = as_activation(activation), _checked(K), _existing(activation, orders)
+        K = _checked(K)
+        orders = _existing(activation, orders)
         variances = np.ascontiguousarray(np.diag(K))
         evaluate = self.on_tiles(activation, variances, variances, orders)
         values = np.empty((len(orders), *K.shape))
@@ -67,12 +78,9 @@ class AbstractExpectation(eqx.Module):
         for tile in tiles(*K.shape, symmetric=False):
             parts, error = evaluate(K[tile.rows, tile.columns], tile)
             worst = max(worst, error)
-            for value, part in zip(values, parts, strict=True):
-                value[tile.rows, tile.columns] = part
-        scales = {pair: _largest_scale(activation, variances, pair) for pair in orders}
-        return {
-            pair: Average(value, worst * scales[pair]) for pair, value in zip(orders, values, strict=True)
-        }
+            for index, part in enumerate(parts):
+                values[index, tile.rows, tile.columns] = part
+        return dict(zip(orders, values, strict=True)), worst
 
 
 class Automatic(AbstractExpectation):
@@ -233,7 +241,7 @@ def _leveled(activation: Activation, pair: Orders) -> Orders:
     """The orders whose scale an average lives on: a delta function leans on its partner's slope."""
     a, b = sorted(pair, reverse=True)
     leveled = (a - 1, b + 1) if a > activation.jump_order else (a, b)
-    return leveled if pair[0] >= pair[1] else leveled[::-1]
+    return leveled if pair[0] >= pair[1] else (leveled[1], leveled[0])
 
 
 def _remainder(rows, columns, orders, activation) -> np.ndarray:
@@ -244,12 +252,14 @@ def _remainder(rows, columns, orders, activation) -> np.ndarray:
 
 
 def _scale(activation, first, second, pair) -> np.ndarray:
-    """sqrt(<(sigma^(a)_1)^2> <(sigma^(b)_2)^2>); with a delta function, of what integration by parts leaves."""
+    """sqrt(<(sigma^(a)_1)^2> <(sigma^(b)_2)^2>), or of what integration by parts makes of a delta function."""
     if pair[0] < pair[1]:
-        return _scale(activation, second, first, pair[::-1])
-    (a, b), sizes = _leveled(activation, pair), []
-    for order, variances in ((a, first), (b, second)):
-        sizes.append(quadrature.one_leg(activation, variances, ((order, order),)).fine[0])
+        return _scale(activation, second, first, (pair[1], pair[0]))
+    a, b = _leveled(activation, pair)
+    sizes = [
+        quadrature.one_leg(activation, variances, ((order, order),)).fine[0]
+        for order, variances in ((a, first), (b, second))
+    ]
     if pair == (a, b):
         return np.sqrt(sizes[0] * sizes[1])
     undone = quadrature.one_leg(activation, second, ((pair[1], pair[1]),)).fine[0] / np.where(
@@ -291,7 +301,7 @@ def _existing(activation: Activation, orders) -> tuple[Orders, ...]:
         jump = activation.jump_order
         if high > jump + 1 or (high == jump + 1 and low > jump - 1):
             raise ValueError(
-                f"the average of derivatives {(a, b)} does not exist for activation {activation.name!r}, whose "
-                f"derivative of order {int(jump)} jumps at z = {activation.kinks[0]:g}; use a smooth activation."
+                f"the average of derivatives {(a, b)} does not exist for activation {activation.name!r}: its "
+                f"derivative of order {int(jump)} jumps at z = {activation.kinks[0]:g}; use a smooth one."
             )
     return pairs

@@ -74,7 +74,7 @@ class Propagation:
     def _set_variances(self, sides: list[np.ndarray]) -> None:
         if not all(np.isfinite(side).all() for side in sides):
             raise ValueError(
-                f"the kernel of layer {self.layer} is larger than double precision holds; scale X or C_W down."
+                f"the kernel of layer {self.layer} exceeds what double precision holds; scale X or C_W down."
             )
         # one object for both sides tells the rule that rows and columns are the same legs
         self.variances = (sides[0], sides[0]) if self.symmetric else (sides[0], sides[1])

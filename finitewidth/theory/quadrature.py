@@ -10,12 +10,11 @@ import functools
 import math
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from finitewidth.activation import Activation
+from finitewidth.theory.tower import Tower
 
 LEAST_REACH = 9.0  # standard deviations; beyond lies 1e-18 of a Gaussian
 GREATEST_REACH = 36.0
@@ -73,49 +72,36 @@ def reach(activation: Activation, variance: float) -> float:
     return max(LEAST_REACH, math.ceil(2 * needed) / 2)
 
 
-def _segments(points: Array, low: Array, high: Array) -> tuple[Array, Array]:
-    """Ends of the segments of [low, high] cut at `points` (last axis); some may be empty."""
-    inside = jnp.sort(jnp.clip(points, low[..., None], high[..., None]), axis=-1)
-    ends = jnp.concatenate([low[..., None], inside, high[..., None]], axis=-1)
-    return ends[..., :-1], ends[..., 1:]
-
-
-def graded_grid(points: Array, low: Array, high: Array, count: int) -> tuple[Array, Array]:
-    """Nodes and weights on [low, high] (last axis), crowding at every one of `points`."""
-    nodes, weights = (jnp.asarray(part) for part in tanh_sinh(count))
-    left, right = _segments(points, low, high)
-    length = (right - left)[..., None]
+def graded_grid(
+    points: np.ndarray, low: np.ndarray, high: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights on [low, high] (last axis), crowding at every one of `points` inside."""
+    nodes, weights = tanh_sinh(count)
+    inside = np.sort(np.clip(points, low[..., None], high[..., None]), axis=-1)
+    ends = np.concatenate([low[..., None], inside, high[..., None]], axis=-1)
+    left, right = ends[..., :-1, None], ends[..., 1:, None]
+    length = right - left
     # count from the nearer end, so that nodes keep their distance to a kink in full precision
-    x = jnp.where(nodes < 0.5, left[..., None] + length * nodes, right[..., None] - length * nodes[::-1])
+    x = np.where(nodes < 0.5, left + length * nodes, right - length * nodes[::-1])
     shape = (*x.shape[:-2], x.shape[-2] * count)
     return x.reshape(shape), (length * weights).reshape(shape)
 
 
-def _every_second(count: int, segments: int) -> np.ndarray:
-    """Weights' factor that turns the rule into the one with twice the step."""
-    return np.tile(np.where(np.arange(count) % 2 == 0, 2.0, 0.0), segments)
+def _every_second(weights: np.ndarray, count: int) -> np.ndarray:
+    """Weights (last axis) of the rule with twice the step."""
+    return weights * np.tile(np.where(np.arange(count) % 2 == 0, 2.0, 0.0), weights.shape[-1] // count)
 
 
-def gaussian_grid(
-    activation: Activation, sigma: Float[Array, " M"], extent: float | Array, count: int
-) -> tuple[Array, Array]:
-    """Nodes x (M, G) in units of sigma and weights of a unit Gaussian, cut at the breakpoints."""
-    points = jnp.asarray(breakpoints(activation))[None, :] / _divisor(sigma)[:, None]
-    edge = extent * jnp.ones_like(sigma)
+def gaussian_grid(points: np.ndarray, extent: float, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes x and weights of a unit Gaussian (last axis), cut at `points` (last axis)."""
+    edge = np.full(points.shape[:-1], extent)
     x, weights = graded_grid(points, -edge, edge, count)
-    return x, weights * jnp.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+    return x, weights * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
 
 
-@functools.partial(jax.jit, static_argnames=("activation", "orders", "count"))
-def _diagonal(activation, sigma, orders, extent, count):
-    x, weights = gaussian_grid(activation, sigma, extent, count)
-    second = _every_second(count, x.shape[-1] // count)[None, :]
-    z = (sigma[:, None] * x)[:, None, :]
-    legs = _legs(activation, z, max(max(pair) for pair in orders))
-    alone = Pairs(sigma**2, sigma**2, sigma**2, jnp.zeros_like(sigma))  # z_1 = z_2
-    fine = _moments(legs, legs * weights[:, None, :], orders, alone, activation)
-    coarse = _moments(legs, legs * (weights * second)[:, None, :], orders, alone, activation)
-    return fine, coarse
+def kinks_in_units(activation: Activation, sigma: np.ndarray) -> np.ndarray:
+    """Breakpoints (..., kinks) in units of the standard deviation."""
+    return np.asarray(breakpoints(activation)) / _divisor(sigma)[..., None]
 
 
 def one_leg(
@@ -123,10 +109,20 @@ def one_leg(
 ) -> Nested:
     """<sigma^(a) sigma^(b)> of one Gaussian variable, for each variance (orders, M)."""
     extent = reach(activation, float(variances.max(initial=0.0)))
-    sigma = np.sqrt(variances)
-    padded = np.pad(sigma, (0, padding(sigma.size)))
-    fine, coarse = _diagonal(activation, jnp.asarray(padded), orders, extent, count)
-    return Nested(np.asarray(fine)[:, : sigma.size], np.asarray(coarse)[:, : sigma.size])
+    nested = Nested(np.empty((len(orders), variances.size)), np.empty((len(orders), variances.size)))
+    batch = max(1, _POINTS_AT_ONCE // (4 * count))
+    for start in range(0, variances.size, batch):
+        part = slice(start, start + batch)
+        sigma = np.sqrt(variances[part])
+        shared = all(kink == 0.0 for kink in breakpoints(activation))  # then one grid serves all legs
+        points = np.zeros((1, 1)) if shared else kinks_in_units(activation, sigma)
+        x, weights = gaussian_grid(points, extent, count)
+        weights = np.broadcast_to(weights, (sigma.size, weights.shape[-1]))
+        legs = _legs(activation, sigma[:, None] * x, orders)
+        alone = Pairs(sigma**2, sigma**2, sigma**2, np.zeros_like(sigma))  # z_1 = z_2
+        nested.fine[:, part] = _moments(legs, legs, weights, orders, alone, activation)
+        nested.coarse[:, part] = _moments(legs, legs, _every_second(weights, count), orders, alone, activation)
+    return nested
 
 
 class Precision(NamedTuple):
@@ -141,17 +137,13 @@ def precision(
     activation: Activation, variance: float, orders: tuple[tuple[int, int], ...], tolerance: float
 ) -> Precision:
     """The least number of nodes that reaches the tolerance, or the most that is tried."""
+    count, error = 0, math.inf
     for count in (161, 321, 641, 1281):
         nested = one_leg(activation, np.asarray([variance]), orders, count=count)
         error = float(nested.error(nested.fine).max())
         if error <= tolerance:
             break
     return Precision(count, error)
-
-
-def padding(size: int) -> int:
-    """What brings a length to a power of two, so that few shapes are compiled."""
-    return (1 << max(size - 1, 0).bit_length()) - size
 
 
 class Pairs(NamedTuple):
@@ -163,62 +155,66 @@ class Pairs(NamedTuple):
     determinant: np.ndarray
 
 
-@functools.partial(jax.jit, static_argnames=("activation", "orders", "count"))
-def _pair_averages(activation, pairs: Pairs, orders, extent, count):
+class PairGrid(NamedTuple):
+    """Nodes of two correlated legs and weights of their Gaussian (M, Y, X), fine and with twice the step."""
+
+    z_1: np.ndarray
+    z_2: np.ndarray
+    weights: np.ndarray
+    rare: np.ndarray
+
+
+def pair_grid(activation: Activation, pairs: Pairs, extent: float, count: int) -> PairGrid:
     r"""z_1 = sigma_1 x and z_2 = s z_1 + sqrt(v) y with s = K_12/K_11 and v = det/K_11.
 
     The integral over x is innermost: at fixed y the integrand breaks only where z_1 or z_2 meets a
     kink, so no layer of width sqrt(v) ever appears, however close the correlation is to one.
     """
-    kinks = jnp.asarray(breakpoints(activation))
-    degenerate = pairs.first == 0
-    safe = _divisor(pairs.first)
-    slope = jnp.where(degenerate, 0.0, pairs.cross / safe)
-    spread = jnp.sqrt(jnp.where(degenerate, pairs.second, pairs.determinant / safe))
-    sigma = jnp.sqrt(pairs.first)
+    kinks = np.asarray(breakpoints(activation))
+    fixed = pairs.first == 0
+    slope = np.where(fixed, 0.0, pairs.cross / _divisor(pairs.first))
+    spread = np.sqrt(np.where(fixed, pairs.second, pairs.determinant / _divisor(pairs.first)))
+    sigma = np.sqrt(pairs.first)
 
     # in y the integral over x breaks where a kink of z_2 passes a kink of z_1
-    passing = (kinks[None, :, None] - slope[:, None, None] * kinks[None, None, :]).reshape(slope.size, -1)
-    edge = extent * jnp.ones_like(slope)
-    y, y_weights = graded_grid(passing / _divisor(spread)[:, None], -edge, edge, count)
-    y_weights = y_weights * jnp.exp(-(y**2) / 2) / math.sqrt(2 * math.pi)
-
+    passing = (kinks[None, :, None] - slope[:, None, None] * kinks).reshape(slope.size, -1)
+    y, y_weights = gaussian_grid(passing / _divisor(spread)[:, None], extent, count)
     shift = spread[:, None] * y  # (M, Y)
+
     steep = (slope * sigma)[:, None, None]
-    images = (kinks - shift[:, :, None]) / _divisor(steep)
-    images = jnp.where(steep == 0, 0.0, images)
-    own = jnp.broadcast_to(kinks / _divisor(sigma)[:, None, None], images.shape)
-    edge = extent * jnp.ones_like(y)
-    x, x_weights = graded_grid(jnp.concatenate([own, images], axis=-1), -edge, edge, count)
-    x_weights = x_weights * jnp.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+    images = np.where(steep == 0, 0.0, (kinks - shift[:, :, None]) / _divisor(steep))
+    own = np.broadcast_to(kinks_in_units(activation, sigma)[:, None, :], images.shape)
+    x, x_weights = gaussian_grid(np.concatenate([own, images], axis=-1), extent, count)
 
     z_1 = sigma[:, None, None] * x
     z_2 = slope[:, None, None] * z_1 + shift[:, :, None]
     weights = x_weights * y_weights[:, :, None]
-    every_second = (
-        _every_second(count, y.shape[-1] // count)[:, None]
-        * _every_second(count, x.shape[-1] // count)[None, :]
-    )
-    highest = max(max(pair) for pair in orders)
-    first, second = _legs(activation, z_1, highest), _legs(activation, z_2, highest)
-    fine = _moments(first, second * weights, orders, pairs, activation)
-    coarse = _moments(first, second * (weights * every_second), orders, pairs, activation)
-    return fine, coarse
+    rare = _every_second(x_weights, count) * _every_second(y_weights, count)[:, :, None]
+    return PairGrid(z_1, z_2, weights, rare)
 
 
-def _legs(activation, z, highest):
-    """Functions of a leg (functions, M, Y, X): the derivatives, and z times the last one that is a function."""
-    functions = activation.derivatives(z, int(min(highest, activation.jump_order)))
-    return jnp.stack([*functions, z * functions[-1]])
+def _pair_averages(activation: Activation, pairs: Pairs, orders, extent: float, count: int) -> Nested:
+    grid = pair_grid(activation, pairs, extent, count)
+    first, second = _legs(activation, grid.z_1, orders), _legs(activation, grid.z_2, orders)
+    both = (_moments(first, second, w, orders, pairs, activation) for w in (grid.weights, grid.rare))
+    return Nested(*both)
 
 
-def _moments(first, second, orders, pairs: Pairs, activation):
-    """Averages (orders, M); one order beyond the jump is integrated by parts, <z f g> = K_11 <f'g> + K_12 <f g'>."""
-    first, second = jax.lax.optimization_barrier((first, second))  # evaluate the legs once for all orders
+def _legs(activation: Activation, z: np.ndarray, orders) -> np.ndarray:
+    """Functions of a leg (functions, ...): its derivatives, and z times the last that is a function."""
+    highest = int(min(max(max(pair) for pair in orders), activation.jump_order))
+    functions = Tower(activation, highest)(z)
+    beyond = any(max(pair) > activation.jump_order for pair in orders)
+    return np.concatenate([functions, [z * functions[-1]]]) if beyond else functions
+
+
+def _moments(first, second, weights, orders, pairs: Pairs, activation: Activation) -> np.ndarray:
+    """Averages (orders, M); beyond the jump by parts from <z f g> = K_11 <f'g> + K_12 <f g'>."""
+    axes = "xyz"[: weights.ndim - 1]
 
     @functools.cache
     def sum_of_products(a, b):
-        return (first[a] * second[b]).sum(axis=(-2, -1))
+        return np.einsum(f"m{axes},m{axes},m{axes}->m", first[a], second[b], weights)
 
     def average(a, b):
         if a > activation.jump_order:
@@ -227,11 +223,11 @@ def _moments(first, second, orders, pairs: Pairs, activation):
             return (sum_of_products(a, -1) - pairs.cross * average(a + 1, b - 1)) / _divisor(pairs.second)
         return sum_of_products(a, b)
 
-    return jnp.stack([average(a, b) for a, b in orders])
+    return np.stack([average(a, b) for a, b in orders])
 
 
-def _divisor(variance):
-    return jnp.where(variance == 0, 1.0, variance)
+def _divisor(value: np.ndarray) -> np.ndarray:
+    return np.where(value == 0, 1.0, value)
 
 
 def two_legs_of_pairs(
@@ -264,10 +260,7 @@ def _in_batches(activation, pairs: Pairs, orders, extent: float, count: int) -> 
     total = pairs.first.size
     nested = Nested(np.empty((len(orders), total)), np.empty((len(orders), total)))
     for start in range(0, total, batch):
-        part = [entry[start : start + batch] for entry in pairs]
-        size = part[0].size
-        padded = Pairs(*(np.pad(entry, (0, batch - size), mode="edge") for entry in part))
-        done = _pair_averages(activation, padded, orders, extent, count)
-        for target, result in zip(nested, done, strict=True):
-            target[:, start : start + size] = np.asarray(result)[:, :size]
+        part = slice(start, start + batch)
+        done = _pair_averages(activation, Pairs(*(entry[part] for entry in pairs)), orders, extent, count)
+        nested.fine[:, part], nested.coarse[:, part] = done
     return nested

@@ -9,7 +9,6 @@ Parseval's identity leaves over, $\langle \sigma^{(a)2}_i \rangle - \sum_{k<P} \
 """
 
 import functools
-import math
 from typing import NamedTuple
 
 import jax
@@ -18,10 +17,12 @@ import numpy as np
 
 from finitewidth.activation import Activation
 from finitewidth.theory import quadrature
+from finitewidth.theory.tower import Tower
 
 LONGEST = 1024
 _SHORTEST = 32
 _CHUNK = 8  # terms per turn of the loop: enough to keep the sums in registers
+_SMALL_TILE = 1024  # entries
 _HERMITE_REACH = 12.2  # |he_k| exp(-x^2/4) is at most one, so what lies beyond is below 1e-16
 _NODES = 321  # per segment at least; resolves he_k up to k = 1024
 
@@ -39,42 +40,55 @@ def _recursion(length: int) -> tuple[np.ndarray, np.ndarray]:
     return 1 / np.sqrt(k + 1), np.sqrt(k / (k + 1))
 
 
-@functools.partial(jax.jit, static_argnames=("activation", "orders", "length", "count"))
-def _coefficients(activation, sigma, orders, length, extent, count):
-    """<sigma^(a)(sigma x) he_k(x)>, (orders, length, M), by a grid of each leg's own."""
-    x, weights = quadrature.gaussian_grid(activation, sigma, extent, count)
-    legs = activation.derivatives(sigma[:, None] * x, max(orders))
-    weighted = jnp.stack([legs[a] * weights for a in orders])  # (orders, M, G)
-
-    def next_polynomial(pair, factors):
-        now, before = pair
-        up, down = factors
-        return (up * x * now - down * before, now), (weighted * now).sum(axis=-1)
-
-    factors = tuple(jnp.asarray(f) for f in _recursion(length))
-    _, sums = jax.lax.scan(next_polynomial, (jnp.ones_like(x), jnp.zeros_like(x)), factors)
-    return jnp.moveaxis(sums, 0, 1)  # (orders, length, M)
+def _hermite_sums(weighted: np.ndarray, x: np.ndarray, length: int) -> np.ndarray:
+    """sum_x f(x) he_k(x) for functions `weighted` (orders, M, G) on grids x (M, G): (orders, length, M)."""
+    sums = np.empty((weighted.shape[0], length, x.shape[0]))
+    now, before = np.ones_like(x), np.zeros_like(x)
+    for k, (up, down) in enumerate(zip(*_recursion(length), strict=True)):
+        sums[:, k] = np.einsum("omg,mg->om", weighted, now)
+        now, before = up * x * now - down * before, now
+    return sums
 
 
-@functools.partial(jax.jit, static_argnames=("activation", "orders"))
-def _coefficients_on_one_grid(activation, sigma, hermite, x, orders):
+def _on_own_grids(activation: Activation, sigma: np.ndarray, orders, length: int, extent: float, count: int):
+    """<sigma^(a)(sigma x) he_k(x)>, (orders, length, M), where each leg has its kinks in its own places."""
+    tower = Tower(activation, max(orders))
+    found = np.empty((len(orders), length, sigma.size))
+    for start in range(0, sigma.size, 8):  # few legs at a time stay in cache through the recursion
+        part = slice(start, start + 8)
+        kinks = quadrature.kinks_in_units(activation, sigma[part])
+        x, weights = quadrature.gaussian_grid(kinks, extent, count)
+        weighted = tower(sigma[part, None] * x)[list(orders)] * weights
+        found[:, :, part] = _hermite_sums(weighted, x, length)
+    return found
+
+
+def _on_one_grid(activation: Activation, sigma: np.ndarray, orders, length: int, extent: float, count: int):
     """The same where all legs can share a grid: one matrix product."""
-    legs = activation.derivatives(sigma[:, None] * x[None, :], max(orders))
-    return jnp.stack([jnp.matmul(hermite, legs[a].T) for a in orders])
+    x, hermite = _shared_grid(length, extent, count)
+    tower = Tower(activation, max(orders))
+    found = np.empty((len(orders), length, sigma.size))
+    for start in range(0, sigma.size, 512):
+        part = slice(start, start + 512)
+        legs = tower(sigma[part, None] * x[None, :])
+        for index, order in enumerate(orders):
+            found[index, :, part] = hermite @ legs[order].T
+    return found
 
 
 @functools.lru_cache(maxsize=8)
-def _shared_grid(length: int, extent: float, count: int):
+def _shared_grid(length: int, extent: float, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes x (G,) that crowd at zero, and weighted Hermite polynomials (length, G)."""
-    edge = jnp.asarray(extent)
-    x, weights = (np.asarray(part) for part in quadrature.graded_grid(jnp.zeros(1), -edge, edge, count))
-    weights = weights * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
-    hermite = np.empty((length, x.size))
-    now, before = np.ones_like(x), np.zeros_like(x)
-    for k, (up, down) in enumerate(zip(*_recursion(length), strict=True)):
-        hermite[k] = now * weights
+    x, weights = quadrature.gaussian_grid(np.zeros(1), extent, count)
+    return x, np.stack(_weighted_hermite(x, weights, length))
+
+
+def _weighted_hermite(x: np.ndarray, weights: np.ndarray, length: int) -> list[np.ndarray]:
+    rows, now, before = [], np.ones_like(x), np.zeros_like(x)
+    for up, down in zip(*_recursion(length), strict=True):
+        rows.append(now * weights)
         now, before = up * x * now - down * before, now
-    return jnp.asarray(x), jnp.asarray(hermite)
+    return rows
 
 
 def tables(
@@ -93,14 +107,10 @@ def tables(
     regular = tuple(sorted({min(order, _highest_function(activation)) for order in orders}))
     extent = max(_HERMITE_REACH, quadrature.reach(activation, float(variances.max(initial=0.0))))
     sigma = np.sqrt(variances)
-    padded = jnp.asarray(np.pad(sigma, (0, quadrature.padding(sigma.size)), mode="edge"))
-    if all(kink == 0.0 for kink in activation.kinks):
-        # zero is where segments end at every variance, so one grid serves all legs
-        x, hermite = _shared_grid(length + 1, extent, nodes)
-        stacked = _coefficients_on_one_grid(activation, padded, hermite, x, regular)
-    else:
-        stacked = _coefficients(activation, padded, regular, length + 1, extent, nodes)
-    found = dict(zip(regular, np.asarray(stacked)[:, :, : sigma.size], strict=True))
+    # where segments end at zero whatever the variance, one grid serves all legs
+    compute = _on_one_grid if all(kink == 0.0 for kink in activation.kinks) else _on_own_grids
+    stacked = compute(activation, sigma, regular, length + 1, extent, nodes)
+    found = dict(zip(regular, stacked, strict=True))
     if squares is None:
         averages = quadrature.one_leg(activation, variances, tuple((a, a) for a in regular), count=count)
         squares = dict(zip(regular, averages.fine, strict=True))
@@ -153,19 +163,31 @@ def length_for(
     return length
 
 
-@functools.partial(jax.jit, static_argnames=("orders",))
-def evaluate(first, second, correlation, bound, tolerance, orders):
+def evaluate(first, second, correlation, bound, tolerance: float, orders):
     """Sums of the series for a tile of correlations, as long as the largest of them needs.
 
     `first` and `second` map a derivative order to coefficients (P, rows) and (P, columns); `bound` (P + 1,)
-    is the relative remainder at correlation one. Returns values (orders, rows, columns) and the largest
+    is the relative remainder at correlation one. Returns values, one for each order, and the largest
     remainder over entries.
     """
-    largest = jnp.abs(correlation).max()
     total = bound.size - 1
-    remainder = bound * largest ** jnp.arange(total + 1, dtype=float)
-    needed = jnp.where((remainder <= tolerance).any(), jnp.argmax(remainder <= tolerance), total)
-    chunks = (needed + _CHUNK - 1) // _CHUNK
+    remainder = bound * np.abs(correlation).max(initial=0.0) ** np.arange(total + 1)
+    enough = remainder <= tolerance
+    needed = int(np.argmax(enough)) if enough.any() else total
+    chunks = max(1, -(-needed // _CHUNK))
+    left = float(remainder[min(chunks * _CHUNK, total)])
+    if correlation.size <= _SMALL_TILE:  # not worth a compiler
+        return _sum_small(first, second, correlation, chunks * _CHUNK, orders), left
+    return _sum_large(first, second, correlation, chunks, orders), left
+
+
+def _sum_small(first, second, correlation, length: int, orders) -> list[np.ndarray]:
+    powers = correlation[None] ** np.arange(length)[:, None, None]
+    return [np.einsum("kr,kc,krc->rc", first[a][:length], second[b][:length], powers) for a, b in orders]
+
+
+@functools.partial(jax.jit, static_argnames=("orders",))
+def _sum_large(first, second, correlation, chunks, orders):
     power = correlation**_CHUNK
 
     def add_chunk(turn, sums):
@@ -175,8 +197,7 @@ def evaluate(first, second, correlation, bound, tolerance, orders):
             for total, (a, b) in zip(sums, orders, strict=True)
         )
 
-    sums = jax.lax.fori_loop(0, chunks, add_chunk, tuple(jnp.zeros_like(correlation) for _ in orders))
-    return sums, remainder[jnp.minimum(chunks * _CHUNK, total)]
+    return jax.lax.fori_loop(0, chunks, add_chunk, tuple(jnp.zeros_like(correlation) for _ in orders))
 
 
 def _horner(first, second, correlation, start):

@@ -1,7 +1,9 @@
 """The theory of a network on a data set: its statistics at every layer."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -10,40 +12,82 @@ from finitewidth.inputs import as_inputs
 from finitewidth.memory import require_memory
 from finitewidth.network import MLP
 from finitewidth.precision import require_double_precision
-from finitewidth.storage import read_arrays, write_arrays
+from finitewidth.theory import single
 from finitewidth.theory.expectation import TOLERANCE, Automatic
+from finitewidth.theory.finite_width import State, next_layer, tensors
+from finitewidth.theory.four_legs import four_legs
 from finitewidth.theory.means import Propagation, accuracy_or_error, check_layer
+from finitewidth.theory.moments import moments
+from finitewidth.theory.sources import FAMILIES, Averages, Step
+
+if TYPE_CHECKING:
+    import xarray
+
+MATRICES = ("K", "Theta", "G1", "H1")
+TENSORS = ("V", "D", "A", "F", "B", "P", "Q", "R", "S", "T", "U")
+KINKED_TENSORS = ("V", "D", "A", "F", "B")  # what exists where sigma'' is a delta function
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """Statistics of the preactivations and the NTK of one layer."""
+    """Statistics of the preactivations and the NTK of one layer, 1/n of the previous layer stripped.
+
+    `K`, `Theta` at infinite width; at order 1 also their corrections `G1`, `H1` and the tensors
+    `V, D, A, F, B, P, Q, R, S, T, U`, axes in the order of their printed subscripts.
+    """
 
     net: MLP
     index: int  # l, from 1
-    K: Float[np.ndarray, "N N"]
-    _Theta: Float[np.ndarray, "N N"] | None
+    arrays: dict[str, np.ndarray] = field(repr=False)
 
     @property
-    def Theta(self) -> Float[np.ndarray, "N N"]:
-        """The infinite-width NTK."""
-        if self._Theta is None:
-            raise ValueError(
-                f"activation {self.net.activation.name!r} has a kernel but no NTK, since its derivative is a "
-                "delta function; use a continuous activation."
+    def n(self) -> int:
+        """The width of the previous layer, which every stripped 1/n refers to."""
+        return self.net.widths[self.index - 1]
+
+    @property
+    def G(self) -> Float[np.ndarray, "N N"]:
+        """K + G1/n, the mean kernel of networks of this width."""
+        return self.K + self.G1 / self.n
+
+    @property
+    def H(self) -> Float[np.ndarray, "N N"]:
+        """Theta + H1/n, the mean NTK of networks of this width."""
+        return self.Theta + self.H1 / self.n
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        if name not in (*MATRICES, *TENSORS):
+            raise AttributeError(f"Layer has no attribute {name!r}; it has {', '.join((*MATRICES, *TENSORS))}.")
+        if name not in self.arrays:
+            raise ValueError(self._why_missing(name))
+        return self.arrays[name]
+
+    def _why_missing(self, name: str) -> str:
+        activation = self.net.activation
+        if activation.jump_order < 1 and name != "K":
+            return (
+                f"{name} does not exist: activation {activation.name!r} has a kernel but no NTK, since its "
+                "derivative is a delta function; use a continuous activation."
             )
-        return self._Theta
+        if not activation.is_smooth and name in TENSORS and name not in KINKED_TENSORS:
+            return (
+                f"{name} does not exist: activation {activation.name!r} has a kink, where sigma'' is a delta "
+                f"function and {name} is infinite or depends on how the kink is smoothed; use a smooth one "
+                "such as gelu or swish."
+            )
+        return f"{name} was not computed; use fw.solve(net, X, order=1), and name it if you pass tensors=."
 
 
 @dataclass(frozen=True, eq=False)
 class Theory:
-    """What `solve` found: the network, the inputs and the statistics of every layer."""
+    """What `solve` found: the network, the inputs and the statistics of the layers."""
 
     net: MLP
     X: Float[np.ndarray, "N n0"]
     order: int
     error: float  # largest error of a two-leg average, in units of the scale it lives on
-    _layers: tuple[Layer, ...]
+    four_leg_error: float  # largest absolute error of a four-leg average; 0 at infinite width
+    layers: dict[int, Layer] = field(repr=False)
 
     @property
     def depth(self) -> int:
@@ -52,64 +96,175 @@ class Theory:
     def layer(self, index: int) -> Layer:
         """Layer `index`, counted from 1 to L."""
         check_layer(index, self.depth)
-        return self._layers[index - 1]
+        if index not in self.layers:
+            raise ValueError(f"layer {index} was not kept; solve again with layers=None or with it among layers.")
+        return self.layers[index]
 
     @property
     def output(self) -> Layer:
         """Layer L."""
-        return self._layers[-1]
+        return self.layer(self.depth)
 
     def __repr__(self) -> str:
         return f"Theory({self.net!r}, {self.X.shape[0]} inputs, order={self.order})"
 
+    def report(self):
+        """Dimensionless ratios of the output layer and whether the 1/n expansion can be trusted."""
+        from finitewidth.theory.ratios import report
+
+        return report(self)
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """All statistics as a labelled data set; `fw.load` reads back what `save` writes of it."""
+        from finitewidth.theory.labelled import to_xarray
+
+        return to_xarray(self)
+
     def save(self, path: str | Path) -> None:
-        """Write everything to one npz file, with the network inside."""
-        arrays = {"X": self.X, "K": np.stack([layer.K for layer in self._layers])}
-        if self._layers[0]._Theta is not None:
-            arrays["Theta"] = np.stack([layer.Theta for layer in self._layers])
-        about = {"kind": "theory", "network": self.net.to_dict(), "order": self.order, "error": self.error}
-        write_arrays(path, arrays, about)
+        """Write everything to a Zarr store with named dimensions and the network inside."""
+        from finitewidth.theory.labelled import save
+
+        save(self, path)
 
 
 def load(path: str | Path) -> Theory:
     """The theory that `Theory.save` wrote."""
-    arrays, about = read_arrays(path, kind="theory")
-    net = MLP.from_dict(about["network"])
-    Theta = arrays.get("Theta", [None] * net.depth)
-    layers = [Layer(net, l + 1, arrays["K"][l], Theta[l]) for l in range(net.depth)]
-    return Theory(net, arrays["X"], about["order"], about["error"], tuple(layers))
+    from finitewidth.theory.labelled import load as load_labelled
+
+    return load_labelled(path)
 
 
-def solve(net: MLP, X, *, order: int = 0, tolerance: float = TOLERANCE) -> Theory:
-    """Statistics at initialization of every layer, for all pairs of inputs.
+def solve(
+    net: MLP,
+    X,
+    *,
+    order: int = 1,
+    tolerance: float = TOLERANCE,
+    four_leg_tolerance: float | None = None,
+    layers: Iterable[int] | None = None,
+    tensors: Iterable[str] | None = None,
+) -> Theory:
+    """Statistics at initialization, for all inputs, at infinite width (order 0) or through order 1/n.
 
-    `order` 0 is infinite width. `tolerance` is the accuracy of the Gaussian averages relative to the scale
-    that each lives on. Inputs in single precision or integers are promoted to float64.
+    `tolerance` is the accuracy of two-leg averages relative to the scale that each lives on;
+    `four_leg_tolerance` the absolute accuracy of four-leg averages (1e-8, or 1e-5 with kinks). `layers` and
+    `tensors` say which to keep, all by default. Single precision and integers are promoted to float64.
     """
     require_double_precision()
-    if order not in (0,):
-        raise ValueError(f"order must be 0 (infinite width), got {order!r}.")
+    if order not in (0, 1):
+        raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
     X = as_inputs(X, net.widths[0])
-    count = X.shape[0]
-    require_memory(
-        8 * count**2 * (2 * net.depth + 3),
-        f"K and Theta of {net.depth} layers for {count} inputs",
-        "use fw.kernels for one layer, or fewer inputs",
-    )
+    kept = _kept_layers(layers, net.depth)
+    names = _kept_tensors(tensors, net) if order == 1 else ()
+    _check_memory(X.shape[0], order, len(kept), names)
     distinct, inverse = np.unique(X, axis=0, return_inverse=True)
-    repeated = distinct.shape[0] < count  # the same input twice gives the same rows to the last bit
-    state = Propagation(net, distinct if repeated else X, None, Automatic(tolerance))
-    layers = []
-    for index in range(1, net.depth + 1):
+    if distinct.shape[0] == X.shape[0]:
+        distinct, inverse = X, np.arange(X.shape[0])  # keep the order in which inputs came
+    if order == 0:
+        found, error = _infinite_width(net, distinct, kept, tolerance), 0.0
+    else:
+        accuracy = four_leg_tolerance or (1e-8 if net.activation.is_smooth else 1e-5)
+        found, error = _finite_width(net, distinct, kept, tolerance, accuracy, names)
+    arrays, two_leg_error = found
+    accuracy_or_error(two_leg_error, tolerance, net.activation.name)
+    whole = {index: Layer(net, index, _expanded(part, inverse.ravel())) for index, part in arrays.items()}
+    return Theory(net, X, order, two_leg_error, error, whole)
+
+
+Found = tuple[dict[int, dict[str, np.ndarray]], float]
+
+
+def _infinite_width(net: MLP, X: np.ndarray, kept: set[int], tolerance: float) -> Found:
+    state = Propagation(net, X, None, Automatic(tolerance))
+    found = {}
+    for index in range(1, max(kept) + 1):
         if index > 1:
             state.advance()
-        pair = [
-            matrix if matrix is None else _expanded(matrix, inverse, repeated) for matrix in state.matrices()
-        ]
-        layers.append(Layer(net, index, *pair))  # type: ignore[arg-type]
-    accuracy_or_error(state.error, tolerance, net.activation.name)
-    return Theory(net, X, order, state.error, tuple(layers))
+        if index in kept:
+            pair = zip(("K", "Theta"), state.matrices(), strict=True)
+            found[index] = {name: matrix.copy() for name, matrix in pair if matrix is not None}
+    return found, state.error
 
 
-def _expanded(matrix: np.ndarray, inverse: np.ndarray, repeated: bool) -> np.ndarray:
-    return matrix[np.ix_(inverse.ravel(), inverse.ravel())] if repeated else matrix.copy()
+def _finite_width(
+    net: MLP, X: np.ndarray, kept: set[int], tolerance: float, accuracy: float, names: tuple[str, ...]
+) -> tuple[Found, float]:
+    activation = net.activation
+    if activation.jump_order < 1:
+        raise ValueError(
+            f"activation {activation.name!r} has no NTK, since its derivative is a delta function; use "
+            "order=0 for its kernel, or a continuous activation."
+        )
+    if X.shape[0] == 1 and single.applies(activation):
+        return _one_input(net, X, kept, tolerance, names), 0.0
+    first = Propagation(net, X, None, Automatic(tolerance)).matrices()
+    state, error, four_leg_error, found = State.first_layer(*first), 0.0, 0.0, {}  # type: ignore[arg-type]
+    families = [f for f in FAMILIES.values() if max(f) <= activation.jump_order]
+    for index in range(1, max(kept) + 1):
+        if index > 1:
+            pairs = moments(activation, state.K, Automatic(tolerance))
+            quadruples = four_legs(activation, state.K, families, tolerance=accuracy)
+            averages = Averages.of(quadruples)
+            state = next_layer(state, Step.above(net, index - 1, state.Theta, pairs), averages)
+            error = max(error, pairs.error)
+            four_leg_error = max(four_leg_error, averages.error, pairs.derivative_error)
+        if index in kept:
+            found[index] = _arrays(state, names, X.shape[0])
+    return (found, error), four_leg_error
+
+
+def _one_input(net: MLP, X: np.ndarray, kept: set[int], tolerance: float, names: tuple[str, ...]) -> Found:
+    square = float(np.mean(X**2))
+    found = single.single_input(net, square, tolerance)
+    shapes = {name: (-1, 1, 1) if name in MATRICES else (-1, 1, 1, 1, 1) for name in (*MATRICES, *names)}
+    stacked = {name: found.layers[name].reshape(shape) for name, shape in shapes.items()}
+    return {index: {name: value[index - 1] for name, value in stacked.items()} for index in kept}, found.error
+
+
+def _arrays(state: State, names: tuple[str, ...], count: int) -> dict[str, np.ndarray]:
+    matrices = {name: getattr(state, name) for name in MATRICES}
+    if not state.kernel:
+        return matrices | {name: np.zeros((count,) * 4) for name in names}
+    found = tensors(state)
+    return matrices | {name: found[name] for name in names}
+
+
+def _expanded(arrays: dict[str, np.ndarray], inverse: np.ndarray) -> dict[str, np.ndarray]:
+    """Rows of repeated inputs put back; the same input twice gives the same entries to the last bit."""
+    if np.array_equal(inverse, np.arange(inverse.size)):
+        return arrays
+    return {name: value[np.ix_(*[inverse] * value.ndim)] for name, value in arrays.items()}
+
+
+def _kept_layers(layers: Iterable[int] | None, depth: int) -> set[int]:
+    kept = set(range(1, depth + 1)) if layers is None else set(layers)
+    for index in kept:
+        check_layer(index, depth)
+    if not kept:
+        raise ValueError("layers must name at least one layer to keep, got none.")
+    return kept
+
+
+def _kept_tensors(names: Iterable[str] | None, net: MLP) -> tuple[str, ...]:
+    existing = TENSORS if net.activation.is_smooth else KINKED_TENSORS
+    if names is None:
+        return existing
+    names = tuple(names)
+    for name in names:
+        if name not in TENSORS:
+            raise ValueError(f"tensors must be among {', '.join(TENSORS)}, got {name!r}.")
+        if name not in existing:
+            raise ValueError(Layer(net, net.depth, {})._why_missing(name))
+    return names
+
+
+def _check_memory(count: int, order: int, layers: int, names: tuple[str, ...]) -> None:
+    if order == 0:
+        needed = 8 * count**2 * (2 * layers + 3)
+        what, remedy = "K and Theta", "use fw.kernels for one layer, or fewer inputs"
+    else:
+        working = 11 + 6 + 4  # blocks of one layer, averages, and what a step holds on the way
+        needed = 8 * count**4 * (working + len(names) * max(layers - 1, 0))
+        what = "statistics at order 1/n"
+        remedy = "keep fewer layers (layers=), fewer tensors (tensors=), or contract them in fw.unroll"
+    require_memory(needed, f"{what} of {layers} layers for {count} inputs", remedy)

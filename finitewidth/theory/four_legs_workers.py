@@ -1,0 +1,59 @@
+"""Independent tasks on all cores, each core with its own single-threaded matrix products.
+
+Products of many small matrices gain nothing from a threaded BLAS and wait for its threads; whole
+tasks are the better unit. Results come in the order of the tasks, so nothing depends on timing.
+"""
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_lock = threading.Lock()
+_users = 0
+_limit = None
+
+
+@functools.cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+class SingleThreadedProducts:
+    """While any thread of the process is inside, NumPy's matrix products use one thread each."""
+
+    def __enter__(self):
+        global _users, _limit
+        with _lock:
+            if _users == 0:
+                _limit = _controller().limit(limits=1, user_api="blas")
+            _users += 1
+
+    def __exit__(self, *_):
+        global _users, _limit
+        with _lock:
+            _users -= 1
+            if _users == 0 and _limit is not None:
+                _limit.restore_original_limits()
+                _limit = None
+
+
+def on_all_cores(work: Callable[[T], R], tasks: Iterable[T]) -> Iterator[tuple[T, R]]:
+    """(task, work(task)) for every task, in order, a few tasks ahead of the consumer."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with SingleThreadedProducts(), ThreadPoolExecutor(cores) as pool:
+        waiting = []
+        for task in tasks:
+            waiting.append((task, pool.submit(work, task)))
+            if len(waiting) > 4 * cores:
+                done, result = waiting.pop(0)
+                yield done, result.result()
+        for done, result in waiting:
+            yield done, result.result()

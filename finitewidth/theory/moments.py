@@ -1,0 +1,84 @@
+r"""Two-leg averages of one step, as derivatives of averages with respect to the kernel.
+
+A change v of the kernel changes $\langle f_{12} \rangle$ for $f_{12} = u(z_1) u(z_2)$, with u = sigma or u = sigma', by
+
+$$\tfrac12 \langle u''_1 u_2 \rangle v_{11} + \langle u'_1 u'_2 \rangle v_{12} + \tfrac12 \langle u_1 u''_2 \rangle v_{22},$$
+
+and to second order by fourth derivatives. For kinked activations the separate averages diverge where
+the two legs coincide, while the derivative with respect to the kernel does not.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.activation import Activation
+from finitewidth.theory.blocks import PairMap
+from finitewidth.theory.expectation import AbstractExpectation
+from finitewidth.theory.kinked import kernel_derivatives
+
+
+class Response(NamedTuple):
+    r"""How $\langle u_1 u_2 \rangle$ answers to a change of the kernel, to first and second order."""
+
+    value: Float[np.ndarray, "N N"]
+    slope: PairMap  # first derivative with respect to K_11, K_12, K_22
+    bend: tuple[np.ndarray, ...]  # <u''''u>, <u'''u'>, <u''u''>, <u'u'''>, <u u''''>
+
+    def correction(self, G1: np.ndarray, V: np.ndarray) -> np.ndarray:
+        r"""$\tfrac12 \sum \langle\partial\partial f\rangle G^{\{1\}} + \tfrac18 \sum \langle\partial^4 f\rangle V$."""
+        index = np.arange(G1.shape[0])
+        a, b = index[:, None], index[None, :]
+        fourth = (
+            self.bend[0] * V[a, a, a, a]
+            + 4 * self.bend[1] * V[a, a, a, b]
+            + self.bend[2] * (2 * V[a, a, b, b] + 4 * V[a, b, a, b])
+            + 4 * self.bend[3] * V[a, b, b, b]
+            + self.bend[4] * V[b, b, b, b]
+        )
+        return self.slope.of_pairs(G1) + fourth / 8
+
+
+class Moments(NamedTuple):
+    """Everything that a step needs to know of pairs of legs."""
+
+    sigma: Response  # of <sigma sigma>
+    slope: Response  # of <sigma' sigma'>
+    leading: np.ndarray | None  # <sigma'' sigma>, for the maps that treat the two legs differently
+    third: np.ndarray | None  # <sigma''' sigma'>
+    error: float  # of averages, in units of the scale they live on
+    derivative_error: float  # of derivatives with respect to the kernel, where kinks ask for them
+
+
+_SMOOTH_ORDERS = ((0, 0), (1, 1), (2, 0), (2, 2), (3, 1), (4, 0), (3, 3), (4, 2), (5, 1))
+
+
+def moments(activation: Activation, K: np.ndarray, rule: AbstractExpectation) -> Moments:
+    """Two-leg averages of a step, for smooth and for kinked activations."""
+    if not activation.is_smooth:
+        return _kinked(activation, K, rule)
+    e, error = rule.relative_two_legs(activation, K, _SMOOTH_ORDERS)
+    for (a, b), value in list(e.items()):
+        e[b, a] = value.T
+    return Moments(_response(e, 0), _response(e, 1), e[2, 0], e[3, 1], error, 0.0)
+
+
+def _response(e: dict[tuple[int, int], np.ndarray], u: int) -> Response:
+    slope = PairMap(e[u + 2, u] / 2, e[u + 1, u + 1], e[u, u + 2] / 2)
+    bend = tuple(e[u + 4 - k, u + k] for k in range(5))
+    return Response(e[u, u], slope, bend)
+
+
+def _kinked(activation: Activation, K: np.ndarray, rule: AbstractExpectation) -> Moments:
+    """The same through derivatives with respect to the kernel, which exist where averages do not."""
+    values, error = rule.relative_two_legs(activation, K, ((0, 0), (1, 1), (2, 0)))
+    derivatives = kernel_derivatives(activation, K)
+    responses = []
+    for u in (0, 1):
+        d = derivatives[u]
+        first, second = (d.first, d.second) if u else (values[2, 0] / 2, values[2, 0].T / 2)
+        slope = PairMap(first, d.both if u else values[1, 1], second)
+        bend = (4 * d.first2, 2 * d.first_both, d.both2, 2 * d.first_both.T, 4 * d.first2.T)
+        responses.append(Response(values[u, u], slope, bend))
+    return Moments(responses[0], responses[1], values[2, 0], None, error, derivatives[2])

@@ -1,0 +1,92 @@
+r"""Dimensionless ratios of the 1/n tensors, and whether the expansion in 1/n can be trusted.
+
+Each ratio is the size that a tensor has in the predictions, relative to what it corrects: $V/(nK^2)$,
+$A/(n\Theta^2)$, ..., $RK/(n\Theta^3)$ (PDLT sections 5.4, 8.4, 11.3 and infinity.1). They grow as depth over width
+at criticality; theory through 1/n is within its range while the largest is well below one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+POWERS = {  # tensor: powers of (K, Theta) that make it dimensionless
+    "G1": (1, 0),
+    "H1": (0, 1),
+    "V": (2, 0),
+    "D": (1, 1),
+    "F": (1, 1),
+    "A": (0, 2),
+    "B": (0, 2),
+    "P": (0, 2),
+    "Q": (0, 2),
+    "R": (-1, 3),
+    "S": (-1, 3),
+    "T": (-1, 3),
+    "U": (-1, 3),
+}
+TRUSTED = 0.3  # neglected terms are of the order of the square of the ratio
+HOPELESS = 1.0
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One tensor: its largest entry among coincident samples, and the ratio to what it corrects."""
+
+    name: str
+    value: float  # 1/n stripped
+    ratio: float  # 1/n included
+    verdict: str  # "within range", "at the edge" or "out of range"
+
+
+@dataclass(frozen=True)
+class Report:
+    """Ratios of one layer; `expansion_parameter` is the largest of them."""
+
+    layer: int
+    n: int
+    rows: tuple[Ratio, ...]
+
+    @property
+    def expansion_parameter(self) -> float:
+        return max((abs(row.ratio) for row in self.rows), default=0.0)
+
+    @property
+    def verdict(self) -> str:
+        return _verdict(self.expansion_parameter)
+
+    def __str__(self) -> str:
+        head = f"layer {self.layer}, n = {self.n}: expansion parameter {self.expansion_parameter:.3g}, {self.verdict}"
+        lines = [f"{'tensor':>8} {'value':>12} {'ratio':>12}  verdict"]
+        lines += [f"{row.name:>8} {row.value:12.4g} {row.ratio:12.4g}  {row.verdict}" for row in self.rows]
+        return "\n".join([head, *lines])
+
+
+def ratios(theory, index: int) -> Report:
+    """Ratios of layer `index`, with all labels on one sample; the sample with the largest is shown."""
+    layer = theory.layer(index)
+    K, Theta = np.diag(layer.K), np.diag(layer.Theta)
+    rows = []
+    for name, (k, theta) in POWERS.items():
+        if name not in layer.arrays:
+            continue
+        array = layer.arrays[name]
+        samples = np.arange(array.shape[0])
+        values = array[(samples,) * array.ndim]
+        scale = np.where(K > 0, K, np.nan) ** k * np.where(Theta > 0, Theta, np.nan) ** theta
+        relative = np.nan_to_num(values / scale / layer.n)
+        worst = int(np.argmax(np.abs(relative)))
+        rows.append(Ratio(name, float(values[worst]), float(relative[worst]), _verdict(abs(relative[worst]))))
+    return Report(index, layer.n, tuple(rows))
+
+
+def report(theory) -> Report:
+    """Ratios of the output layer."""
+    if theory.order < 1:
+        raise ValueError("report needs the 1/n tensors; use fw.solve(net, X, order=1).")
+    return ratios(theory, theory.depth)
+
+
+def _verdict(size: float) -> str:
+    if size < TRUSTED:
+        return "within range"
+    return "at the edge" if size < HOPELESS else "out of range"

@@ -1,0 +1,174 @@
+r"""All statistics for one input, to any depth: scalars, one-dimensional integrals, one compiled scan.
+
+The recursions are those of PDLT sections 5.4, 8.2, 9.3, 11.3 and infinity.1 for a single input. They
+are written out as scalars, independently of the block form for many inputs, and the two are tested against each other.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from finitewidth.activation import Activation
+from finitewidth.network import MLP
+from finitewidth.theory import quadrature
+
+NAMES = ("K", "Theta", "G1", "H1", "V", "D", "A", "F", "B", "P", "Q", "R", "S", "T", "U")
+
+
+class Scalars(NamedTuple):
+    """The statistics of one layer for one input, or arrays of them over layers."""
+
+    K: jax.Array
+    Theta: jax.Array
+    G1: jax.Array
+    H1: jax.Array
+    V: jax.Array
+    D: jax.Array
+    A: jax.Array
+    F: jax.Array
+    B: jax.Array
+    P: jax.Array
+    Q: jax.Array
+    R: jax.Array
+    S: jax.Array
+    T: jax.Array
+    U: jax.Array
+
+
+class _Averages(NamedTuple):
+    """One-leg averages: ab.. is <s^(a) s^(b) ..>."""
+
+    a00: jax.Array
+    a11: jax.Array
+    a20: jax.Array
+    a22: jax.Array
+    a31: jax.Array
+    bend_sigma: jax.Array  # 2<s''''s> + 8<s'''s'> + 6<s''s''>
+    bend_slope: jax.Array  # 2<s^(5)s'> + 8<s''''s''> + 6<s'''s'''>
+    a0000: jax.Array
+    a1100: jax.Array
+    a1111: jax.Array
+    a2110: jax.Array
+    a3111: jax.Array
+    a2211: jax.Array
+
+
+def _smooth_averages(activation: Activation, x, weights, K) -> _Averages:
+    s = activation.derivatives(jnp.sqrt(K) * x, 5)
+
+    def mean(*orders):
+        return (functools.reduce(jnp.multiply, (s[order] for order in orders)) * weights).sum()
+
+    def bend(u):
+        return 2 * mean(u + 4, u) + 8 * mean(u + 3, u + 1) + 6 * mean(u + 2, u + 2)
+
+    pairs = (mean(0, 0), mean(1, 1), mean(2, 0), mean(2, 2), mean(3, 1), bend(0), bend(1))
+    return _Averages(
+        *pairs,
+        mean(0, 0, 0, 0),
+        mean(1, 1, 0, 0),
+        mean(1, 1, 1, 1),
+        mean(2, 1, 1, 0),
+        mean(3, 1, 1, 1),
+        mean(2, 2, 1, 1),
+    )
+
+
+def _scale_invariant_averages(a_plus: float, a_minus: float, K) -> _Averages:
+    """<s s> = A_2 K and <s' s'> = A_2: derivatives with respect to the kernel are A_2 and zero.
+
+    The maps below use <s''s> + <s's'> and <s'''s'> + <s''s''> only, so the split of each sum is free.
+    """
+    A_2, A_4 = (a_plus**2 + a_minus**2) / 2, (a_plus**4 + a_minus**4) / 2
+    zero = jnp.zeros_like(K)
+    two = (A_2 * K, A_2 + zero, zero, zero, zero, zero, zero)
+    return _Averages(*two, 3 * A_4 * K**2, A_4 * K, A_4 + zero, zero, zero, zero)
+
+
+def _next(now: Scalars, m: _Averages, C_b, C, lb, lW, r) -> Scalars:
+    K, Th, G1, H1, V, D, A, F, B, P, Q, R, S, T, U = now
+    chi = C * m.a11
+    y1, y2 = lW * m.a20 + C * Th * m.a31, lW * m.a11 + C * Th * m.a22
+    x, g, h = y1 + y2, m.a20 + m.a11, m.a31 + m.a22
+    X = lW * m.a00 + C * Th * m.a11
+    bare = G1 * g + V / 8 * m.bend_sigma
+    bent = G1 * h + V / 8 * m.bend_slope
+    Xss = lW * m.a0000 + C * Th * m.a1100
+    XX = lW**2 * m.a0000 + 2 * lW * C * Th * m.a1100 + (C * Th) ** 2 * m.a1111
+    YY = lW**2 * m.a1100 + 2 * lW * C * Th * m.a2110 + (C * Th) ** 2 * m.a2211
+    return Scalars(
+        K=C_b + C * m.a00,
+        Theta=lb + X,
+        G1=r * C * bare,
+        H1=r * (lW * bare + chi * H1 + C * Th * bent + C * h * (D + 2 * F)),
+        V=C**2 * (m.a0000 - m.a00**2 + r * g**2 * V),
+        D=C * (Xss - X * m.a00 + r * (x * g * V + chi * g * D)),
+        A=XX - X**2 + r * (x**2 * V + 2 * chi * x * D + chi**2 * A),
+        F=C**2 * (m.a1100 * Th + r * g**2 * F),
+        B=C**2 * m.a1111 * Th**2 + r * chi**2 * B,
+        P=C**2 * m.a2110 * Th**2 + r * chi * C * (m.a20 * B + g * P),
+        Q=C * (lW * m.a1100 + C * Th * m.a2110) * Th + r * (C * x * g * F + C * chi * g * Q),
+        R=C * lW * m.a2110 * Th**2 + C**2 * m.a3111 * Th**3 + r * chi * (y1 * B + x * P + chi * R),
+        S=C * lW * m.a1111 * Th**2 + C**2 * m.a2211 * Th**3 + r * chi * (y2 * B + chi * S),
+        T=YY * Th + r * (x**2 * F + 2 * chi * x * Q + chi**2 * T),
+        U=C**2 * m.a2211 * Th**3 + r * chi**2 * U,
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("activation",))
+def _scan(activation: Activation, first: Scalars, x, weights, hyperparameters) -> Scalars:
+    def step(now, parameters):
+        if activation.slopes is None:
+            averages = _smooth_averages(activation, x, weights, now.K)
+        else:
+            averages = _scale_invariant_averages(*activation.slopes, now.K)
+        after = _next(now, averages, *parameters)
+        return after, after
+
+    return jax.lax.scan(step, first, hyperparameters)[1]
+
+
+class SingleInput(NamedTuple):
+    """Statistics of every layer for one input, and the relative error of the averages."""
+
+    layers: dict[str, np.ndarray]  # name: (L,)
+    error: float
+
+
+def applies(activation: Activation) -> bool:
+    """Smooth activations, and those that are two straight lines."""
+    return activation.is_smooth or activation.is_scale_invariant
+
+
+def single_input(net: MLP, square: float, tolerance: float) -> SingleInput:
+    """All statistics of all layers for one input with mean square component `square`."""
+    activation = net.activation
+    K, Theta = net.C_b[0] + net.C_W[0] * square, net.lambda_b[0] + net.lambda_W[0] * square
+    zeros = [jnp.zeros(())] * 13
+    first = Scalars(jnp.asarray(K), jnp.asarray(Theta), *zeros)
+    widest = K
+    for attempt in range(20):  # the grid must fit the largest variance on the way
+        orders = tuple((a, a) for a in range(6)) if activation.is_smooth else ((0, 0), (1, 1))
+        precision = quadrature.precision(activation, widest, orders, tolerance)
+        extent = quadrature.reach(activation, widest) + 3  # four legs grow faster than two
+        x, weights = quadrature.gaussian_grid(np.zeros(1), extent, precision.count)
+        rest = _scan(activation, first, jnp.asarray(x), jnp.asarray(weights), _hyperparameters(net))
+        largest = float(np.max(rest.K, initial=widest))
+        if not np.isfinite(largest):
+            raise ValueError("the kernel grows beyond double precision with depth; lower C_W or the depth.")
+        if largest <= 1.0001 * widest or activation.slopes is not None:
+            break
+        widest = largest * (1 + attempt)
+    layers = {
+        name: np.concatenate([[float(getattr(first, name))], np.asarray(getattr(rest, name))]) for name in NAMES
+    }
+    return SingleInput(layers, precision.error)
+
+
+def _hyperparameters(net: MLP):
+    ratios = [net.widths[l] / net.widths[l - 1] for l in range(1, net.depth)]
+    table = (net.C_b[1:], net.C_W[1:], net.lambda_b[1:], net.lambda_W[1:], ratios)
+    return tuple(jnp.asarray(column, dtype=float) for column in table)

@@ -1,0 +1,123 @@
+"""Unrolled tensors from four-leg averages: dense, or streamed one leg at a time and contracted."""
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from finitewidth.theory.unroll import (
+    Leg,
+    Shape,
+    Source,
+    Unrolled,
+    averages_by_layer,
+    averages_with_fixed_leg,
+)
+
+Labelled = tuple[tuple[int, str], ...]  # (derivative order, block label), highest orders first
+
+
+def dense(unrolled: Unrolled, shape: Shape, tolerance: float) -> np.ndarray:
+    """The tensor with its slots in printed order."""
+    count = unrolled.sources[0].K.shape[0] if unrolled.sources else 0
+    total = np.zeros((count,) * 4)
+    for source in unrolled.sources:
+        families = {_family(legs) for _, _, legs in _products(source, shape)}
+        averages = averages_by_layer(unrolled, source, tuple(families), tolerance)
+        block = np.zeros_like(total)
+        for row, column, legs in _products(source, shape):
+            labels = "".join(label for _, label in legs)
+            present = "".join(sorted(set(labels)))
+            average = np.einsum(f"{labels}->{present}", averages[_family(legs)].value)
+            average = average.reshape([count if label in present else 1 for label in "abcd"])
+            block += row[:, :, None, None] * column[None, None] * average
+        if shape.centred:
+            block -= np.multiply.outer(_mean(source, shape.row), _mean(source, shape.column))
+        for first, second in shape.ties:
+            block *= _tie(source.Theta, first, second)
+        total += source.weight * block
+    return np.einsum(f"abcd->{shape.printed}", total)
+
+
+def streamed(unrolled: Unrolled, shape: Shape, vectors: dict[str, np.ndarray], tolerance: float) -> float:
+    """Contraction with one vector per label; at most a few arrays of size N^3 are held."""
+    total = 0.0
+    for source in unrolled.sources:
+        products = list(_products(source, shape))
+        families = tuple({_family(legs) for _, _, legs in products})
+        for fixed in range(source.K.shape[0]):
+            averages = averages_with_fixed_leg(unrolled, source, fixed, families, tolerance)
+            for row, column, legs in products:
+                total += source.weight * _slice_sum(source, shape, vectors, row, column, legs, fixed, averages)
+        if shape.centred:
+            means = [
+                vectors[p[0]] @ _mean(source, feature) @ vectors[p[1]]
+                for p, feature in (("ab", shape.row), ("cd", shape.column))
+            ]
+            total -= source.weight * means[0] * means[1]
+    return float(total)
+
+
+def _slice_sum(source, shape, vectors, row, column, legs: Labelled, fixed: int, averages) -> float:
+    """One product of terms with the last of its labels fixed: all labels that it lacks are summed first."""
+    present = sorted({label for _, label in legs})
+    last = present[-1]
+    rows, columns = row * np.multiply.outer(vectors["a"], vectors["b"]), column * np.multiply.outer(
+        vectors["c"], vectors["d"]
+    )
+    # labels without a leg carry no tie either, so their sums are taken here
+    operands: list = [rows, "ab", columns, "cd"]
+    for first, second in shape.ties:
+        operands += [source.Theta, first + second]
+    slot = max(index for index, (_, label) in enumerate(legs) if label == last)
+    values = averages[_family(legs), slot].value
+    labels = [label for index, (_, label) in enumerate(legs) if index != slot]
+    operands += [values, "".join(labels)]
+    return _einsum_with_fixed(operands, last, fixed)
+
+
+def _einsum_with_fixed(operands: list, fixed_label: str, fixed: int) -> float:
+    arrays, subscripts = [], []
+    for array, labels in zip(operands[::2], operands[1::2], strict=True):
+        for axis in reversed([i for i, label in enumerate(labels) if label == fixed_label]):
+            array = np.take(array, fixed, axis=axis)
+        arrays.append(array)
+        subscripts.append(labels.replace(fixed_label, ""))
+    return float(np.einsum(",".join(subscripts) + "->", *arrays, optimize="greedy"))
+
+
+def _products(source: Source, shape: Shape) -> Iterator[tuple[np.ndarray, np.ndarray, Labelled]]:
+    """Every product of a row term and a column term, with its legs sorted by derivative order."""
+    for (row, row_legs), (column, column_legs) in itertools.product(
+        source.feature(shape.row), source.feature(shape.column)
+    ):
+        legs = [*_labelled(row_legs, "ab"), *_labelled(column_legs, "cd")]
+        yield row, column, tuple(sorted(legs, key=lambda leg: -leg[0]))
+
+
+def _labelled(legs: tuple[Leg, Leg], labels: str) -> list[tuple[int, str]]:
+    return [(order, labels[which]) for which, order in legs]
+
+
+def _family(legs: Labelled) -> tuple[int, ...]:
+    return tuple(order for order, _ in legs)
+
+
+def _tie(Theta: np.ndarray, first: str, second: str) -> np.ndarray:
+    """Theta between two of the labels a b c d, shaped to multiply a block."""
+    axes = sorted(["abcd".index(first), "abcd".index(second)])
+    shape = [1, 1, 1, 1]
+    for axis in axes:
+        shape[axis] = Theta.shape[0]
+    return Theta.reshape(shape)  # Theta is symmetric, so the order of the labels does not matter
+
+
+def _mean(source: Source, feature: str) -> np.ndarray:
+    """<feature> over pairs (N, N), from two-leg averages kept with the source."""
+    total = np.zeros_like(source.K)
+    for matrix, legs in source.feature(feature):
+        (i, a), (j, b) = legs
+        average = source.pairs[f"<{a}{b}>"]
+        value = average if (i, j) == (0, 1) else np.diag(average)[:, None] if i == 0 else np.diag(average)[None, :]
+        total = total + matrix * value
+    return total
