@@ -24,12 +24,16 @@ _HOMES = {
     "Theory": "theory.solve",
     "load": "theory.solve",
     "solve": "theory.solve",
+    "Unrolled": "theory.unroll",
+    "unroll": "theory.unroll",
+    "Estimate": "estimate",
 }
 
 if TYPE_CHECKING:
     from finitewidth.activation import Activation as Activation
     from finitewidth.activation import KinkWarning as KinkWarning
     from finitewidth.activation import activations as activations
+    from finitewidth.estimate import Estimate as Estimate
     from finitewidth.network import MLP as MLP
     from finitewidth.theory.means import Kernels as Kernels
     from finitewidth.theory.means import kernels as kernels
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
     from finitewidth.theory.solve import Theory as Theory
     from finitewidth.theory.solve import load as load
     from finitewidth.theory.solve import solve as solve
+    from finitewidth.theory.unroll import Unrolled as Unrolled
+    from finitewidth.theory.unroll import unroll as unroll
 
 __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -20,7 +20,7 @@ class MLP:
 
     for layers $l = 1 \ldots L$ with `widths` $n_0 \ldots n_L$. Biases have variance `C_b`,
     weights `C_W` $/ n_{l-1}$; they learn at rates `lambda_b` and `lambda_W` $/ n_{l-1}$ times the
-    global learning rate. Each of the four is a number or one number per layer (PDLT sections 2 and 8).
+    global learning rate. Each of the four is a number or one number per layer (PDLT chapters 2 and 8).
     """
 
     widths: tuple[int, ...]  # n_0 ... n_L

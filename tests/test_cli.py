@@ -105,7 +105,7 @@ def test_json_is_one_document_with_stable_keys(capsys, folder):
         "ntk_smallest_eigenvalue", "ntk_condition_number",
     ]  # fmt: skip
     assert list(document["layers"][0]["kernel"]) == ["mean", "smallest", "largest"]
-    assert document["results"]["files"] == ["run.toml", "summary.json", "theory.npz"]
+    assert document["results"]["files"] == ["inputs.npy", "run.toml", "summary.json", "theory.zarr"]
     saved = json.loads((folder / "results/run/summary.json").read_text(encoding="utf-8"))
     assert saved == {name: value for name, value in document.items() if name != "results"}
 
@@ -120,7 +120,7 @@ def test_summary_agrees_with_the_theory(capsys, folder):
     np.testing.assert_allclose(last["ntk_condition_number"], np.linalg.cond(Theta), rtol=1e-8)
     pair = K[0, 1] / np.sqrt(K[0, 0] * K[1, 1])
     assert last["kernel_correlation"]["smallest"] <= pair <= last["kernel_correlation"]["largest"]
-    np.testing.assert_allclose(fw.load(folder / "results/run/theory.npz").output.K, K, rtol=1e-12)
+    np.testing.assert_allclose(fw.load(folder / "results/run/theory.zarr").output.K, K, rtol=1e-12)
 
 
 def test_saved_run_file_repeats_the_run(capsys, folder):
@@ -148,7 +148,7 @@ def test_one_input_zeros_and_parallel_inputs_are_no_obstacle(capsys, folder, tex
 def test_earlier_results_are_replaced_as_a_whole(folder):
     call("solve", "run.toml")
     call("solve", "run.toml", "--no-figure")
-    assert sorted(os.listdir(folder / "results/run")) == ["run.toml", "summary.json", "theory.npz"]
+    assert sorted(os.listdir(folder / "results/run")) == ["inputs.npy", "run.toml", "summary.json", "theory.zarr"]
 
 
 def test_directory_with_other_files_is_refused(capsys, folder):

@@ -103,14 +103,16 @@ def _solve(run_file: Path | None, as_json: bool, output: Path | None, no_figure:
 
 
 def _save(summary, theory, target: Path, no_figure: bool) -> list[str]:
+    import numpy as np
     import tomli_w
 
     from finitewidth.interface import results
 
-    # the saved theory holds the inputs, so the run file beside it repeats the run anywhere
-    again = {"network": summary.run.network.to_dict(), "data": {"path": "theory.npz", "inputs": "X"}}
+    # the inputs are kept too, so the run file beside them repeats the run anywhere
+    again = {"network": summary.run.network.to_dict(), "data": {"path": "inputs.npy"}}
     with results.replaced_directory(target) as draft:
-        theory.save(draft / "theory.npz")
+        np.save(draft / "inputs.npy", theory.X, allow_pickle=False)
+        theory.save(draft / "theory.zarr")
         (draft / "run.toml").write_text(tomli_w.dumps(again), encoding="utf-8")
         text = json.dumps(summary.to_dict(), indent=2, allow_nan=False)
         (draft / "summary.json").write_text(text + "\n", encoding="utf-8")

@@ -12,7 +12,7 @@ import numpy as np
 import finitewidth
 from finitewidth.interface.runs import Run
 
-FILES = ("run.toml", "summary.json", "theory.npz", "kernels.svg", "kernels.png")
+FILES = ("run.toml", "summary.json", "inputs.npy", "theory.zarr", "kernels.svg", "kernels.png")
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,9 @@ def propagate(blocks: Blocks, rows: FeatureMaps, columns: FeatureMaps) -> Blocks
     if rows is columns:
         whole |= {(c, r): _turned(block) for (r, c), block in blocks.items() if r != c}
     moved = _rows(whole, rows)
-    turned = {(c, r): _turned(block) for (r, c), block in moved.items() if any(r == kept for kept, _ in blocks)}
+    turned = {
+        (c, r): _turned(block) for (r, c), block in moved.items() if any(r == kept for kept, _ in blocks)
+    }
     final = _rows(turned, columns)
     return {(r, c): _turned(block) for (c, r), block in final.items() if (r, c) in blocks}
 

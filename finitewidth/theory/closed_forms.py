@@ -179,7 +179,7 @@ def _erf(orders: Orders, k: Covariance) -> Array:
 
 
 def _gelu(orders: Orders, k: Covariance) -> Array:
-    r"""$\sigma = z\Phi$: $\sigma' = \Phi - \varphi'$, and beyond $\sigma^{(m)} = \varphi^{(m-2)} - \varphi^{(m)}$."""
+    """sigma = z Phi: sigma' = Phi - phi', and beyond sigma^(m) = phi^(m-2) - phi^(m)."""
     a, b = orders
     if a < b:
         return _gelu((b, a), k.swapped())

@@ -1,11 +1,13 @@
 r"""Differentials of the NTK: B, P, R, S, U, whose columns are multiplied and whose rows mix.
 
-Rows and columns are B[(13),(24)], P[(03),(12)], R[(01),(23)], S[(12),(34)], U[(14),(23)]. A column pair is
-multiplied by $E = C_W \langle\sigma'\sigma'\rangle$ at each layer; rows obey (PDLT section infinity.3, rearranged)
+Rows and columns are B[(13),(24)], P[(03),(12)], R[(01),(23)], S[(12),(34)], U[(14),(23)]. A column pair
+is multiplied by $E = C_W \langle\sigma'\sigma'\rangle$ at each layer; rows obey
 
-$$p_{03} \to C_W \langle\sigma''_0\sigma_3\rangle (b_{00} + p_{00}) + E\,p_{03}, \quad
-  s_{12} \to \langle Z_{12}\rangle b_{12} + E\,s_{12}, \quad
-  r_{01} \to \langle\partial_0 Y_{01}\rangle (b_{00} + p_{00}) + \langle Z_{01}\rangle p_{01} + E\,r_{01}.$$
+$$p_{03} \to C_W \langle\sigma''_0\sigma_3\rangle (b_{00} + p_{00}) + E\,p_{03}, \qquad
+  s_{12} \to \langle Z_{12}\rangle b_{12} + E\,s_{12},$$
+$$r_{01} \to \langle\partial_0 Y_{01}\rangle (b_{00} + p_{00}) + \langle Z_{01}\rangle p_{01} + E\,r_{01}$$
+
+and b and u are multiplied by E (PDLT chapter infinity, section 3, rearranged).
 """
 
 from finitewidth.theory.blocks import Blocks, FeatureMaps, PairMap

@@ -80,7 +80,7 @@ class AbstractExpectation(eqx.Module):
             worst = max(worst, error)
             for index, part in enumerate(parts):
                 values[index, tile.rows, tile.columns] = part
-        return dict(zip(orders, values, strict=True)), worst
+        return {pair: values[index] for index, pair in enumerate(orders)}, worst
 
 
 class Automatic(AbstractExpectation):
@@ -153,13 +153,11 @@ class HermiteSeries(AbstractExpectation):
             correlation = _correlation(cross, sigma[0][tile.rows], sigma[1][tile.columns])
             if tile.on_diagonal and same:  # done by one-dimensional integrals below
                 np.fill_diagonal(correlation, 0.0)
-            side = [
-                {a: tile.padded_last(table.coefficients[a], part) for a in legs}
-                for table, part in ((rows, tile.rows), (columns, tile.columns))
-            ]
-            sums, left = series.evaluate(*side, tile.padded(correlation), bound, self.tolerance / 2, orders)
+            left = {a: tile.padded_last(rows.coefficients[a], tile.rows) for a in legs}
+            right = {a: tile.padded_last(columns.coefficients[a], tile.columns) for a in legs}
+            padded = tile.padded(correlation)
+            sums, error = series.evaluate(left, right, padded, bound, self.tolerance / 2, orders)
             values = [np.array(s)[: cross.shape[0], : cross.shape[1]] for s in sums]
-            error = float(left)
             if error > self.tolerance / 2:
                 slow = bound[-1] * np.abs(correlation) ** length > self.tolerance / 2
                 error = self._replace(
@@ -252,7 +250,7 @@ def _remainder(rows, columns, orders, activation) -> np.ndarray:
 
 
 def _scale(activation, first, second, pair) -> np.ndarray:
-    """sqrt(<(sigma^(a)_1)^2> <(sigma^(b)_2)^2>), or of what integration by parts makes of a delta function."""
+    """sqrt(<(sigma^(a)_1)^2> <(sigma^(b)_2)^2>), or what integration by parts makes of a delta function."""
     if pair[0] < pair[1]:
         return _scale(activation, second, first, (pair[1], pair[0]))
     a, b = _leveled(activation, pair)

@@ -1,9 +1,16 @@
 r"""Fluctuations of preactivations and NTK: (V, D, A) and (F, Q, T), one block recursion used twice.
 
-(V, D, A) are covariances of the features $C_W \sigma_1\sigma_2$ and
-$X_{12} = \lambda_W \sigma_1\sigma_2 + C_W \Theta_{12} \sigma'_1\sigma'_2$ of one neuron; (F, Q, T) are second moments of
-$C_W \sigma'_1\sigma_3$ and $Y_{13} = \lambda_W \sigma'_1\sigma_3 + C_W \Theta_{13} \sigma''_1\sigma'_3$, tied together by $\Theta_{12}$
-(PDLT sections 8.2, 8.3, 11.2 and infinity.3).
+(V, D, A) are covariances of the features of one neuron
+
+$$C_W \sigma_1\sigma_2 \quad\text{and}\quad
+  X_{12} = \lambda_W \sigma_1\sigma_2 + C_W \Theta_{12} \sigma'_1\sigma'_2;$$
+
+(F, Q, T) are second moments, tied together by $\Theta_{12}$, of
+
+$$C_W \sigma'_1\sigma_3 \quad\text{and}\quad
+  Y_{13} = \lambda_W \sigma'_1\sigma_3 + C_W \Theta_{13} \sigma''_1\sigma'_3$$
+
+(PDLT chapters 4, 8 and 11, and infinity section 3).
 """
 
 import numpy as np

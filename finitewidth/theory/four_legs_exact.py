@@ -19,7 +19,7 @@ from finitewidth.theory.four_legs_families import Family
 _HIGHEST_DEGREE = 3  # beyond, the sum over links takes longer than integration
 _LINKS = tuple(itertools.combinations(range(4), 2))
 
-Labels = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Labels = tuple[np.ndarray, ...]  # four of them
 
 
 def has_closed_form(activation: Activation) -> bool:
@@ -48,13 +48,14 @@ def _polynomial(activation: Activation) -> tuple[float, ...] | None:
 def _of_sine(K: np.ndarray, labels: Labels, families: tuple[Family, ...]) -> dict[Family, np.ndarray]:
     """sin^(m)(z) = sin(z + m pi/2), so <prod> = 1/16 sum_e prod(e) cos(e.m pi/2) exp(-e K e / 2)."""
     half = sum(np.diagonal(K)[label] for label in labels) / 2
-    sums = dict.fromkeys(families, 0.0)
+    shape = np.broadcast_shapes(*(np.shape(label) for label in labels))
+    sums = {family: np.zeros(shape) for family in families}
     for signs in itertools.product((1,), *[(1, -1)] * 3):  # e and -e contribute equally
         cross = sum(signs[i] * signs[j] * K[labels[i], labels[j]] for i, j in _LINKS)
         exponential = np.exp(-half - cross) * (math.prod(signs) / 8)
         for family in families:
             quarter_turns = sum(sign * order for sign, order in zip(signs, family, strict=True))
-            sums[family] = sums[family] + (1, 0, -1, 0)[quarter_turns % 4] * exponential
+            sums[family] += (1, 0, -1, 0)[quarter_turns % 4] * exponential
     return sums
 
 

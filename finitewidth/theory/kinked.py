@@ -1,12 +1,13 @@
-r"""Derivatives of $\langle\sigma\sigma\rangle_K$ and $\langle\sigma'\sigma'\rangle_K$ with respect to K for kinked activations.
+r"""Derivatives of averages with respect to the kernel for kinked activations.
 
-Each derivative of the Gaussian is a polynomial in z (PDLT section 4.2 in other words), so nothing of
-sigma is differentiated. For two different samples
+Wanted are those of $\langle\sigma\sigma\rangle_K$ and $\langle\sigma'\sigma'\rangle_K$. Each derivative of the
+Gaussian is a polynomial in z, so nothing of sigma is differentiated. For two different samples
 
-$$\partial_{K_{12}} \langle f \rangle = \langle (y_1 y_2 - M_{12}) f \rangle, \qquad y = M z, \quad M = K^{-1}$$
+$$\partial_{K_{12}} \langle f \rangle = \langle (y_1 y_2 - M_{12}) f \rangle, \qquad y = M z,$$
 
-of the 2 x 2 kernel of the pair. Where the two legs are one sample, the average depends on K_11 alone
-and the whole derivative is put on it: the separate pieces diverge, their sum does not.
+with M the inverse of the 2 x 2 kernel of the pair. Where the two legs are one sample, the average
+depends on K_11 alone and the whole derivative is put on it: the separate pieces diverge, their sum
+does not.
 """
 
 import math
@@ -32,7 +33,9 @@ class KernelDerivatives(NamedTuple):
     both2: np.ndarray  # K_12 twice; also four times K_11 and K_22
 
 
-def kernel_derivatives(activation: Activation, K: np.ndarray) -> tuple[KernelDerivatives, KernelDerivatives, float]:
+def kernel_derivatives(
+    activation: Activation, K: np.ndarray
+) -> tuple[KernelDerivatives, KernelDerivatives, float]:
     """Derivatives of <sigma sigma> and of <sigma' sigma'>, and their relative error."""
     _refuse_parallel(activation, K)
     if activation.slopes is not None:
@@ -84,7 +87,9 @@ def _scale_invariant(beta: float, K: np.ndarray) -> tuple[KernelDerivatives, Ker
     return sigma, slope
 
 
-def _by_quadrature(activation: Activation, K: np.ndarray) -> tuple[KernelDerivatives, KernelDerivatives, float]:
+def _by_quadrature(
+    activation: Activation, K: np.ndarray
+) -> tuple[KernelDerivatives, KernelDerivatives, float]:
     size = K.shape[0]
     found = np.zeros((2, 6, size, size))
     i, j = np.nonzero(~np.eye(size, dtype=bool))

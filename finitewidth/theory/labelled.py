@@ -81,7 +81,7 @@ def load(path: str | Path) -> Theory:
         raise ValueError(f"path {str(path)!r} holds no theory; load it with what saved it.")
     net = MLP.from_dict(json.loads(about["network"]))
     try:
-        arrays = {name: np.asarray(data[name]) for name in data.data_vars}
+        arrays = {str(name): np.asarray(data[name]) for name in data.data_vars}
     except Exception as error:  # a chunk that is missing or damaged
         raise ValueError(f"path {str(path)!r} is damaged ({error}).") from None
     X = arrays.pop("X")

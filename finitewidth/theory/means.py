@@ -3,7 +3,7 @@ r"""The infinite-width kernel K and NTK Theta, layer by layer, in tiles.
 $$K' = C_b + C_W \langle\sigma\sigma\rangle_K, \qquad
   \Theta' = \lambda_b + \lambda_W \langle\sigma\sigma\rangle_K + C_W\, \Theta \langle\sigma'\sigma'\rangle_K$$
 
-(PDLT sections 4.3 and 9.1). A pair of samples needs only its own entries and its two variances, so a
+(PDLT chapters 4 and 8). A pair of samples needs only its own entries and its two variances, so a
 step is done in place, tile by tile, and a block of test against training inputs needs no full square.
 """
 

@@ -1,8 +1,9 @@
 r"""Two-leg averages of one step, as derivatives of averages with respect to the kernel.
 
-A change v of the kernel changes $\langle f_{12} \rangle$ for $f_{12} = u(z_1) u(z_2)$, with u = sigma or u = sigma', by
+A change v of the kernel changes $\langle u_1 u_2 \rangle$, with u = sigma or u = sigma', by
 
-$$\tfrac12 \langle u''_1 u_2 \rangle v_{11} + \langle u'_1 u'_2 \rangle v_{12} + \tfrac12 \langle u_1 u''_2 \rangle v_{22},$$
+$$\tfrac12 \langle u''_1 u_2 \rangle v_{11} + \langle u'_1 u'_2 \rangle v_{12}
+  + \tfrac12 \langle u_1 u''_2 \rangle v_{22},$$
 
 and to second order by fourth derivatives. For kinked activations the separate averages diverge where
 the two legs coincide, while the derivative with respect to the kernel does not.
@@ -27,7 +28,7 @@ class Response(NamedTuple):
     bend: tuple[np.ndarray, ...]  # <u''''u>, <u'''u'>, <u''u''>, <u'u'''>, <u u''''>
 
     def correction(self, G1: np.ndarray, V: np.ndarray) -> np.ndarray:
-        r"""$\tfrac12 \sum \langle\partial\partial f\rangle G^{\{1\}} + \tfrac18 \sum \langle\partial^4 f\rangle V$."""
+        """1/2 sum <dd f> G1 + 1/8 sum <dddd f> V, over the legs of f = u_1 u_2."""
         index = np.arange(G1.shape[0])
         a, b = index[:, None], index[None, :]
         fourth = (
@@ -73,12 +74,11 @@ def _response(e: dict[tuple[int, int], np.ndarray], u: int) -> Response:
 def _kinked(activation: Activation, K: np.ndarray, rule: AbstractExpectation) -> Moments:
     """The same through derivatives with respect to the kernel, which exist where averages do not."""
     values, error = rule.relative_two_legs(activation, K, ((0, 0), (1, 1), (2, 0)))
-    derivatives = kernel_derivatives(activation, K)
+    *derivatives, derivative_error = kernel_derivatives(activation, K)
     responses = []
-    for u in (0, 1):
-        d = derivatives[u]
+    for u, d in enumerate(derivatives):
         first, second = (d.first, d.second) if u else (values[2, 0] / 2, values[2, 0].T / 2)
         slope = PairMap(first, d.both if u else values[1, 1], second)
         bend = (4 * d.first2, 2 * d.first_both, d.both2, 2 * d.first_both.T, 4 * d.first2.T)
         responses.append(Response(values[u, u], slope, bend))
-    return Moments(responses[0], responses[1], values[2, 0], None, error, derivatives[2])
+    return Moments(responses[0], responses[1], values[2, 0], None, error, derivative_error)

@@ -121,7 +121,9 @@ def one_leg(
         legs = _legs(activation, sigma[:, None] * x, orders)
         alone = Pairs(sigma**2, sigma**2, sigma**2, np.zeros_like(sigma))  # z_1 = z_2
         nested.fine[:, part] = _moments(legs, legs, weights, orders, alone, activation)
-        nested.coarse[:, part] = _moments(legs, legs, _every_second(weights, count), orders, alone, activation)
+        nested.coarse[:, part] = _moments(
+            legs, legs, _every_second(weights, count), orders, alone, activation
+        )
     return nested
 
 

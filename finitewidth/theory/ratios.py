@@ -1,7 +1,7 @@
 r"""Dimensionless ratios of the 1/n tensors, and whether the expansion in 1/n can be trusted.
 
 Each ratio is the size that a tensor has in the predictions, relative to what it corrects: $V/(nK^2)$,
-$A/(n\Theta^2)$, ..., $RK/(n\Theta^3)$ (PDLT sections 5.4, 8.4, 11.3 and infinity.1). They grow as depth over width
+$A/(n\Theta^2)$, ..., $RK/(n\Theta^3)$ (PDLT chapters 5, 9, 11 and infinity). They grow as depth over width
 at criticality; theory through 1/n is within its range while the largest is well below one.
 """
 
@@ -55,7 +55,8 @@ class Report:
         return _verdict(self.expansion_parameter)
 
     def __str__(self) -> str:
-        head = f"layer {self.layer}, n = {self.n}: expansion parameter {self.expansion_parameter:.3g}, {self.verdict}"
+        size = f"expansion parameter {self.expansion_parameter:.3g}, {self.verdict}"
+        head = f"layer {self.layer}, n = {self.n}: {size}"
         lines = [f"{'tensor':>8} {'value':>12} {'ratio':>12}  verdict"]
         lines += [f"{row.name:>8} {row.value:12.4g} {row.ratio:12.4g}  {row.verdict}" for row in self.rows]
         return "\n".join([head, *lines])

@@ -1,7 +1,7 @@
 r"""All statistics for one input, to any depth: scalars, one-dimensional integrals, one compiled scan.
 
-The recursions are those of PDLT sections 5.4, 8.2, 9.3, 11.3 and infinity.1 for a single input. They
-are written out as scalars, independently of the block form for many inputs, and the two are tested against each other.
+The recursions are those of PDLT chapters 5, 9 and 11 and of (inf.14)-(inf.17). They are written out as
+scalars, independently of the block form for many inputs, and the two are tested against each other.
 """
 
 import functools
@@ -163,7 +163,8 @@ def single_input(net: MLP, square: float, tolerance: float) -> SingleInput:
             break
         widest = largest * (1 + attempt)
     layers = {
-        name: np.concatenate([[float(getattr(first, name))], np.asarray(getattr(rest, name))]) for name in NAMES
+        name: np.concatenate([[float(getattr(first, name))], np.asarray(getattr(rest, name))])
+        for name in NAMES
     }
     return SingleInput(layers, precision.error)
 

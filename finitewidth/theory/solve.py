@@ -57,7 +57,9 @@ class Layer:
 
     def __getattr__(self, name: str) -> np.ndarray:
         if name not in (*MATRICES, *TENSORS):
-            raise AttributeError(f"Layer has no attribute {name!r}; it has {', '.join((*MATRICES, *TENSORS))}.")
+            raise AttributeError(
+                f"Layer has no attribute {name!r}; it has {', '.join((*MATRICES, *TENSORS))}."
+            )
         if name not in self.arrays:
             raise ValueError(self._why_missing(name))
         return self.arrays[name]
@@ -97,7 +99,9 @@ class Theory:
         """Layer `index`, counted from 1 to L."""
         check_layer(index, self.depth)
         if index not in self.layers:
-            raise ValueError(f"layer {index} was not kept; solve again with layers=None or with it among layers.")
+            raise ValueError(
+                f"layer {index} was not kept; solve again with layers=None or with it among layers."
+            )
         return self.layers[index]
 
     @property

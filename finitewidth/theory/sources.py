@@ -81,7 +81,9 @@ class Step:
     def Z(self) -> np.ndarray:
         """<Z_12> = lambda_W <s' s'> + C_W Theta <s'' s''>."""
         assert self.moments.slope.slope.both is not None
-        return self.lambda_W * self.moments.slope.value + self.C_W * self.Theta * self.moments.slope.slope.both
+        return (
+            self.lambda_W * self.moments.slope.value + self.C_W * self.Theta * self.moments.slope.slope.both
+        )
 
     @cached_property
     def dY(self) -> np.ndarray:

@@ -5,9 +5,9 @@ Unrolling the recursions over depth, every tensor is
 $$\sum_{\text{source layers}} w \times \text{ties of } \Theta \times \langle \text{row feature} \times
   \text{column feature} \rangle,$$
 
-where a feature of a pair (a b) is a short sum of pair matrices times two legs, such as
-$n_0 \sigma_a\sigma_b + n_1 \sigma_a\sigma_a + n_1^T \sigma_b\sigma_b$. Only the pair matrices travel through depth. The four-leg
-averages of a source layer may be dense, streamed one leg at a time, or replaced by samples.
+where a feature of a pair (a b) is a short sum of pair matrices times two legs, such as n0 s_a s_b +
+n1 s_a s_a + n1^T s_b s_b. Only the pair matrices travel through depth.
+The four-leg averages of a source layer may be dense, streamed one leg at a time, or replaced by samples.
 """
 
 from collections.abc import Sequence
@@ -79,6 +79,7 @@ class Source:
         """The same source seen from one layer further up."""
         g = self.pairs
         e, b = step.E.both, step.Z
+        assert step.moments.leading is not None
         a, c20 = step.dY, step.C_W * step.moments.leading
 
         def of_first(*names: str) -> np.ndarray:
@@ -171,7 +172,9 @@ class Unrolled:
         arrays = [np.asarray(v, dtype=float) for v in vectors]
         if len(arrays) != 4 or any(v.shape != (count,) for v in arrays):
             shapes = [v.shape for v in arrays]
-            raise ValueError(f"vectors must be four arrays of shape ({count},), got {shapes}; one for each slot.")
+            raise ValueError(
+                f"vectors must be four arrays of shape ({count},), got {shapes}; one for each slot."
+            )
         return dict(zip(_shape(name).printed, arrays, strict=True))
 
 
@@ -212,6 +215,4 @@ def averages_by_layer(unrolled: Unrolled, source: Source, families, tolerance: f
 
 def averages_with_fixed_leg(unrolled: Unrolled, source: Source, fixed: int, families, tolerance: float):
     """Four-leg averages of a source layer with one sample fixed in each of the slots in turn."""
-    return four_legs_with_fixed_leg(
-        unrolled.net.activation, source.K, fixed, families, tolerance=tolerance
-    )
+    return four_legs_with_fixed_leg(unrolled.net.activation, source.K, fixed, families, tolerance=tolerance)

@@ -48,7 +48,9 @@ def streamed(unrolled: Unrolled, shape: Shape, vectors: dict[str, np.ndarray], t
         for fixed in range(source.K.shape[0]):
             averages = averages_with_fixed_leg(unrolled, source, fixed, families, tolerance)
             for row, column, legs in products:
-                total += source.weight * _slice_sum(source, shape, vectors, row, column, legs, fixed, averages)
+                total += source.weight * _slice_sum(
+                    source, shape, vectors, row, column, legs, fixed, averages
+                )
         if shape.centred:
             means = [
                 vectors[p[0]] @ _mean(source, feature) @ vectors[p[1]]
@@ -62,9 +64,8 @@ def _slice_sum(source, shape, vectors, row, column, legs: Labelled, fixed: int, 
     """One product of terms with the last of its labels fixed: all labels that it lacks are summed first."""
     present = sorted({label for _, label in legs})
     last = present[-1]
-    rows, columns = row * np.multiply.outer(vectors["a"], vectors["b"]), column * np.multiply.outer(
-        vectors["c"], vectors["d"]
-    )
+    rows = row * np.multiply.outer(vectors["a"], vectors["b"])
+    columns = column * np.multiply.outer(vectors["c"], vectors["d"])
     # labels without a leg carry no tie either, so their sums are taken here
     operands: list = [rows, "ab", columns, "cd"]
     for first, second in shape.ties:
@@ -99,8 +100,9 @@ def _labelled(legs: tuple[Leg, Leg], labels: str) -> list[tuple[int, str]]:
     return [(order, labels[which]) for which, order in legs]
 
 
-def _family(legs: Labelled) -> tuple[int, ...]:
-    return tuple(order for order, _ in legs)
+def _family(legs: Labelled) -> tuple[int, int, int, int]:
+    first, second, third, fourth = (order for order, _ in legs)
+    return first, second, third, fourth
 
 
 def _tie(Theta: np.ndarray, first: str, second: str) -> np.ndarray:
@@ -118,6 +120,12 @@ def _mean(source: Source, feature: str) -> np.ndarray:
     for matrix, legs in source.feature(feature):
         (i, a), (j, b) = legs
         average = source.pairs[f"<{a}{b}>"]
-        value = average if (i, j) == (0, 1) else np.diag(average)[:, None] if i == 0 else np.diag(average)[None, :]
+        value = (
+            average
+            if (i, j) == (0, 1)
+            else np.diag(average)[:, None]
+            if i == 0
+            else np.diag(average)[None, :]
+        )
         total = total + matrix * value
     return total

@@ -14,7 +14,9 @@ from finitewidth.theory.unroll import Shape, Source, Unrolled
 _BATCH = 64
 
 
-def sampled(unrolled: Unrolled, shape: Shape, vectors: dict[str, np.ndarray], samples: int, key: int) -> Estimate:
+def sampled(
+    unrolled: Unrolled, shape: Shape, vectors: dict[str, np.ndarray], samples: int, key: int
+) -> Estimate:
     """Mean over samples and standard error, source layers independent of each other."""
     value, variance = 0.0, 0.0
     for index, source in enumerate(unrolled.sources):
