@@ -32,7 +32,7 @@ class Activation:
     kinks: tuple[float, ...] = ()
     family: str | None = None  # which closed forms and which named constructor; None for a user's
     parameters: tuple[float, ...] = ()
-    jump_order: float = math.inf  # lowest derivative order that jumps at a kink; inf if none does
+    jump_order: int | float = math.inf  # lowest derivative order that jumps at a kink; inf if none does
     exact: Callable[[Array, int], tuple[Array, ...]] | None = None  # derivatives where formulas do better
 
     def __post_init__(self):

@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 
 from finitewidth.theory.four_legs_families import Family
-from finitewidth.theory.four_legs_tower import Tower
+from finitewidth.theory.tower import Tower
 
 _CHUNK = 400_000  # plane points evaluated at once
 

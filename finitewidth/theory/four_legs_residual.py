@@ -16,7 +16,7 @@ from scipy.special import gammaln
 from finitewidth.activation import Activation
 from finitewidth.theory.four_legs_families import Family, arrangements
 from finitewidth.theory.four_legs_steps import Unreachable
-from finitewidth.theory.four_legs_tower import Tower
+from finitewidth.theory.tower import Tower
 
 SHORT, LONG = 48, 320  # numbers of Hermite terms for which rules are tabulated
 _VARIANCES = 2.0 ** -np.arange(0, 10, 0.5)  # relative to the largest, decreasing

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.fft import dct
 
 from finitewidth.theory.four_legs_residual import Plan, coefficients
-from finitewidth.theory.four_legs_tower import Tower
+from finitewidth.theory.tower import Tower
 
 _TRIALS = (40, 100, 250, 600)  # degrees at which the decay of a series is looked at
 _CHUNK = 1 << 17  # Chebyshev polynomials held at once

@@ -10,7 +10,7 @@ lines beside it are looked at as well.
 import numpy as np
 
 from finitewidth.theory.four_legs_families import Family, arrangements
-from finitewidth.theory.four_legs_tower import Tower
+from finitewidth.theory.tower import Tower
 
 _LARGEST_RADIUS = 40.0
 _LARGEST_FREQUENCY = 400.0

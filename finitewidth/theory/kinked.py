@@ -1,6 +1,6 @@
 r"""Derivatives of averages with respect to the kernel for kinked activations.
 
-Wanted are those of $\langle\sigma\sigma\rangle_K$ and $\langle\sigma'\sigma'\rangle_K$. Each derivative of the
+Wanted are those of $\langle\sigma\sigma\rangle$ and $\langle\sigma'\sigma'\rangle$. Each derivative of the
 Gaussian is a polynomial in z, so nothing of sigma is differentiated. For two different samples
 
 $$\partial_{K_{12}} \langle f \rangle = \langle (y_1 y_2 - M_{12}) f \rangle, \qquad y = M z,$$
@@ -53,7 +53,7 @@ def _refuse_parallel(activation: Activation, K: np.ndarray) -> None:
         i, j = np.unravel_index(np.argmin(relative), relative.shape)
         raise ValueError(
             f"inputs {min(i, j)} and {max(i, j)} are parallel or zero: with the kinks of activation "
-            f"{activation.name!r} the 1/n statistics diverge there; drop one of them or use a smooth activation."
+            f"{activation.name!r} the 1/n statistics diverge there; drop one or use a smooth activation."
         )
 
 

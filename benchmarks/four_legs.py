@@ -1,0 +1,88 @@
+"""Time, memory and error of all four-leg averages of one layer.
+
+    python benchmarks/four_legs.py [activation]
+
+Prints, for several numbers of samples, the first call (with compilation and tables), the best of the
+later calls, the processor time of that call, the speed of the matrix products inside it as a fraction
+of one large product on one core, and the largest error against a run with 1/1000 of the tolerance on
+a random subset of samples.
+"""
+
+import resource
+import sys
+import time
+
+import numpy as np
+
+from finitewidth.theory import four_legs_pair
+from finitewidth.theory.four_legs import four_legs
+from finitewidth.theory.four_legs_workers import SingleThreadedProducts
+
+CASES = ((4, 1e-8, 5), (8, 1e-8, 5), (16, 1e-8, 3), (32, 1e-6, 2), (64, 1e-4, 1))
+
+
+def kernel(count: int) -> np.ndarray:
+    x = np.random.default_rng(0).standard_normal((count, 16))
+    return 1.7 * x @ x.T / 16 + 0.01
+
+
+def timed(call):
+    wall, processor = time.perf_counter(), time.process_time()
+    result = call()
+    return result, time.perf_counter() - wall, time.process_time() - processor
+
+
+def large_product_speed() -> float:
+    """Floating-point operations per second and core of one large product."""
+    a = np.ones((1500, 1500))
+    with SingleThreadedProducts():
+        return max(2 * 1500**3 / timed(lambda: a @ a)[2] for _ in range(5))
+
+
+class ProductMeter:
+    """Counts the operations and the thread time of the products with two samples fixed."""
+
+    def __init__(self):
+        self.plain, self.operations, self.seconds = four_legs_pair._weighted_products, 0.0, 0.0
+
+    def __call__(self, left, right, front):
+        start = time.thread_time()
+        result = self.plain(left, right, front)
+        self.seconds += time.thread_time() - start
+        self.operations += 2.0 * left.size * right.shape[1] * len(front)
+        return result
+
+
+def measure(activation: str, count: int, tolerance: float, runs: int) -> None:
+    K = kernel(count)
+    _, first, _ = timed(lambda: four_legs(activation, K, tolerance=tolerance))
+    meter = ProductMeter()
+    four_legs_pair._weighted_products = meter
+    results = [timed(lambda: four_legs(activation, K, tolerance=tolerance)) for _ in range(runs)]
+    four_legs_pair._weighted_products = meter.plain
+    averages, best, processor = min(results, key=lambda result: result[1])
+    subset = np.sort(np.random.default_rng(1).permutation(count)[:8])
+    exact = four_legs(activation, K[np.ix_(subset, subset)], tolerance=tolerance / 1000)
+    error = max(
+        np.abs(average.value[np.ix_(*[subset] * 4)] - exact[family].value).max()
+        for family, average in averages.items()
+    )
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    speed = meter.operations / meter.seconds
+    print(
+        f"{count:4d} {tolerance:8.0e} {first:9.2f} {best:8.3f} {processor:8.3f} {speed / 1e9:8.1f} "
+        f"{speed / large_product_speed():8.2f} {error:9.1e} {memory:8.2f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    activation = sys.argv[1] if len(sys.argv) > 1 else "tanh"
+    print(f"{activation}, K = 1.7 x x^T / 16 + 0.01, all six families, seconds")
+    print("   N      tol     first     best      cpu  GFlop/s fraction     error  peak GB")
+    for case in CASES:
+        measure(activation, *case)
+
+
+if __name__ == "__main__":
+    main()
