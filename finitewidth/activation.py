@@ -184,7 +184,7 @@ def _check_finite(values: np.ndarray, z: np.ndarray, name: str) -> None:
 def _as_kinks(kinks: Sequence[float]) -> tuple[float, ...]:
     try:
         values = tuple(float(k) for k in kinks)
-    except TypeError:
+    except (TypeError, ValueError):
         raise ValueError(f"kinks must be a sequence of numbers, got {kinks!r}; use kinks=(0.0,).") from None
     if not all(math.isfinite(k) for k in values):
         raise ValueError(f"kinks must be finite numbers, got {kinks!r}.")
@@ -338,7 +338,7 @@ def hardtanh() -> Activation:
     return _named("hardtanh", lambda z: jnp.clip(z, -1.0, 1.0), "hardtanh", kinks=(-1.0, 1.0), jump_order=1)
 
 
-def monomial(degree: int = 3) -> Activation:
+def monomial(degree: float = 3) -> Activation:
     """z to the power `degree`."""
     if int(degree) != degree or not 1 <= degree <= 12:
         raise ValueError(f"degree of a monomial must be a whole number from 1 to 12, got {degree}.")

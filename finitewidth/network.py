@@ -2,9 +2,12 @@
 
 import dataclasses
 import math
+import numbers
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from finitewidth.activation import Activation, as_activation
 
@@ -51,8 +54,9 @@ class MLP:
         cls, widths: Sequence[int], activation: str | Activation | Callable, beta: float = 0.1
     ) -> "MLP":
         """The network of Jacot, Gabriel and Hongler (2018): C_W = lambda_W = 1, C_b = lambda_b = beta^2."""
-        if not (isinstance(beta, int | float) and math.isfinite(beta)):
+        if not (isinstance(beta, numbers.Real) and math.isfinite(beta)):
             raise ValueError(f"beta must be a finite number, got {beta!r}; Jacot et al. use 0.1.")
+        beta = float(beta)
         return cls(widths, activation, C_b=beta**2, C_W=1.0, lambda_b=beta**2, lambda_W=1.0)
 
     @property
@@ -170,7 +174,9 @@ def _as_widths(widths: Sequence[int]) -> tuple[int, ...]:
 
 def _as_per_layer(name: str, value: PerLayer, depth: int) -> tuple[float, ...]:
     try:
-        values = (float(value),) * depth if not hasattr(value, "__len__") else tuple(float(v) for v in value)  # type: ignore[arg-type]
+        if isinstance(value, str):
+            raise TypeError
+        values = (float(value),) * depth if np.ndim(value) == 0 else tuple(map(float, value))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number or one number per layer, got {value!r}.") from None
     if len(values) != depth:

@@ -43,6 +43,7 @@ def find_jumps(derivatives: Callable, name: str, highest: int) -> list[Jump]:
             )
         if floor is None:
             floor = size[:, np.abs(left) < 3].max(axis=1, keepdims=True)
+            floor = np.maximum(floor, floor[0])  # a sharp feature between the nodes must not lower it
         excess = mismatch / (_NOTICED * (floor + size) + np.finfo(float).tiny)
         suspect = (excess > 1).any(axis=0)
         left, right, mismatch, excess = (

@@ -9,7 +9,7 @@ import finitewidth
 
 ROOT = Path(finitewidth.__file__).parent
 
-FOUNDATION = {"precision", "inputs", "memory", "storage"}  # import nothing of the package
+FOUNDATION = {"precision", "inputs", "memory", "storage", "estimate"}  # import nothing of the package
 SUBJECT = FOUNDATION | {"activation", "network"}  # what is studied
 
 # a room may import itself and the rooms listed here; a room is a folder, or a file at the top

@@ -148,7 +148,12 @@ def test_one_input_zeros_and_parallel_inputs_are_no_obstacle(capsys, folder, tex
 def test_earlier_results_are_replaced_as_a_whole(folder):
     call("solve", "run.toml")
     call("solve", "run.toml", "--no-figure")
-    assert sorted(os.listdir(folder / "results/run")) == ["inputs.npy", "run.toml", "summary.json", "theory.zarr"]
+    assert sorted(os.listdir(folder / "results/run")) == [
+        "inputs.npy",
+        "run.toml",
+        "summary.json",
+        "theory.zarr",
+    ]
 
 
 def test_directory_with_other_files_is_refused(capsys, folder):

@@ -72,7 +72,9 @@ class AbstractExpectation(eqx.Module):
         K = _checked(K)
         orders = _existing(activation, orders)
         variances = np.ascontiguousarray(np.diag(K))
-        evaluate = self.on_tiles(activation, variances, variances, orders)
+        evaluate = self.on_tiles(
+            activation, variances, variances, orders, lambda: _largest_correlation(K, np.sqrt(variances))
+        )
         values = np.empty((len(orders), *K.shape))
         worst = 0.0
         for tile in tiles(*K.shape, symmetric=False):
@@ -212,6 +214,13 @@ def _by_quadrature(activation, first, second, cross, orders, tolerance) -> _Done
 def _correlation(cross: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     product = first[:, None] * second[None, :]
     return np.clip(cross / np.where(product == 0, 1.0, product), -1.0, 1.0)
+
+
+def _largest_correlation(K: np.ndarray, sigma: np.ndarray) -> float:
+    """Between different legs."""
+    correlation = _correlation(K, sigma, sigma)
+    np.fill_diagonal(correlation, 0.0)
+    return float(np.abs(correlation).max(initial=0.0))
 
 
 class _Alone(NamedTuple):

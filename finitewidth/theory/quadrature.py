@@ -72,13 +72,12 @@ def reach(activation: Activation, variance: float) -> float:
     return max(LEAST_REACH, math.ceil(2 * needed) / 2)
 
 
-def graded_grid(
-    points: np.ndarray, low: np.ndarray, high: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights on [low, high] (last axis), crowding at every one of `points` inside."""
+def graded_grid(points: np.ndarray, extent: float, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights on [-extent, extent] (last axis), crowding at every one of `points` inside."""
     nodes, weights = tanh_sinh(count)
-    inside = np.sort(np.clip(points, low[..., None], high[..., None]), axis=-1)
-    ends = np.concatenate([low[..., None], inside, high[..., None]], axis=-1)
+    inside = np.sort(np.clip(points, -extent, extent), axis=-1)
+    edge = np.full((*points.shape[:-1], 1), extent)
+    ends = np.concatenate([-edge, inside, edge], axis=-1)
     left, right = ends[..., :-1, None], ends[..., 1:, None]
     length = right - left
     # count from the nearer end, so that nodes keep their distance to a kink in full precision
@@ -94,8 +93,7 @@ def _every_second(weights: np.ndarray, count: int) -> np.ndarray:
 
 def gaussian_grid(points: np.ndarray, extent: float, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes x and weights of a unit Gaussian (last axis), cut at `points` (last axis)."""
-    edge = np.full(points.shape[:-1], extent)
-    x, weights = graded_grid(points, -edge, edge, count)
+    x, weights = graded_grid(points, extent, count)
     return x, weights * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
 
 

@@ -6,8 +6,8 @@ double and the average is that of the exact doubles.  Run
     python tests/data/make_two_leg_averages.py            # write the table
     python tests/data/make_two_leg_averages.py --check    # recompute it in other ways and compare
 
-It needs mpmath only; with gmpy2 installed too, mpmath uses it and the run is several times
-shorter (one core: RUNTIME_TABLE for the table, RUNTIME_CHECK for the check).
+It needs mpmath only; with gmpy2 installed too, mpmath uses it and the run is shorter (then, on one
+core: 8 minutes for the table, 13 minutes for the check).
 
 An entry is {"activation", "K": [K11, K12, K22], "orders": [a, b], "value", "scale", "digits"}.
 `value` is right to `digits` decimal digits of `scale`, and is cut there (so a value far below its
@@ -34,12 +34,15 @@ How they are cross-checked (--check; nothing in it shares an averaging formula w
 and the derivatives of the piecewise and closed-form activations are written out a second time)
   panels     two-dimensional composite Gauss-Legendre over the whole plane, no split, all
              activations but sin at large variance; every regular covariance.
-  ridge      nearly parallel legs: integration over z1 + z2 and z1 - z2 with panels cut at kinks.
+  ridge      nearly parallel legs: integration over z1 + z2 and z1 - z2 with panels cut at kinks;
+             all but sin, erf, gelu and polynomials, whose closed forms are regular there.
   line       parallel legs and zero variances: one-dimensional composite Gauss-Legendre.
   mehler     Hermite series sum_n c^n <s^(a) h_n> <s^(b) h_n>, for |c| <= 0.7 and unit variances.
   contour    the derivatives of the activations against Cauchy's integral.
 Delta functions are checked through <z1 f(z1) g(z2)> = K11 <f' g> + K12 <f g'>, which has none.
-RESULTS
+Of 8071 entries 7549 are compared (left out besides the above: three of hardtanh whose kink is
+10^3 or more standard deviations away); the worst difference is 4.9e-31 of the scale, which is the
+rounding of the decimals written.
 """
 
 from __future__ import annotations
@@ -254,7 +257,8 @@ def closed_average(name: str, a: int, b: int, k: Covariance) -> mpf:
             terms = [{n + 1: 2, **({} if n else {None: -1})} for n in (a, b)]
             return smoothed(*terms, (k11 + mpf(1) / 2, k12, k22 + mpf(1) / 2))
         terms = [{n: 1, n + 2: -1} for n in (a, b)]  # gelu: relu - delta smoothed with variance 1
-        return smoothed(*terms, (k11 + 1, k12, k22 + 1))
+        value = smoothed(*terms, (k11 + 1, k12, k22 + 1))
+        return value if abs(value) > mpf(10) ** -100 else mpf(0)  # gelu(0) = 0 cancels
 
 
 # --- derivatives of the smooth activations ----------------------------------------------------
@@ -951,8 +955,8 @@ def compare(k: Covariance, method: Callable, entries: list[dict]) -> None:
     worst, done, where = mpf(0), 0, None
     for e in entries:
         scale, name, orders = mpf(e["scale"]), e["activation"], tuple(e["orders"])
-        if tuple(e["K"]) != k or name not in names or 0 < scale < 1e-20:
-            continue  # far below 1e-20: a kink out of reach of z
+        if tuple(e["K"]) != k or name not in names or 0 < scale < 1e-60:
+            continue  # so small a scale means a kink out of reach of z
         error = abs(mpf(e["value"]) - from_columns(name, orders, tables[name], k)) / (scale or 1)
         done += 1
         if error > worst:
