@@ -16,8 +16,8 @@ class State:
 
     K: np.ndarray
     Theta: np.ndarray
-    G1: np.ndarray
-    H1: np.ndarray
+    G1: np.ndarray | None  # None where kinks between parallel inputs forbid it
+    H1: np.ndarray | None
     kernel: Blocks = field(default_factory=dict)  # V, D, A; empty blocks are zero
     mixed: Blocks = field(default_factory=dict)  # F, Q, T
     differential: Blocks = field(default_factory=dict)  # B, P, R, S, U
@@ -54,6 +54,8 @@ def _next_means(state: State, step: Step) -> State:
     C, r = step.C_W, step.width_ratio
     K = step.C_b + C * sigma.value
     Theta = step.lambda_b + step.X
+    if step.bare or state.G1 is None or state.H1 is None:
+        return State(K, Theta, None, None)
     if not state.kernel:  # from layer 1 nothing fluctuates yet
         return State.first_layer(K, Theta)
     V, D, F = state.kernel["v", "v"], state.kernel["x", "v"], state.mixed["f", "f"]

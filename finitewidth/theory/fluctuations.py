@@ -27,6 +27,8 @@ def kernel_sources(step: Step, w: Averages) -> Blocks:
     slope2 = Th[:, :, None, None] * w.at("s's'ss", "abcd")  # Theta_12 <s1' s2' s3 s4>
     slope4 = _outer(Th, Th) * w.at("s's's's'", "abcd")
     V = C**2 * (sigma4 - _outer(ss, ss))
+    if step.bare:
+        return {("v", "v"): V}
     D = C * (lW * sigma4 + C * slope2 - _outer(X, ss))
     A = lW**2 * sigma4 + lW * C * (slope2 + slope2.transpose(2, 3, 0, 1)) + C**2 * slope4 - _outer(X, X)
     return {("v", "v"): V, ("x", "v"): D, ("x", "x"): A}
@@ -36,6 +38,9 @@ def kernel_maps(step: Step) -> FeatureMaps:
     """How fluctuations of the kernel (v) and the NTK (x) of layer l move those of layer l + 1."""
     C, lW = step.C_W, step.lambda_W
     sigma, slope = step.moments.sigma.slope, step.moments.slope.slope
+    assert sigma is not None
+    if slope is None:
+        return {"v": {"v": _scaled(C, sigma)}}
     from_kernel = _combined(lW, sigma, C * step.Theta, slope)
     return {"v": {"v": _scaled(C, sigma)}, "x": {"v": from_kernel, "x": step.E}}
 
@@ -58,8 +63,8 @@ def mixed_sources(step: Step, w: Averages) -> Blocks:
 def mixed_maps(step: Step) -> FeatureMaps:
     """How the pairs (NTK leg, preactivation leg) of layer l move those of layer l + 1."""
     C = step.C_W
-    e11, e20 = step.moments.sigma.slope.both, step.moments.leading
-    assert e11 is not None and e20 is not None
+    e11, e20 = step.moments.slope.value, step.moments.leading
+    assert e20 is not None
     maps: FeatureMaps = {"f": {"f": PairMap(C * e20, C * e11)}}
     return {**maps, "y": {"f": PairMap(step.dY, step.Z), "y": step.E}} if step.smooth else maps
 

@@ -53,7 +53,8 @@ def _refuse_parallel(activation: Activation, K: np.ndarray) -> None:
         i, j = np.unravel_index(np.argmin(relative), relative.shape)
         raise ValueError(
             f"inputs {min(i, j)} and {max(i, j)} are parallel or zero: with the kinks of activation "
-            f"{activation.name!r} the 1/n statistics diverge there; drop one or use a smooth activation."
+            f"{activation.name!r} G1, H1, D and A diverge there; drop one, keep tensors=('V', 'F', 'B') "
+            "only, or use a smooth activation."
         )
 
 

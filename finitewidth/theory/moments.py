@@ -24,11 +24,12 @@ class Response(NamedTuple):
     r"""How $\langle u_1 u_2 \rangle$ answers to a change of the kernel, to first and second order."""
 
     value: Float[np.ndarray, "N N"]
-    slope: PairMap  # first derivative with respect to K_11, K_12, K_22
+    slope: PairMap | None  # first derivative with respect to K_11, K_12, K_22
     bend: tuple[np.ndarray, ...]  # <u''''u>, <u'''u'>, <u''u''>, <u'u'''>, <u u''''>
 
     def correction(self, G1: np.ndarray, V: np.ndarray) -> np.ndarray:
         """1/2 sum <dd f> G1 + 1/8 sum <dddd f> V, over the legs of f = u_1 u_2."""
+        assert self.slope is not None
         index = np.arange(G1.shape[0])
         a, b = index[:, None], index[None, :]
         fourth = (
@@ -55,10 +56,16 @@ class Moments(NamedTuple):
 _SMOOTH_ORDERS = ((0, 0), (1, 1), (2, 0), (2, 2), (3, 1), (4, 0), (3, 3), (4, 2), (5, 1))
 
 
-def moments(activation: Activation, K: np.ndarray, rule: AbstractExpectation) -> Moments:
-    """Two-leg averages of a step, for smooth and for kinked activations."""
+def moments(
+    activation: Activation, K: np.ndarray, rule: AbstractExpectation, *, bare: bool = False
+) -> Moments:
+    """Two-leg averages of a step, for smooth and for kinked activations.
+
+    `bare` leaves out, for kinked ones, the derivatives that diverge between parallel inputs: enough for
+    K, Theta, V, F and B.
+    """
     if not activation.is_smooth:
-        return _kinked(activation, K, rule)
+        return _bare(activation, K, rule) if bare else _kinked(activation, K, rule)
     e, error = rule.relative_two_legs(activation, K, _SMOOTH_ORDERS)
     for (a, b), value in list(e.items()):
         e[b, a] = value.T
@@ -82,3 +89,11 @@ def _kinked(activation: Activation, K: np.ndarray, rule: AbstractExpectation) ->
         bend = (4 * d.first2, 2 * d.first_both, d.both2, 2 * d.first_both.T, 4 * d.first2.T)
         responses.append(Response(values[u, u], slope, bend))
     return Moments(responses[0], responses[1], values[2, 0], None, error, derivative_error)
+
+
+def _bare(activation: Activation, K: np.ndarray, rule: AbstractExpectation) -> Moments:
+    values, error = rule.relative_two_legs(activation, K, ((0, 0), (1, 1), (2, 0)))
+    slope = PairMap(values[2, 0] / 2, values[1, 1], values[2, 0].T / 2)
+    return Moments(
+        Response(values[0, 0], slope, ()), Response(values[1, 1], None, ()), values[2, 0], None, error, 0.0
+    )

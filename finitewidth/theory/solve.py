@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MATRICES = ("K", "Theta", "G1", "H1")
 TENSORS = ("V", "D", "A", "F", "B", "P", "Q", "R", "S", "T", "U")
+BARE_TENSORS = ("V", "F", "B")  # what exists even between parallel inputs
 KINKED_TENSORS = ("V", "D", "A", "F", "B")  # what exists where sigma'' is a delta function
 
 
@@ -203,10 +204,11 @@ def _finite_width(
         return _one_input(net, X, kept, tolerance, names), 0.0
     first = Propagation(net, X, None, Automatic(tolerance)).matrices()
     state, error, four_leg_error, found = State.first_layer(*first), 0.0, 0.0, {}  # type: ignore[arg-type]
+    bare = not activation.is_smooth and set(names) <= set(BARE_TENSORS)
     families = [f for f in FAMILIES.values() if max(f) <= activation.jump_order]
     for index in range(1, max(kept) + 1):
         if index > 1:
-            pairs = moments(activation, state.K, Automatic(tolerance))
+            pairs = moments(activation, state.K, Automatic(tolerance), bare=bare)
             quadruples = four_legs(activation, state.K, families, tolerance=accuracy)
             averages = Averages.of(quadruples)
             state = next_layer(state, Step.above(net, index - 1, state.Theta, pairs), averages)
@@ -226,7 +228,7 @@ def _one_input(net: MLP, X: np.ndarray, kept: set[int], tolerance: float, names:
 
 
 def _arrays(state: State, names: tuple[str, ...], count: int) -> dict[str, np.ndarray]:
-    matrices = {name: getattr(state, name) for name in MATRICES}
+    matrices = {name: getattr(state, name) for name in MATRICES if getattr(state, name) is not None}
     if not state.kernel:
         return matrices | {name: np.zeros((count,) * 4) for name in names}
     found = tensors(state)

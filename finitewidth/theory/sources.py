@@ -67,6 +67,11 @@ class Step:
             net.activation.is_smooth,
         )
 
+    @property
+    def bare(self) -> bool:
+        """Whether only K, Theta, V, F and B can be moved: no derivatives of <s' s'>."""
+        return self.moments.slope.slope is None
+
     @cached_property
     def X(self) -> np.ndarray:
         """<X_12> = lambda_W <s s> + C_W Theta <s' s'>."""
@@ -80,10 +85,9 @@ class Step:
     @cached_property
     def Z(self) -> np.ndarray:
         """<Z_12> = lambda_W <s' s'> + C_W Theta <s'' s''>."""
-        assert self.moments.slope.slope.both is not None
-        return (
-            self.lambda_W * self.moments.slope.value + self.C_W * self.Theta * self.moments.slope.slope.both
-        )
+        slope = self.moments.slope.slope
+        assert slope is not None and slope.both is not None
+        return self.lambda_W * self.moments.slope.value + self.C_W * self.Theta * slope.both
 
     @cached_property
     def dY(self) -> np.ndarray:
