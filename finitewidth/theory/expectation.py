@@ -121,6 +121,8 @@ def _evaluate_closed_forms(activation, orders, first, second, cross):
     limit = jnp.sqrt(first) * jnp.sqrt(second)
     cross = jnp.clip(cross, -limit, limit)
     determinant = closed_forms.determinant(first, second, cross)
+    # computed once for all orders; left alone, the compiler repeats it in the loop of each
+    cross, determinant = jax.lax.optimization_barrier((cross, determinant))
     k = closed_forms.Covariance(first, second, cross, determinant)
     return [closed_forms.closed_form(activation, pair)(k) for pair in orders]  # type: ignore[misc]
 

@@ -21,8 +21,8 @@ from finitewidth.theory.four_legs_kinked import check_orders, fill_kinked
 from finitewidth.theory.four_legs_pair import PairConditioning
 from finitewidth.theory.four_legs_smooth import fill_smooth
 from finitewidth.theory.four_legs_steps import Unreachable
-from finitewidth.theory.four_legs_workers import SingleThreadedProducts
 from finitewidth.theory.tower import Tower
+from finitewidth.theory.workers import SingleThreadedProducts
 
 __all__ = ["FAMILIES", "Family", "four_legs", "four_legs_with_fixed_leg"]
 

@@ -18,6 +18,7 @@ import numpy as np
 from finitewidth.activation import Activation
 from finitewidth.theory import quadrature
 from finitewidth.theory.tower import Tower
+from finitewidth.theory.workers import on_all_cores
 
 LONGEST = 1024
 _SHORTEST = 32
@@ -68,11 +69,15 @@ def _on_one_grid(activation: Activation, sigma: np.ndarray, orders, length: int,
     x, hermite = _shared_grid(length, extent, count)
     tower = Tower(activation, max(orders))
     found = np.empty((len(orders), length, sigma.size))
-    for start in range(0, sigma.size, 512):
-        part = slice(start, start + 512)
+
+    def work(part: slice) -> None:
         legs = tower(sigma[part, None] * x[None, :])
         for index, order in enumerate(orders):
             found[index, :, part] = hermite @ legs[order].T
+
+    parts = [slice(start, start + 256) for start in range(0, sigma.size, 256)]
+    for _ in on_all_cores(work, parts):
+        pass
     return found
 
 

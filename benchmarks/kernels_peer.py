@@ -1,0 +1,184 @@
+"""neural-tangents 0.6.5 for `kernels.py`: its environment, and the processes in which the two sides answer.
+
+This file, run by the Python of that environment, is the side of neural-tangents; `kernels.py --serve` is the
+side of finitewidth. A request is one line of JSON on standard input, an answer one line on standard output:
+so the runs of the two can be interleaved.
+"""
+
+import ctypes
+import functools
+import gc
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+import types
+import warnings
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+INPUT_DIMENSION = 64
+WEIGHT_STD, BIAS_STD = 1.5, 0.1  # C_W = 2.25, C_b = 0.01
+DEGREE = 25  # nodes per axis of the numerical layer, the number that its documentation starts from
+PACKAGES = (
+    "neural-tangents==0.6.5",
+    "jax==0.4.23",
+    "jaxlib==0.4.23",
+    "numpy==1.26.4",
+    "scipy==1.12.0",
+    "ml_dtypes==0.3.2",
+    "opt_einsum==3.3.0",
+    "frozendict==2.4.6",
+)
+
+
+def environment():
+    """The Python of an environment with neural-tangents, which is made if it is not there."""
+    home = Path(tempfile.gettempdir()) / "finitewidth-benchmark-neural-tangents-0.6.5"
+    python, stamp = home / "bin" / "python", home / "complete"
+    if stamp.exists():
+        return python
+    if not (3, 9) <= sys.version_info[:2] <= (3, 12):
+        raise SystemExit(
+            "jaxlib 0.4.23 exists for Python 3.9 to 3.12 only; run this script with one of these."
+        )
+    print(f"making an environment for neural-tangents in {home} (once; takes a minute)", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, *PACKAGES], check=True)  # without TensorFlow, which the kernels do not use
+    stamp.touch()
+    return python
+
+
+def inputs(count, draw=0):
+    """Standard normal inputs; the first of many are the same as few."""
+    return np.random.default_rng(draw).standard_normal((count, INPUT_DIMENSION))
+
+
+def versions(*packages):
+    """What is installed here."""
+    return {"Python": platform.python_version(), **{name: metadata.version(name) for name in packages}}
+
+
+# --- requests and answers ---------------------------------------------------------------------------
+
+
+class Side:
+    """A process that answers one request at a time."""
+
+    def __init__(self, command):
+        variables = {**os.environ, "JAX_PLATFORMS": "cpu"}
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=variables)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait()
+
+    def ask(self, do, **request):
+        """Send a request and wait for its answer."""
+        self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit("a side of the benchmark ended early; its message is above.")
+        return json.loads(answer)
+
+
+def serve(prepare, warm, about):
+    """Answer requests until standard input ends.
+
+    `prepare(activation, N, depth)` gives a function from inputs to K and Theta;
+    `warm(activation, N, depth)` does what must be done once before memory is measured.
+    """
+    prepare = functools.cache(prepare)
+    answers = {
+        "about": lambda: about,
+        "warm": functools.partial(_warm, warm),
+        "run": functools.partial(_run, prepare),
+    }
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps(answers[request.pop("do")](**request)), flush=True)
+
+
+def _warm(warm, *, case):
+    warm(*case)
+    gc.collect()
+    try:  # give freed memory back, so that what is taken later shows
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError, TypeError):
+        pass
+    return {}
+
+
+def _run(prepare, *, case, repeats=1, draw=0, save=None, corner=0):
+    """Times of calls with inputs number `draw` and following, and a corner of what the last one gave."""
+    start = time.perf_counter()
+    call = prepare(*case)
+    preparation, seconds = time.perf_counter() - start, []
+    for number in range(draw, draw + repeats):
+        X, K, Theta = inputs(case[1], number), None, None
+        start = time.perf_counter()
+        K, Theta = call(X)
+        seconds.append(time.perf_counter() - start)
+    if save:
+        np.savez(save, K=np.asarray(K), Theta=np.asarray(Theta))
+    corners = {name: np.asarray(M[:corner, :corner]).tolist() for name, M in (("K", K), ("Theta", Theta))}
+    return {"preparation": preparation, "seconds": seconds, **corners}
+
+
+# --- neural-tangents --------------------------------------------------------------------------------
+
+
+def _layers(stax):
+    """Constructors of its nonlinear layers."""
+    import jax
+    import jax.numpy as jnp
+
+    functions = {
+        "tanh": jnp.tanh,
+        "swish": lambda z: z * jax.nn.sigmoid(z),
+        "user": lambda z: z * jnp.exp(-z * z / 2),
+    }
+    numerical = {
+        name: functools.partial(stax.ElementwiseNumerical, function, deg=DEGREE)
+        for name, function in functions.items()
+    }
+    return {"relu": stax.Relu, "erf": stax.Erf, "gelu": stax.Gelu, **numerical}
+
+
+def _prepare(stax, activation, N, depth):
+    """Compiled as a whole and for its inputs, which is the fastest way to call it."""
+    import jax
+
+    dense = functools.partial(stax.Dense, W_std=WEIGHT_STD, b_std=BIAS_STD, parameterization="ntk")
+    hidden = [layer for _ in range(depth - 1) for layer in (dense(1), _layers(stax)[activation]())]
+    kernel_fn = stax.serial(*hidden, dense(1))[2]
+    compiled = jax.jit(lambda x: tuple(kernel_fn(x, None, ("nngp", "ntk")))).lower(inputs(N)).compile()
+    return lambda X: jax.block_until_ready(compiled(X))
+
+
+def main():
+    """Answer requests with neural-tangents."""
+    warnings.simplefilter("ignore")  # every numerical layer warns
+    tensorflow_part = "neural_tangents.experimental"  # imports TensorFlow; the kernels do not use it
+    sys.modules[tensorflow_part] = types.ModuleType(tensorflow_part)
+    import jax
+    from neural_tangents import stax
+
+    jax.config.update("jax_enable_x64", True)
+    prepare = functools.cache(functools.partial(_prepare, stax))
+    serve(prepare, warm=prepare, about=versions("neural-tangents", "jax", "jaxlib", "numpy", "scipy"))
+
+
+if __name__ == "__main__":
+    main()
