@@ -16,7 +16,7 @@ import numpy as np
 
 from finitewidth.theory import four_legs_pair
 from finitewidth.theory.four_legs import four_legs
-from finitewidth.theory.four_legs_workers import SingleThreadedProducts
+from finitewidth.theory.workers import SingleThreadedProducts
 
 CASES = ((4, 1e-8, 5), (8, 1e-8, 5), (16, 1e-8, 3), (32, 1e-6, 2), (64, 1e-4, 1))
 

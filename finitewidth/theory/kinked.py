@@ -105,7 +105,7 @@ def _by_quadrature(
     index = np.arange(size)
     found[1, 1, index, index] = first[1]  # the whole derivative stands where K_12 stands,
     found[:, 4, index, index] = 0.0
-    found[:, 3, index, index] = first2  # and K_11 twice
+    found[:, 3, index, index] = first2 / 2  # K_11 twice, half in each of the two places where it stands
     return KernelDerivatives(*found[0]), KernelDerivatives(*found[1]), max(errors)
 
 

@@ -74,11 +74,11 @@ class Layer:
             )
         if not activation.is_smooth and name in TENSORS and name not in KINKED_TENSORS:
             return (
-                f"{name} does not exist: activation {activation.name!r} has a kink, where sigma'' is a delta "
-                f"function and {name} is infinite or depends on how the kink is smoothed; use a smooth one "
-                "such as gelu or swish."
+                f"{name} does not exist: activation {activation.name!r} has a kink, where derivatives of sigma "
+                f"are delta functions and {name} is infinite or depends on how the kink is smoothed; use a "
+                "smooth activation such as gelu or swish."
             )
-        return f"{name} was not computed; use fw.solve(net, X, order=1), and name it if you pass tensors=."
+        return f"{name} was not computed; use fw.solve(net, X, order=1) without tensors=, or add to them."
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +156,9 @@ def solve(
     `tensors` say which to keep, all by default. Single precision and integers are promoted to float64.
     """
     require_double_precision()
+    for name, accuracy in (("tolerance", tolerance), ("four_leg_tolerance", four_leg_tolerance)):
+        if accuracy is not None and not 0 < accuracy < 1:
+            raise ValueError(f"{name} must lie between 0 and 1, got {accuracy!r}.")
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
     X = as_inputs(X, net.widths[0])
@@ -168,7 +171,9 @@ def solve(
     if order == 0:
         found, error = _infinite_width(net, distinct, kept, tolerance), 0.0
     else:
-        accuracy = four_leg_tolerance or (1e-8 if net.activation.is_smooth else 1e-5)
+        accuracy = four_leg_tolerance
+        if accuracy is None:
+            accuracy = 1e-8 if net.activation.is_smooth else 1e-5
         found, error = _finite_width(net, distinct, kept, tolerance, accuracy, names)
     arrays, two_leg_error = found
     accuracy_or_error(two_leg_error, tolerance, net.activation.name)
@@ -201,11 +206,13 @@ def _finite_width(
             "order=0 for its kernel, or a continuous activation."
         )
     if X.shape[0] == 1 and single.applies(activation):
-        return _one_input(net, X, kept, tolerance, names), 0.0
+        found, error = _one_input(net, X, kept, tolerance, names)
+        return (found, error), error
     first = Propagation(net, X, None, Automatic(tolerance)).matrices()
-    state, error, four_leg_error, found = State.first_layer(*first), 0.0, 0.0, {}  # type: ignore[arg-type]
+    error, four_leg_error, found = 0.0, 0.0, {}
     bare = not activation.is_smooth and set(names) <= set(BARE_TENSORS)
-    families = [f for f in FAMILIES.values() if max(f) <= activation.jump_order]
+    state = State(*first, None, None) if bare else State.first_layer(*first)  # type: ignore[arg-type]
+    families = [f for f in FAMILIES.values() if activation.is_smooth or max(f) <= 1]
     for index in range(1, max(kept) + 1):
         if index > 1:
             pairs = moments(activation, state.K, Automatic(tolerance), bare=bare)

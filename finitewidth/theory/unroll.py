@@ -10,7 +10,7 @@ n1 s_a s_a + n1^T s_b s_b. Only the pair matrices travel through depth.
 The four-leg averages of a source layer may be dense, streamed one leg at a time, or replaced by samples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,7 @@ from finitewidth.theory.means import Propagation, check_layer
 from finitewidth.theory.moments import moments
 from finitewidth.theory.sources import Step
 
+Vectors = Sequence[np.ndarray] | np.ndarray  # one vector for each of the four slots
 Leg = tuple[int, int]  # (which sample of the pair, derivative order)
 Term = tuple[np.ndarray, tuple[Leg, Leg]]  # pair matrix and two legs
 
@@ -141,24 +142,31 @@ class Unrolled:
 
     net: MLP
     layer: int
+    count: int  # N, the number of inputs
     sources: tuple[Source, ...]
 
     def tensor(self, name: str, *, tolerance: float = 1e-8) -> np.ndarray:
         """The dense tensor, slots in printed order."""
         from finitewidth.theory.unrolled_dense import dense
 
-        count = self.sources[0].K.shape[0] if self.sources else 0
-        require_memory(8 * 10 * count**4, f"tensor {name} for {count} inputs", "contract it instead")
+        require_memory(
+            8 * 10 * self.count**4, f"tensor {name} for {self.count} inputs", "contract it instead"
+        )
         return dense(self, _shape(name), tolerance)
 
-    def contract(self, name: str, vectors: Sequence[np.ndarray], *, tolerance: float = 1e-8) -> float:
+    def contract(self, name: str, vectors: Vectors, *, tolerance: float = 1e-8) -> float:
         """The tensor summed with one vector on each slot (printed order), streamed one leg at a time."""
+        return self.contract_all({name: vectors}, tolerance=tolerance)[name]
+
+    def contract_all(self, vectors: Mapping[str, Vectors], *, tolerance: float = 1e-8) -> dict[str, float]:
+        """Several tensors with four vectors each, in one pass over the four-leg averages."""
         from finitewidth.theory.unrolled_dense import streamed
 
-        return streamed(self, _shape(name), self._block_vectors(name, vectors), tolerance)
+        requests = {name: (_shape(name), self._block_vectors(name, four)) for name, four in vectors.items()}
+        return streamed(self, requests, tolerance)
 
     def sample_contraction(
-        self, name: str, vectors: Sequence[np.ndarray], *, samples: int = 10_000, key: int = 0
+        self, name: str, vectors: Vectors, *, samples: int = 10_000, key: int = 0
     ) -> Estimate:
         """The same with the four-leg averages replaced by Gaussian samples, and its standard error."""
         from finitewidth.theory.unrolled_sampled import sampled
@@ -167,9 +175,9 @@ class Unrolled:
             raise ValueError(f"samples must be at least 2, got {samples}; a standard error needs more.")
         return sampled(self, _shape(name), self._block_vectors(name, vectors), samples, key)
 
-    def _block_vectors(self, name: str, vectors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        count = self.sources[0].K.shape[0] if self.sources else 0
+    def _block_vectors(self, name: str, vectors: Vectors) -> dict[str, np.ndarray]:
         arrays = [np.asarray(v, dtype=float) for v in vectors]
+        count = self.count
         if len(arrays) != 4 or any(v.shape != (count,) for v in arrays):
             shapes = [v.shape for v in arrays]
             raise ValueError(
@@ -205,7 +213,7 @@ def unroll(net: MLP, X, *, layer: int | None = None, tolerance: float = TOLERANC
         step = Step.above(net, index, Theta, moments(net.activation, K, Automatic(tolerance)))
         sources = (*(source.lifted(step) for source in sources), Source.at(step, K))
         state.advance()
-    return Unrolled(net, layer, sources)
+    return Unrolled(net, layer, X.shape[0], sources)
 
 
 def averages_by_layer(unrolled: Unrolled, source: Source, families, tolerance: float):

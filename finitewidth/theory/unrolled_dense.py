@@ -19,7 +19,7 @@ Labelled = tuple[tuple[int, str], ...]  # (derivative order, block label), highe
 
 def dense(unrolled: Unrolled, shape: Shape, tolerance: float) -> np.ndarray:
     """The tensor with its slots in printed order."""
-    count = unrolled.sources[0].K.shape[0] if unrolled.sources else 0
+    count = unrolled.count
     total = np.zeros((count,) * 4)
     for source in unrolled.sources:
         families = {_family(legs) for _, _, legs in _products(source, shape)}
@@ -39,25 +39,35 @@ def dense(unrolled: Unrolled, shape: Shape, tolerance: float) -> np.ndarray:
     return np.einsum(f"abcd->{shape.printed}", total)
 
 
-def streamed(unrolled: Unrolled, shape: Shape, vectors: dict[str, np.ndarray], tolerance: float) -> float:
-    """Contraction with one vector per label; at most a few arrays of size N^3 are held."""
-    total = 0.0
+Requests = dict[str, tuple[Shape, dict[str, np.ndarray]]]  # tensor: its shape and a vector per label
+
+
+def streamed(unrolled: Unrolled, requests: Requests, tolerance: float) -> dict[str, float]:
+    """Contractions with one vector per label; at most a few arrays of size N^3 are held."""
+    totals = dict.fromkeys(requests, 0.0)
     for source in unrolled.sources:
-        products = list(_products(source, shape))
-        families = tuple({_family(legs) for _, _, legs in products})
-        for fixed in range(source.K.shape[0]):
+        products = {name: list(_products(source, shape)) for name, (shape, _) in requests.items()}
+        families = tuple({_family(legs) for listed in products.values() for _, _, legs in listed})
+        for fixed in range(unrolled.count):
             averages = averages_with_fixed_leg(unrolled, source, fixed, families, tolerance)
-            for row, column, legs in products:
-                total += source.weight * _slice_sum(
-                    source, shape, vectors, row, column, legs, fixed, averages
+            for name, (shape, vectors) in requests.items():
+                slices = (
+                    _slice_sum(source, shape, vectors, row, column, legs, fixed, averages)
+                    for row, column, legs in products[name]
                 )
-        if shape.centred:
-            means = [
-                vectors[p[0]] @ _mean(source, feature) @ vectors[p[1]]
-                for p, feature in (("ab", shape.row), ("cd", shape.column))
-            ]
-            total -= source.weight * means[0] * means[1]
-    return float(total)
+                totals[name] += source.weight * sum(slices)
+        for name, (shape, vectors) in requests.items():
+            totals[name] -= source.weight * _product_of_means(source, shape, vectors)
+    return totals
+
+
+def _product_of_means(source: Source, shape: Shape, vectors: dict[str, np.ndarray]) -> float:
+    """What a covariance subtracts."""
+    if not shape.centred:
+        return 0.0
+    rows = vectors["a"] @ _mean(source, shape.row) @ vectors["b"]
+    columns = vectors["c"] @ _mean(source, shape.column) @ vectors["d"]
+    return float(rows * columns)
 
 
 def _slice_sum(source, shape, vectors, row, column, legs: Labelled, fixed: int, averages) -> float:

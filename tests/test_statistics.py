@@ -1,0 +1,571 @@
+"""The 1/n tensors of several inputs: closed forms, symmetries, independent routes, storage and messages.
+
+Criteria: exact identities 1e-12 of a tensor's largest entry, two derivations of one number 1e-9, numerical
+differentiation of a whole layer map 1e-7.
+"""
+
+import functools
+import itertools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import finitewidth as fw
+from finitewidth import memory
+from finitewidth.activation import as_activation
+from finitewidth.theory.expectation import Automatic
+from finitewidth.theory.finite_width import State, next_layer, tensors
+from finitewidth.theory.four_legs import four_legs
+from finitewidth.theory.kinked import _by_quadrature
+from finitewidth.theory.moments import moments
+from finitewidth.theory.solve import MATRICES, TENSORS
+from finitewidth.theory.sources import FAMILIES, Averages, Step
+
+EXACT, DERIVED = 1e-12, 1e-9
+FINE = 1e-11  # absolute accuracy of four-leg averages where two derivations are compared
+
+VARIED = dict(
+    widths=(4, 30, 20, 25, 3),
+    C_b=(0.1, 0.05, 0.2, 0.1),
+    C_W=(1.2, 1.5, 1.1, 1.3),
+    lambda_b=(0.5, 1.0, 0.7, 0.3),
+    lambda_W=(1.0, 0.8, 1.1, 0.6),
+)
+
+# permutations of the slots a b c d that leave a tensor as it is (statistics section 2)
+SYMMETRIES = {
+    "V": "abcd bacd abdc badc cdab dcab cdba dcba",
+    "A": "abcd bacd abdc badc cdab dcab cdba dcba",
+    "D": "abcd bacd abdc badc",
+    "F": "abcd cdab",
+    "B": "abcd badc cdab dcba",
+    "P": "abcd acbd",
+    "Q": "abcd",
+    "R": "abcd abdc",
+    "S": "abcd badc",
+    "T": "abcd dcba",
+    "U": "abcd cdab",
+}
+
+
+def inputs(count, dimension=4, seed=0):
+    return np.random.default_rng(seed).standard_normal((count, dimension))
+
+
+def permuted(tensor, slots):
+    return np.einsum(f"abcd->{slots}", tensor)
+
+
+def assert_close(found, exact, tolerance, scale=None):
+    """Differences in units of the largest entry."""
+    found, exact = np.asarray(found), np.asarray(exact)
+    scale = np.abs(exact).max() if scale is None else scale
+    assert np.abs(found - exact).max() <= tolerance * scale
+
+
+@functools.cache
+def solved(activation="tanh", count=3):
+    return fw.solve(fw.MLP(activation=activation, **VARIED), inputs(count), four_leg_tolerance=FINE)
+
+
+# --- deep linear networks ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_deep_linear_networks_of_equal_widths_follow_polynomials_in_depth(count):
+    lb, lW = 0.7, 0.4
+    X = inputs(count)
+    theory = fw.solve(fw.MLP((4, *[10] * 7), "linear", lambda_b=lb, lambda_W=lW), X)
+    K = X[0] @ X[0] / 4
+    mu = lb + lW * K
+    for l in range(1, 8):
+        exact = {
+            "K": K,
+            "Theta": l * mu,
+            "V": 2 * (l - 1) * K**2,
+            "D": lW * K**2 * l * (l - 1),
+            "F": mu * K * l * (l - 1) / 2,
+            "A": lW**2 * K**2 * (l - 1) * l * (2 * l - 1) / 3,
+            "B": mu**2 * (l - 1) * l * (2 * l - 1) / 6,
+            "Q": lW * mu * K * (l - 1) * l * (l + 1) / 6,
+            "S": lW * mu**2 * l**2 * (l**2 - 1) / 12,
+            "T": lW**2 * mu * K * l**2 * (l**2 - 1) / 12,
+        } | dict.fromkeys(("G1", "H1", "P", "R", "U"), 0.0)
+        for name, value in exact.items():
+            assert theory.layer(l).arrays[name].flat[0] == pytest.approx(value, rel=EXACT, abs=EXACT)
+
+
+def linear_tensors(net, X):
+    """Tensors over n of a deep linear network with C_b = 0, C_W = 1, summed over the layers that create."""
+    K = X @ X.T / net.widths[0]
+    steps = [lb + lW * K for lb, lW in zip(net.lambda_b, net.lambda_W, strict=True)]
+    found = dict.fromkeys("VDAFBQST", 0.0)
+    outer = functools.partial(np.einsum, optimize=True)
+    pairs = outer("ac,bd->abcd", K, K) + outer("ad,bc->abcd", K, K)
+    for k in range(1, net.depth):
+        Theta, later, weight = sum(steps[:k]), sum(net.lambda_W[k:]), 1 / net.widths[k]
+        tied = weight * outer("ac,bd->abcd", Theta, K)
+        both = weight * outer("ac,bd->abcd", Theta, Theta)
+        for power, name in enumerate("VDA"):
+            found[name] = found[name] + weight * later**power * pairs
+        found["F"], found["Q"] = found["F"] + tied, found["Q"] + later * tied
+        found["T"] = found["T"] + later**2 * tied.transpose(0, 1, 3, 2)
+        found["B"], found["S"] = found["B"] + both, found["S"] + later * both
+    return found
+
+
+def test_deep_linear_networks_add_up_what_each_layer_creates_at_any_widths():
+    net = fw.MLP(activation="linear", **{**VARIED, "C_b": 0.0, "C_W": 1.0})
+    X = inputs(5)
+    output = fw.solve(net, X).output
+    for name, exact in linear_tensors(net, X).items():
+        assert_close(getattr(output, name) / output.n, exact, EXACT)
+    K = X @ X.T / 4
+    pairs = np.einsum("ac,bd->abcd", K, K) + np.einsum("ad,bc->abcd", K, K)
+    assert_close(output.V / output.n, sum(1 / n for n in net.widths[1:-1]) * pairs, EXACT)
+    for name in ("G1", "H1", "P", "R", "U"):
+        assert not getattr(output, name).any()
+
+
+# --- symmetries and inputs -----------------------------------------------------------------------------
+
+
+SMOOTH = ["tanh", "swish", "sin", "polynomial(0.2, 1, -0.3, 0.1)"]
+
+
+@st.composite
+def networks(draw):
+    depth = draw(st.integers(2, 4))
+    rates = st.floats(0.0, 2.0)
+    per_layer = lambda values: tuple(draw(values) for _ in range(depth))  # noqa: E731
+    return dict(
+        widths=(3, *per_layer(st.integers(2, 90))),
+        activation=draw(st.sampled_from(SMOOTH)),
+        C_b=per_layer(st.floats(0.0, 0.5)),
+        C_W=per_layer(st.floats(0.3, 1.5)),
+        lambda_b=per_layer(rates),
+        lambda_W=per_layer(rates),
+    )
+
+
+@settings(max_examples=10, deadline=None, derandomize=True, database=None)
+@given(fields=networks(), seed=st.integers(0, 10**6))
+def test_every_tensor_has_its_symmetries(fields, seed):
+    net = fw.MLP(**fields)
+    output = fw.solve(net, 0.7 * inputs(3, 3, seed), layers=[net.depth]).output
+    for name in MATRICES:
+        assert_close(output.arrays[name], output.arrays[name].T, EXACT)
+    for name, group in SYMMETRIES.items():
+        for slots in group.split():
+            assert_close(permuted(output.arrays[name], slots), output.arrays[name], EXACT)
+
+
+def test_no_tensor_has_further_symmetries():
+    for name, group in SYMMETRIES.items():
+        tensor = getattr(solved("gelu").output, name)
+        for slots in map("".join, itertools.permutations("abcd")):
+            changed = np.abs(permuted(tensor, slots) - tensor).max() > 1e-6 * np.abs(tensor).max()
+            assert changed == (slots not in group.split())
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+def test_a_permutation_of_inputs_permutes_the_result(activation):
+    order = np.array([2, 0, 1])
+    net = fw.MLP(activation=activation, **VARIED)
+    moved = fw.solve(net, inputs(3)[order], four_leg_tolerance=FINE).output
+    for name, value in solved(activation).output.arrays.items():
+        assert_close(moved.arrays[name], value[np.ix_(*[order] * value.ndim)], DERIVED)
+
+
+def test_fewer_inputs_give_a_part_of_the_result():
+    few = fw.solve(fw.MLP(activation="tanh", **VARIED), inputs(3)[:2], four_leg_tolerance=FINE).output
+    for name, value in solved().output.arrays.items():
+        part = value[(slice(2),) * value.ndim]
+        assert_close(few.arrays[name], part, DERIVED, scale=np.abs(value).max())
+
+
+def test_repeated_inputs_give_repeated_blocks_bit_for_bit():
+    X, twice = inputs(3), np.array([1, 0, 1, 2, 0])
+    output = fw.solve(fw.MLP(activation="gelu", **VARIED), X[twice]).output
+    first = np.array([0, 1, 0, 3, 1])  # where the same input stands for the first time
+    for value in output.arrays.values():
+        np.testing.assert_array_equal(value, value[np.ix_(*[first] * value.ndim)])
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu", "sin"])
+def test_parallel_antiparallel_and_zero_inputs_are_limits_of_their_neighbours(activation):
+    x, y = inputs(2)
+    X = np.stack([x, 2 * x, -x, np.zeros(4), y])
+    net = fw.MLP((4, 20, 30, 2), activation, C_W=1.2, C_b=0.0, lambda_b=0.3)
+    exact = fw.solve(net, X, four_leg_tolerance=1e-9).output
+    beside = fw.solve(net, X + 1e-7 * inputs(5, seed=1), four_leg_tolerance=1e-9).output
+    for name, value in exact.arrays.items():
+        assert np.isfinite(value).all()
+        assert_close(beside.arrays[name], value, 1e-5)
+
+
+def test_an_odd_network_flips_signs_with_its_input():
+    x, y = inputs(2)
+    net = fw.MLP((4, 20, 30, 2), "tanh", C_W=1.2, lambda_b=0.0)
+    output = fw.solve(net, np.stack([x, y, -x]), four_leg_tolerance=FINE).output
+    sign, same = np.array([1.0, 1.0, -1.0]), np.array([0, 1, 0])
+    for value in output.arrays.values():
+        signs = functools.reduce(np.multiply.outer, [sign] * value.ndim)
+        assert_close(value, signs * value[np.ix_(*[same] * value.ndim)], DERIVED)
+
+
+# --- independent routes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu", "swish"])
+def test_derivatives_of_the_activation_and_of_the_kernel_agree(activation):
+    x = inputs(3)
+    K = x @ x.T / 4 + 0.1
+    *by_kernel, _ = _by_quadrature(as_activation(activation), K)
+    found = moments(as_activation(activation), K, Automatic(1e-12))
+    pairs = ~np.eye(3, dtype=bool)
+    for response, d in zip((found.sigma, found.slope), by_kernel, strict=True):
+        bend = (4 * d.first2, 2 * d.first_both, d.both2, 2 * d.first_both.T, 4 * d.first2.T)
+        expected = (d.first, d.both, d.second, *bend)
+        for average, exact in zip((*response.slope, *response.bend), expected, strict=True):
+            assert_close(average[pairs], exact[pairs], DERIVED)
+
+
+def kernel_map(function, K):
+    """<u u> of two samples by the trapezoid rule in x, z = L x, as a function of the kernel alone."""
+    x = np.arange(-9, 9.01, 0.25)
+    weights = np.exp(-(x**2) / 2) * 0.25 / np.sqrt(2 * np.pi)
+    first = jnp.sqrt(K[0, 0])
+    slope = K[0, 1] / first
+    z_1, z_2 = first * x[:, None], slope * x[:, None] + jnp.sqrt(K[1, 1] - slope**2) * x[None, :]
+    return (function(z_1) * function(z_2) * np.multiply.outer(weights, weights)).sum()
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+def test_mean_corrections_of_layer_three_are_derivatives_of_the_kernel_map(activation):
+    net = fw.MLP(activation=activation, **VARIED)
+    below, above = solved(activation, 2).layer(2), solved(activation, 2).layer(3)
+    C, lW, r = net.C_W[2], net.lambda_W[2], net.widths[2] / net.widths[1]
+    legs = [lambda z, order=order: net.activation.derivatives(z, 1)[order] for order in (0, 1)]
+    maps = [lambda K, leg=leg: kernel_map(leg, (K + K.T) / 2) for leg in legs]
+    curve, curve_of_slope = (np.asarray(jax.jit(jax.jacfwd(jax.jacfwd(f)))(below.K)) for f in maps)
+    gradient_of_slope = np.asarray(jax.jit(jax.jacfwd(maps[1]))(below.K))
+    corr, corr_of_slope = (np.einsum("abcd,abcd", c, below.V) / 2 for c in (curve, curve_of_slope))
+    tied = below.D[0, 1] + below.F[0, :, 1, :] + below.F[0, :, 1, :].T
+    H1 = lW * corr + C * (below.Theta[0, 1] * corr_of_slope + (gradient_of_slope * tied).sum())
+    assert above.G1[0, 1] == pytest.approx(r * C * corr, rel=1e-7)
+    assert above.H1[0, 1] == pytest.approx(r * H1, rel=1e-7)
+
+
+class Recursions:
+    """Statistics section 5 for two inputs, entry by entry; averages by a trapezoid rule over the plane.
+
+    A function of two legs is a list of (coefficient, (order on leg 1, order on leg 2)).
+    """
+
+    def __init__(self, activation, K, Theta, hyperparameters, old):
+        self.Th, self.old, (self.C, self.lW, self.r) = Theta, old, hyperparameters
+        x = np.arange(-9, 9.01, 0.1)
+        plane = np.stack([grid.reshape(-1) for grid in np.meshgrid(x, x, indexing="ij")])
+        self.weights = np.exp(-(plane**2).sum(axis=0) / 2) * 0.01 / (2 * np.pi)
+        z = np.linalg.cholesky(K) @ plane
+        self.legs = np.asarray(activation.derivatives(jnp.asarray(z), 5))
+        self.average = functools.cache(self.average)
+
+    def average(self, *legs):
+        """<product of legs>, each given as (order, sample)."""
+        return functools.reduce(np.multiply, [self.legs[leg] for leg in legs], self.weights).sum()
+
+    def mean(self, f, i, j):
+        return sum(c * self.average((p, i), (q, j)) for c, (p, q) in f)
+
+    def mean2(self, f, i, j, g, k, l):
+        """<f_ij g_kl>."""
+        return sum(c * d * self.average((p, i), (q, j), (s, k), (t, l)) for c, (p, q) in f for d, (s, t) in g)
+
+    def d(self, f, leg):
+        return [(c, (p + 1, q) if leg == 0 else (p, q + 1)) for c, (p, q) in f]
+
+    def X(self, i, j):
+        return [(self.lW, (0, 0)), (self.C * self.Th[i, j], (1, 1))]
+
+    def Y(self, i, j):
+        return [(self.lW, (1, 0)), (self.C * self.Th[i, j], (2, 1))]
+
+    def Z(self, i, j):
+        return [(self.lW, (1, 1)), (self.C * self.Th[i, j], (2, 2))]
+
+    def one(self, f, i, j, tensor):
+        """sum_a <d_a f_ij> tensor(a)."""
+        return sum(self.mean(self.d(f, a), i, j) * tensor(s) for a, s in enumerate((i, j)))
+
+    def two(self, f, i, j, tensor):
+        """sum_ab <d_a d_b f_ij> tensor(a, b)."""
+        legs = list(enumerate((i, j)))
+        return sum(self.mean(self.d(self.d(f, a), b), i, j) * tensor(s, t) for a, s in legs for b, t in legs)
+
+    def corr(self, f, i, j):
+        G1, V = self.old["G1"], self.old["V"]
+        fourth = 0.0
+        for (a, s), (b, t) in itertools.product(enumerate((i, j)), repeat=2):
+            twice = self.d(self.d(f, a), b)
+            fourth += self.two(twice, i, j, lambda u, v, s=s, t=t: V[s, t, u, v])
+        return self.two(f, i, j, lambda s, t: G1[s, t]) / 2 + fourth / 8
+
+    def G1(self, i, j):
+        return self.r * self.C * self.corr(SS, i, j)
+
+    def H1(self, i, j):
+        D, F = self.old["D"], self.old["F"]
+        tied = self.two(DD, i, j, lambda a, b: D[i, j, a, b] + F[i, a, j, b] + F[i, b, j, a]) / 2
+        slope = self.old["H1"][i, j] * self.mean(DD, i, j) + self.Th[i, j] * self.corr(DD, i, j) + tied
+        return self.r * (self.lW * self.corr(SS, i, j) + self.C * slope)
+
+    def V(self, i, j, k, l):
+        moved = self.two(SS, i, j, lambda a, b: self.two(SS, k, l, lambda c, d: self.old["V"][a, b, c, d]))
+        created = self.mean2(SS, i, j, SS, k, l) - self.mean(SS, i, j) * self.mean(SS, k, l)
+        return self.C**2 * (created + self.r / 4 * moved)
+
+    def D(self, i, j, k, l):
+        X, V, D = self.X(i, j), self.old["V"], self.old["D"]
+        created = self.mean2(X, i, j, SS, k, l) - self.mean(X, i, j) * self.mean(SS, k, l)
+        moved = self.two(X, i, j, lambda a, b: self.two(SS, k, l, lambda c, d: V[a, b, c, d])) / 4
+        moved += self.C / 2 * self.mean(DD, i, j) * self.two(SS, k, l, lambda c, d: D[i, j, c, d])
+        return self.C * (created + self.r * moved)
+
+    def A(self, i, j, k, l):
+        X, W, V, D = self.X(i, j), self.X(k, l), self.old["V"], self.old["D"]
+        first, second = self.C * self.mean(DD, i, j), self.C * self.mean(DD, k, l)
+        moved = self.two(X, i, j, lambda a, b: self.two(W, k, l, lambda c, d: V[a, b, c, d])) / 4
+        moved += first / 2 * self.two(W, k, l, lambda c, d: D[i, j, c, d])
+        moved += second / 2 * self.two(X, i, j, lambda a, b: D[k, l, a, b])
+        moved += first * second * self.old["A"][i, j, k, l]
+        return self.mean2(X, i, j, W, k, l) - self.mean(X, i, j) * self.mean(W, k, l) + self.r * moved
+
+    def F(self, i, k, j, l):  # F_1324
+        moved = self.one(DS, i, k, lambda a: self.one(DS, j, l, lambda b: self.old["F"][i, a, j, b]))
+        return self.C**2 * (self.mean2(DS, i, k, DS, j, l) * self.Th[i, j] + self.r * moved)
+
+    def B(self, i, k, j, l):  # B_1324
+        created = self.mean2(DD, i, k, DD, j, l) * self.Th[i, j] * self.Th[k, l]
+        moved = self.mean(DD, i, k) * self.mean(DD, j, l) * self.old["B"][i, k, j, l]
+        return self.C**2 * (created + self.r * moved)
+
+    def P(self, o, i, j, k):  # P_0123
+        B, P = self.old["B"], self.old["P"]
+        created = self.average((2, o), (1, i), (1, j), (0, k)) * self.Th[o, i] * self.Th[o, j]
+        bent = self.average((2, o), (0, k)) * (B[o, o, i, j] + P[o, i, j, o])
+        straight = self.mean(DD, o, k) * P[o, i, j, k]
+        return self.C**2 * (created + self.r * self.mean(DD, i, j) * (bent + straight))
+
+    def Q(self, o, i, j, k):  # Q_0123
+        Y, F, Q = self.Y(o, i), self.old["F"], self.old["Q"]
+        moved = self.one(Y, o, i, lambda a: self.one(DS, j, k, lambda b: F[o, a, j, b]))
+        moved += self.C * self.mean(DD, o, i) * self.one(DS, j, k, lambda b: Q[o, i, j, b])
+        return self.C * (self.mean2(Y, o, i, DS, j, k) * self.Th[o, j] + self.r * moved)
+
+    def R(self, o, i, j, k):  # R_0123
+        Y, B, P, R = self.Y(o, i), self.old["B"], self.old["P"], self.old["R"]
+        dY = self.d(Y, 0)
+        created = self.mean2(dY, o, i, DD, j, k) * self.Th[o, j] * self.Th[o, k]
+        moved = self.mean(dY, o, i) * B[o, o, j, k] + self.one(Y, o, i, lambda a: P[o, j, k, a])
+        moved += self.C * self.mean(DD, o, i) * R[o, i, j, k]
+        return self.C * (created + self.r * self.mean(DD, j, k) * moved)
+
+    def S(self, i, j, k, l):  # S_1234
+        Z = self.Z(i, j)
+        created = self.mean2(Z, i, j, DD, k, l) * self.Th[i, k] * self.Th[j, l]
+        moved = self.mean(Z, i, j) * self.old["B"][i, j, k, l]
+        moved += self.C * self.mean(DD, i, j) * self.old["S"][i, j, k, l]
+        return self.C * (created + self.r * self.mean(DD, k, l) * moved)
+
+    def T(self, i, k, l, j):  # T_1342
+        Y, W, F, Q = self.Y(i, k), self.Y(j, l), self.old["F"], self.old["Q"]
+        first, second = self.C * self.mean(DD, i, k), self.C * self.mean(DD, j, l)
+        moved = self.one(Y, i, k, lambda a: self.one(W, j, l, lambda b: F[i, a, j, b]))
+        moved += second * self.one(Y, i, k, lambda a: Q[j, l, i, a])
+        moved += first * self.one(W, j, l, lambda b: Q[i, k, j, b])
+        moved += first * second * self.old["T"][i, k, l, j]
+        return self.mean2(Y, i, k, W, j, l) * self.Th[i, j] + self.r * moved
+
+    def U(self, i, l, j, k):  # U_1423
+        created = self.average((2, i), (2, j), (1, k), (1, l)) * self.Th[i, j] * self.Th[i, k] * self.Th[j, l]
+        moved = self.mean(DD, i, l) * self.mean(DD, j, k) * self.old["U"][i, l, j, k]
+        return self.C**2 * (created + self.r * moved)
+
+
+SS, DS, DD = [(1.0, (0, 0))], [(1.0, (1, 0))], [(1.0, (1, 1))]  # s s, s' s, s' s'
+
+
+def random_statistics(seed):
+    """Random G1, H1 and tensors of two inputs with the symmetries that they must have."""
+    normal = np.random.default_rng(seed).standard_normal
+    found = {name: (m := normal((2, 2))) + m.T for name in ("G1", "H1")}
+    for name, group in SYMMETRIES.items():
+        tensor = normal((2, 2, 2, 2))
+        found[name] = sum(permuted(tensor, slots) for slots in group.split())
+    return found
+
+
+def as_state(K, Theta, old):
+    kernel = {("v", "v"): old["V"], ("x", "v"): old["D"], ("x", "x"): old["A"]}
+    mixed = {("f", "f"): old["F"], ("y", "f"): old["Q"], ("y", "y"): old["T"].transpose(0, 1, 3, 2)}
+    rows = {"b": old["B"], "p": old["P"].transpose(0, 3, 1, 2), "r": old["R"], "s": old["S"], "u": old["U"]}
+    differential = {(row, "e"): block for row, block in rows.items()}
+    return State(K, Theta, old["G1"], old["H1"], kernel, mixed, differential)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+def test_a_step_of_blocks_is_the_recursion_of_every_entry(activation):
+    function, old = as_activation(activation), random_statistics(5)
+    K, Theta = np.array([[0.9, 0.35], [0.35, 0.6]]), np.array([[1.3, -0.4], [-0.4, 0.8]])
+    pairs = moments(function, K, Automatic(1e-12))
+    quadruples = Averages.of(four_legs(function, K, tuple(FAMILIES.values()), tolerance=FINE))
+    step = Step(0.2, 1.4, 0.6, 0.7, 1.25, Theta, pairs, True)  # C_b, C_W, lambda_b, lambda_W, n_l / n_(l-1)
+    state = next_layer(as_state(K, Theta, old), step, quadruples)
+    found = tensors(state) | {"G1": state.G1, "H1": state.H1}
+    slow = Recursions(function, K, Theta, (1.4, 0.7, 1.25), old)
+    for name, value in found.items():
+        labels = itertools.product((0, 1), repeat=value.ndim)
+        exact = np.reshape([getattr(slow, name)(*label) for label in labels], value.shape)
+        assert_close(value, exact, DERIVED)
+
+
+# --- what is kept, stored and refused ------------------------------------------------------------------
+
+
+def test_what_was_asked_for_is_kept_and_nothing_else():
+    net = fw.MLP(activation="tanh", **VARIED)
+    theory = fw.solve(net, inputs(2), layers=[2, 4], tensors=("V", "U"), four_leg_tolerance=FINE)
+    assert set(theory.layers) == {2, 4} and set(theory.output.arrays) == {*MATRICES, "V", "U"}
+    assert_close(theory.output.U, solved(count=2).output.U, EXACT)
+    with pytest.raises(ValueError, match="layer 3 was not kept"):
+        theory.layer(3)
+    with pytest.raises(ValueError, match="D was not computed.*tensors="):
+        theory.output.D  # noqa: B018
+
+
+def test_mean_kernels_of_a_width_add_their_corrections():
+    output = solved().output
+    np.testing.assert_array_equal(output.G, output.K + output.G1 / 25)
+    np.testing.assert_array_equal(output.H, output.Theta + output.H1 / 25)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"order": 2}, "order must be 0 .* or 1 .*got 2"),
+        ({"tensors": ("Z",)}, "tensors must be among V, .*got 'Z'"),
+        ({"layers": ()}, "layers must name at least one layer"),
+        ({"layers": (5,)}, "layer must be a whole number from 1 to 4, got 5"),
+        ({"layers": (0,)}, "layer must be a whole number from 1 to 4, got 0"),
+    ],
+)
+def test_requests_that_cannot_be_met_say_why(options, message):
+    with pytest.raises(ValueError, match=message):
+        fw.solve(fw.MLP(activation="tanh", **VARIED), inputs(2), **options)
+
+
+def test_tensors_at_infinite_width_name_the_remedy():
+    theory = fw.solve(fw.MLP(activation="tanh", **VARIED), inputs(2), order=0)
+    with pytest.raises(ValueError, match="V was not computed; use .*order=1"):
+        theory.output.V  # noqa: B018
+    with pytest.raises(ValueError, match="order=1"):
+        theory.report()
+    with pytest.raises(AttributeError, match="no attribute 'W'"):
+        theory.output.W  # noqa: B018
+
+
+def test_an_activation_without_a_slope_has_no_statistics_at_order_one():
+    with pytest.raises(ValueError, match="perceptron.*no NTK.*order=0"):
+        fw.solve(fw.MLP((4, 5, 1), "perceptron"), inputs(2))
+
+
+def test_a_request_larger_than_memory_names_what_it_needs_and_what_there_is(monkeypatch):
+    small = types.SimpleNamespace(available=2e6)
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: small)
+    with pytest.raises(ValueError, match=r"for 50 inputs needs .* GB but 0.002 GB .*layers=.*tensors="):
+        fw.solve(fw.MLP(activation="tanh", **VARIED), inputs(50))
+
+
+def test_an_accuracy_beyond_reach_is_refused():
+    with pytest.raises(ValueError, match="tolerance"):
+        fw.solve(fw.MLP(activation="tanh", **VARIED), 300 * inputs(2), four_leg_tolerance=1e-11)
+
+
+def test_labelled_statistics_have_named_slots():
+    data = solved().to_xarray()
+    assert data["B"].dims == ("layer", "sample_a", "sample_b", "sample_c", "sample_d")
+    np.testing.assert_array_equal(data["T"].sel(layer=3), solved().layer(3).T)
+
+
+def test_a_stored_theory_comes_back_bit_for_bit(tmp_path):
+    path = tmp_path / "theory.zarr"
+    for theory in (solved(count=2), solved()):  # the second replaces the first
+        theory.save(path)
+        again = fw.load(path)
+        assert again.net == theory.net and again.order == 1 and set(again.layers) == set(theory.layers)
+        assert (again.error, again.four_leg_error) == (theory.error, theory.four_leg_error)
+        np.testing.assert_array_equal(again.X, theory.X)
+        for index, layer in theory.layers.items():
+            assert set(again.layer(index).arrays) == {*MATRICES, *TENSORS}
+            for name, value in layer.arrays.items():
+                np.testing.assert_array_equal(again.layer(index).arrays[name], value)
+
+
+def test_a_store_is_refused_where_it_would_do_harm(tmp_path):
+    with pytest.raises(ValueError, match=r"must end in \.zarr"):
+        solved().save(tmp_path / "theory.npz")
+    foreign = tmp_path / "other.zarr"
+    foreign.mkdir()
+    (foreign / "notes.txt").write_text("keep")
+    with pytest.raises(ValueError, match="not a theory"):
+        solved().save(foreign)
+    assert (foreign / "notes.txt").read_text() == "keep"
+    with pytest.raises(ValueError, match="cannot be written"):
+        solved().save(tmp_path / "absent" / "theory.zarr")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["other.zarr"]
+
+
+def test_stores_that_cannot_be_read_are_named(tmp_path):
+    with pytest.raises(ValueError, match="does not exist"):
+        fw.load(tmp_path / "absent.zarr")
+    path = tmp_path / "theory.zarr"
+    solved().save(path)
+    for chunk in (path / "V" / "c").rglob("*"):
+        if chunk.is_file():
+            chunk.write_bytes(b"not a chunk")
+    with pytest.raises(ValueError, match=r"theory\.zarr' is damaged"):
+        fw.load(path)
+    (path / "zarr.json").write_text("{")
+    with pytest.raises(ValueError, match=r"theory\.zarr' is not a readable store"):
+        fw.load(path)
+
+
+def test_a_report_holds_dimensionless_ratios_and_verdicts():
+    report = solved().report()
+    layer = solved().output
+    K, Theta, rows = np.diag(layer.K), np.diag(layer.Theta), {row.name: row for row in report.rows}
+    assert set(rows) == {"G1", "H1", *TENSORS}
+    diagonal = np.arange(3)
+    for name, scale in {"V": K**2, "A": Theta**2, "R": Theta**3 / K, "G1": K}.items():
+        values = layer.arrays[name][(diagonal,) * layer.arrays[name].ndim]
+        largest = np.abs(values / (25 * scale)).max()
+        assert abs(rows[name].ratio) == pytest.approx(largest, rel=EXACT)
+    assert report.expansion_parameter == max(abs(row.ratio) for row in report.rows)
+    lines = str(report).splitlines()
+    assert lines[0].startswith("layer 4, n = 25: expansion parameter") and len(lines) == 2 + len(rows)
+    assert any(line.split()[0] == "V" and line.endswith(rows["V"].verdict) for line in lines[2:])
+
+
+@pytest.mark.parametrize(
+    "width, verdict", [(10_000, "within range"), (12, "at the edge"), (2, "out of range")]
+)
+def test_narrow_networks_are_out_of_the_range_of_the_expansion(width, verdict):
+    theory = fw.solve(fw.MLP((4, width, width, width, 1), "linear", lambda_b=0.0), inputs(1))
+    assert theory.report().verdict == verdict
