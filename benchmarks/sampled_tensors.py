@@ -170,14 +170,14 @@ entry of every tensor of the output layer; n is the width of the last hidden lay
 
 
 def main():
-    start, parts, largest = time.perf_counter(), [], 0.0
+    start, parts, largest = time.process_time(), [], 0.0
     for case in CASES:
         found = [row for ensemble in case.ensembles for row in rows(case, ensemble)]
         largest = max(largest, *(row.largest_pull for row in found))
         parts.append(markdown(case, found))
         print(parts[-1], flush=True)
-    minutes = (time.perf_counter() - start) / 60
-    end = f"Largest pull of all: {largest:.2f}. Run time: {minutes:.1f} minutes on two cores.\n"
+    minutes = (time.process_time() - start) / 60
+    end = f"Largest pull of all: {largest:.2f}. Processor time: {minutes:.1f} minutes.\n"
     results = HERE / "results"
     results.mkdir(exist_ok=True)
     (results / "sampled_tensors.md").write_text(KEY + "\n".join([*parts, end]))
