@@ -75,8 +75,8 @@ class Layer:
         if not activation.is_smooth and name in TENSORS and name not in KINKED_TENSORS:
             return (
                 f"{name} does not exist: activation {activation.name!r} has a kink, where derivatives of "
-                f"sigma are delta functions and {name} is infinite or depends on how the kink is smoothed; use a "
-                "smooth activation such as gelu or swish."
+                f"sigma are delta functions and {name} is infinite or depends on how the kink is smoothed; "
+                "use a smooth activation such as gelu or swish."
             )
         return f"{name} was not computed; use fw.solve(net, X, order=1) without tensors=, or add to them."
 
