@@ -86,15 +86,11 @@ def test_the_table_holds_every_activation_order_and_kind_of_correlation():
 
 
 @pytest.mark.parametrize("name", TABLED)
-def test_averages_are_exact(name):
-    wrong = [c for c in compared(name) if not c.difference <= max(TOLERANCE * c.scale, TINY)]
-    assert not wrong
-
-
-@pytest.mark.parametrize("name", TABLED)
-def test_the_reported_error_is_not_below_the_true_one(name):
-    understated = [c for c in compared(name) if not c.difference <= max(c.reported, TINY)]
-    assert not understated
+def test_averages_are_exact_and_reported_errors_not_below_the_true_ones(name):
+    """One test for both: workers then compute an activation's averages once."""
+    found = compared(name)
+    assert not [c for c in found if not c.difference <= max(TOLERANCE * c.scale, TINY)]
+    assert not [c for c in found if not c.difference <= max(c.reported, TINY)]
 
 
 def test_a_loose_tolerance_is_kept_and_reported():
@@ -200,7 +196,7 @@ def test_an_undeclared_kink_is_averaged_as_a_kink():
 SMOOTH_ORDERS = ((0, 0), (1, 1), (1, 0), (0, 1), (2, 0), (0, 2), (3, 1), (1, 3))
 KINKED_ORDERS = ((0, 0), (1, 1), (1, 0), (0, 1), (2, 0), (0, 2))
 HYPOTHESIS = settings(deadline=None, derandomize=True, max_examples=10)
-FACES = ["tanh", "gelu", "relu", "hardtanh"]  # series and closed form, smooth and kinked
+FACES = ["tanh", "gelu", "relu", "elu"]  # series and closed form, smooth and kinked
 
 
 @st.composite
@@ -251,7 +247,7 @@ def test_the_mean_square_changes_with_the_variance_as_the_derivatives_say(name):
 
 def test_averages_scale_with_a_scale_invariant_activation():
     K = kernel_of(GENERIC)
-    for factor in (1e-200, 1e-12, 1e12, 1e200):
+    for factor in (2.0**-660, 2.0**-40, 2.0**40, 2.0**660):  # exact, so that angles stay the same
         small, large = (Automatic().two_legs("leaky_relu(0.2)", k) for k in (K, factor * K))
         np.testing.assert_allclose(large[0, 0].value, factor * small[0, 0].value, rtol=TOLERANCE)
         np.testing.assert_allclose(large[1, 1].value, small[1, 1].value, rtol=TOLERANCE)

@@ -35,7 +35,7 @@ class Nested(NamedTuple):
         seen over kinked and smooth activations (at most 40) and the last term covers rounding.
         """
         difference = np.abs(self.fine - self.coarse) / np.where(scale == 0, 1.0, scale)
-        return np.minimum(difference, 200 * difference**2) + 2e-14
+        return np.minimum(difference, 200 * difference**2) + 1e-13
 
 
 @functools.cache
