@@ -247,7 +247,7 @@ def test_the_mean_square_changes_with_the_variance_as_the_derivatives_say(name):
 
 def test_averages_scale_with_a_scale_invariant_activation():
     K = kernel_of(GENERIC)
-    for factor in (2.0**-660, 2.0**-40, 2.0**40, 2.0**660):  # exact, so that angles stay the same
+    for factor in (2.0**-400, 2.0**-40, 2.0**40, 2.0**400):  # exact; products of two entries stay in range
         small, large = (Automatic().two_legs("leaky_relu(0.2)", k) for k in (K, factor * K))
         np.testing.assert_allclose(large[0, 0].value, factor * small[0, 0].value, rtol=TOLERANCE)
         np.testing.assert_allclose(large[1, 1].value, small[1, 1].value, rtol=TOLERANCE)

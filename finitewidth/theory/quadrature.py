@@ -63,8 +63,9 @@ def reach(activation: Activation, variance: float) -> float:
     with np.errstate(divide="ignore", over="ignore"):
         size = np.log(np.abs(np.asarray(activation.function(z)).reshape(2, -1)).max(axis=0) + 1e-300)
     exponent = 2 * size - x**2 / 2
-    needed = x[exponent > exponent.max() - 41][-1]  # exp(-41) = 1e-18
-    if not np.isfinite(exponent).all() or needed > GREATEST_REACH - 1:
+    tame = bool(np.isfinite(exponent).all())
+    needed = x[exponent > exponent.max() - 41][-1] if tame else math.inf  # exp(-41) = 1e-18
+    if needed > GREATEST_REACH - 1:
         raise ValueError(
             f"activation {activation.name!r} grows too fast to be averaged at variance {variance:.3g}; "
             "lower C_W or C_b, or scale the inputs down."
