@@ -149,6 +149,20 @@ def test_the_series_agrees_with_quadrature(name):
     assert_agree(name, HermiteSeries(), Quadrature(), K, orders_of(name, highest=3))
 
 
+@pytest.mark.parametrize("name", ["tanh", "elu", "hardtanh"])
+@pytest.mark.parametrize("variance", [0.03, 0.3, 10.0])
+def test_the_series_is_exact_and_knows_its_error_next_to_correlation_one(name, variance):
+    """Hundreds of terms: Hermite polynomials of high order need a fine grid."""
+    angles = np.arccos([1.0, 1.0, 0.9999, 0.999, 0.995, 0.99])
+    K = variance * np.cos(angles[:, None] - angles)
+    activation, orders = as_activation(name), ((0, 0), (1, 1))
+    exact, found = (rule.two_legs(activation, K, orders) for rule in (Quadrature(), HermiteSeries()))
+    for pair in orders:
+        difference = np.abs(found[pair].value - exact[pair].value)
+        assert (difference <= 2 * TOLERANCE * scales(activation, K, pair)).all(), pair
+        assert difference.max() <= found[pair].error + exact[pair].error, pair
+
+
 @pytest.mark.parametrize("name", ["tanh", "swish", "mish", "elu", "hardtanh", "monomial(3)"])
 def test_closed_forms_are_not_invented(name):
     with refused(

@@ -131,7 +131,7 @@ class HermiteSeries(AbstractExpectation):
     tolerance: float = TOLERANCE
 
     def on_tiles(self, activation, first, second, orders, largest_correlation=lambda: 1.0):
-        widest = max(float(first.max(initial=0.0)), float(second.max(initial=0.0)))
+        widest = _rounded_up(max(float(first.max(initial=0.0)), float(second.max(initial=0.0))))
         legs = tuple(sorted({order for pair in orders for order in pair}))
         precision = quadrature.precision(
             activation, widest, _functions(activation, orders), self.tolerance / 4
@@ -222,6 +222,11 @@ def _largest_correlation(K: np.ndarray, sigma: np.ndarray) -> float:
     correlation = _correlation(K, sigma, sigma)
     np.fill_diagonal(correlation, 0.0)
     return float(np.abs(correlation).max(initial=0.0))
+
+
+def _rounded_up(variance: float) -> float:
+    """To a quarter power of two, so that what is prepared for the widest leg serves many layers."""
+    return 2.0 ** (math.ceil(4 * math.log2(variance)) / 4) if variance > 0 else 0.0
 
 
 class _Alone(NamedTuple):

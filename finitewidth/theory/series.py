@@ -76,8 +76,10 @@ def _on_one_grid(activation: Activation, sigma: np.ndarray, orders, length: int,
             found[index, :, part] = hermite @ legs[order].T
 
     parts = [slice(start, start + 256) for start in range(0, sigma.size, 256)]
-    for _ in on_all_cores(work, parts):
-        pass
+    if len(parts) == 1:  # not worth a pool
+        work(parts[0])
+    else:
+        list(on_all_cores(work, parts))
     return found
 
 
