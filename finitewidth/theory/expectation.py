@@ -131,7 +131,9 @@ class HermiteSeries(AbstractExpectation):
     tolerance: float = TOLERANCE
 
     def on_tiles(self, activation, first, second, orders, largest_correlation=lambda: 1.0):
-        widest = _rounded_up(max(float(first.max(initial=0.0)), float(second.max(initial=0.0))))
+        exact = max(float(first.max(initial=0.0)), float(second.max(initial=0.0)))
+        quadrature.reach(activation, exact)  # refuses growth that no Gaussian tames
+        widest = _rounded_up(exact)
         legs = tuple(sorted({order for pair in orders for order in pair}))
         precision = quadrature.precision(
             activation, widest, _functions(activation, orders), self.tolerance / 4
