@@ -25,7 +25,7 @@ _SHORTEST = 32
 _CHUNK = 8  # terms per turn of the loop: enough to keep the sums in registers
 _SMALL_TILE = 1024  # entries
 _HERMITE_REACH = 12.2  # |he_k| exp(-x^2/4) is at most one, so what lies beyond is below 1e-16
-_NODES = 321  # per segment at least; resolves he_k up to k = 1024
+_NODES = {256: 321, LONGEST: 641}  # per segment at least, by number of terms: he_k has k zeros to resolve
 
 
 class Tables(NamedTuple):
@@ -110,7 +110,7 @@ def tables(
 
     `squares` are the averages <(sigma^(order))^2> where they are known already.
     """
-    nodes = max(count, _NODES)
+    nodes = max(count, next(nodes for longest, nodes in _NODES.items() if length <= longest))
     regular = tuple(sorted({min(order, _highest_function(activation)) for order in orders}))
     extent = max(_HERMITE_REACH, quadrature.reach(activation, float(variances.max(initial=0.0))))
     sigma = np.sqrt(variances)
@@ -143,7 +143,8 @@ def _tails(coefficients: np.ndarray, squares: np.ndarray) -> np.ndarray:
     relative = coefficients**2 / np.where(squares == 0, 1.0, squares)
     left = 1 - np.concatenate([np.zeros((1, squares.size)), np.cumsum(relative, axis=0)])
     left[:, squares == 0] = 0.0
-    return np.maximum(left.max(axis=1, initial=0.0), 1e-16)
+    # more than all of it is as wrong as too little: the size counts, not the sign
+    return np.maximum(np.abs(left).max(axis=1, initial=0.0), 1e-16)
 
 
 @functools.lru_cache(maxsize=4096)
