@@ -18,6 +18,13 @@ _HOMES = {
     "KinkWarning": "activation",
     "activations": "activation",
     "MLP": "network",
+    "GradientDescent": "algorithm",
+    "GradientFlow": "algorithm",
+    "Newton": "algorithm",
+    "StochasticGradientDescent": "algorithm",
+    "TwoStep": "algorithm",
+    "CrossEntropy": "loss",
+    "MSE": "loss",
     "Kernels": "theory.means",
     "kernels": "theory.means",
     "Layer": "theory.solve",
@@ -33,7 +40,14 @@ if TYPE_CHECKING:
     from finitewidth.activation import Activation as Activation
     from finitewidth.activation import KinkWarning as KinkWarning
     from finitewidth.activation import activations as activations
+    from finitewidth.algorithm import GradientDescent as GradientDescent
+    from finitewidth.algorithm import GradientFlow as GradientFlow
+    from finitewidth.algorithm import Newton as Newton
+    from finitewidth.algorithm import StochasticGradientDescent as StochasticGradientDescent
+    from finitewidth.algorithm import TwoStep as TwoStep
     from finitewidth.estimate import Estimate as Estimate
+    from finitewidth.loss import MSE as MSE
+    from finitewidth.loss import CrossEntropy as CrossEntropy
     from finitewidth.network import MLP as MLP
     from finitewidth.theory.means import Kernels as Kernels
     from finitewidth.theory.means import kernels as kernels

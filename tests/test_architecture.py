@@ -10,7 +10,7 @@ import finitewidth
 ROOT = Path(finitewidth.__file__).parent
 
 FOUNDATION = {"precision", "inputs", "memory", "storage", "estimate"}  # import nothing of the package
-SUBJECT = FOUNDATION | {"activation", "network"}  # what is studied
+SUBJECT = FOUNDATION | {"activation", "network", "algorithm", "loss"}  # what is studied
 
 # a room may import itself and the rooms listed here; a room is a folder, or a file at the top
 MAY_IMPORT = {
@@ -20,6 +20,8 @@ MAY_IMPORT = {
     "smoothness": FOUNDATION,
     "activation": FOUNDATION | {"smoothness"},
     "network": FOUNDATION | {"activation"},
+    "algorithm": FOUNDATION,
+    "loss": FOUNDATION,
     "theory": SUBJECT,
     "training": SUBJECT | {"theory"},
     "experiment": SUBJECT,

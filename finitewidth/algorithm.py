@@ -1,0 +1,79 @@
+"""How a network is trained, as values; what that does to predictions is known in `training`.
+
+Every update is theta -= learning_rate * lambda * dL/dtheta with rates lambda_b for biases and
+lambda_W / n_{l-1} for weights, and the loss L is a sum over samples.
+"""
+
+import math
+import numbers
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GradientFlow:
+    r"""Gradient descent with infinitely small steps, $d\theta/dt = -\lambda\, dL/d\theta$, until `time`."""
+
+    time: float = math.inf
+
+    def __post_init__(self):
+        object.__setattr__(self, "time", _positive("time", self.time, or_zero=True, or_infinite=True))
+
+
+@dataclass(frozen=True)
+class GradientDescent:
+    """Full-batch gradient descent: `steps` updates with one `learning_rate`; infinitely many at the end."""
+
+    learning_rate: float
+    steps: float = math.inf  # a whole number, or infinity
+
+    def __post_init__(self):
+        object.__setattr__(self, "learning_rate", _positive("learning_rate", self.learning_rate))
+        object.__setattr__(self, "steps", _count("steps", self.steps, lowest=0, or_infinite=True))
+
+
+@dataclass(frozen=True)
+class StochasticGradientDescent:
+    """Mini-batches drawn anew in each epoch, with learning_rate / (1 + decay * step) at step 0, 1, 2, ..."""
+
+    learning_rate: float
+    steps: int
+    batch_size: int
+    decay: float = 0.0
+
+    def __post_init__(self):
+        object.__setattr__(self, "learning_rate", _positive("learning_rate", self.learning_rate))
+        object.__setattr__(self, "steps", _count("steps", self.steps, lowest=0))
+        object.__setattr__(self, "batch_size", _count("batch_size", self.batch_size, lowest=1))
+        object.__setattr__(self, "decay", _positive("decay", self.decay, or_zero=True))
+
+
+@dataclass(frozen=True)
+class Newton:
+    """One step of the second-order update that trains an infinitely wide network fully (PDLT 10.27)."""
+
+
+@dataclass(frozen=True)
+class TwoStep:
+    """Two second-order updates that train a network of finite width fully (PDLT section inf.2.2)."""
+
+
+Algorithm = GradientFlow | GradientDescent | StochasticGradientDescent | Newton | TwoStep
+
+
+def _positive(name: str, value, *, or_zero: bool = False, or_infinite: bool = False) -> float:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(value)
+    if is_number and (value > 0 or (or_zero and value == 0)) and (or_infinite or math.isfinite(value)):
+        return float(value)
+    wanted = "zero or a positive number" if or_zero else "a positive number"
+    raise ValueError(f"{name} must be {wanted}{', or infinity' * or_infinite}, got {value!r}.")
+
+
+def _count(name: str, value, *, lowest: int, or_infinite: bool = False) -> float | int:
+    if or_infinite and value == math.inf:
+        return math.inf
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if is_number and math.isfinite(value) and value == int(value) >= lowest:
+        return int(value)
+    raise ValueError(
+        f"{name} must be a whole number of at least {lowest}{', or infinity' * or_infinite}, got {value!r}."
+    )
