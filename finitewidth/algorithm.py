@@ -6,6 +6,7 @@ lambda_W / n_{l-1} for weights, and the loss L is a sum over samples.
 
 import math
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -57,7 +58,35 @@ class TwoStep:
     """Two second-order updates that train a network of finite width fully (PDLT section inf.2.2)."""
 
 
-Algorithm = GradientFlow | GradientDescent | StochasticGradientDescent | Newton | TwoStep
+def _universal_two(l_a, l_b):
+    return 1 / (2 * l_a * l_b)
+
+
+def _universal_three(l_a, l_b, l_c):
+    return -1 / (6 * l_a * l_b * l_c)
+
+
+def _nothing(*eigenvalues):
+    return 0.0 * sum(eigenvalues)
+
+
+@dataclass(frozen=True)
+class Projectors:
+    """An algorithm of one's own that trains fully, by its projectors (PDLT inf.142-inf.147).
+
+    Each is a function of eigenvalues of the training NTK, given as arrays that broadcast. Z_B and Z_IB are the
+    same for every algorithm; what is left out stays as in the two-step solution.
+    """
+
+    Z_A: Callable = _nothing
+    Z_B: Callable = _universal_two
+    Z_IA: Callable = _nothing
+    Z_IB: Callable = _universal_three
+    Z_IIA: Callable = _nothing
+    Z_IIB: Callable = _nothing
+
+
+Algorithm = GradientFlow | GradientDescent | StochasticGradientDescent | Newton | TwoStep | Projectors
 
 
 def _positive(name: str, value, *, or_zero: bool = False, or_infinite: bool = False) -> float:
