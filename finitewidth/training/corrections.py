@@ -12,10 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from finitewidth.training.modes import dressed, rotate, rotate_axis
 from finitewidth.training.symbols import Symbols
-
-CONTRIBUTIONS = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
-_LETTERS = "defg"
 
 
 @dataclass(frozen=True)
@@ -35,17 +33,17 @@ class Modes:
         """From matrices and tensors in samples, and targets (N_A, n_L)."""
         count = Y.shape[0]
         l, vectors = np.linalg.eigh(H[:count, :count])
-        rotated = [_rotate(matrix, vectors) for matrix in (H, K, G)]
+        rotated = [rotate(matrix, vectors) for matrix in (H, K, G)]
         rotated[0][:count, :count] = np.diag(l)
         return cls(l, vectors, *rotated, Y.T @ vectors, samples)
 
     def tensor(self, name: str) -> np.ndarray:
         """A tensor in modes."""
-        return _rotate(self.samples(name), self.vectors)
+        return rotate(self.samples(name), self.vectors)
 
     def back(self, rows: np.ndarray, axis: int = 0) -> np.ndarray:
         """From modes to samples on one axis."""
-        return _rotate_axis(rows, self.vectors.T, axis)
+        return rotate_axis(rows, self.vectors.T, axis)
 
     @property
     def count(self) -> int:
@@ -65,19 +63,6 @@ class Modes:
     def pair(self) -> np.ndarray:
         """sum over outputs of E[eps_a eps_b]."""
         return self.y.T @ self.y + self.outputs * self.training_kernel
-
-
-def _rotate_axis(array: np.ndarray, vectors: np.ndarray, axis: int) -> np.ndarray:
-    rotated = np.array(np.moveaxis(array, axis, 0))
-    count = vectors.shape[0]
-    rotated[:count] = np.tensordot(vectors.T, rotated[:count], 1)
-    return np.moveaxis(rotated, 0, axis)
-
-
-def _rotate(array: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    for axis in range(array.ndim):
-        array = _rotate_axis(array, vectors, axis)
-    return np.ascontiguousarray(array)
 
 
 @dataclass
@@ -135,22 +120,6 @@ def trained_kernel(modes: Modes, symbols: Symbols) -> np.ndarray:
     return leap(modes, symbols) @ modes.K[:, : modes.count]
 
 
-# --- dressing: how a source on sample d reaches the prediction on d, directly and by way of the training set
-
-
-def _dressed(modes: Modes, symbols: Symbols, kind: str, X: np.ndarray) -> np.ndarray:
-    """Z X_d - sum_e H_de (Z X)_e absorbed, for sources X of shape (N, modes of the symbol, anything)."""
-    count = modes.count
-    Z = symbols.outputs[kind]
-    wide = (..., *[None] * (X.ndim - 1 - Z.ndim))
-    result = Z[wide] * X
-    if symbols.absorbed is None:
-        inner = result[:count] / modes.l.reshape(-1, *[1] * (X.ndim - 1))
-    else:
-        inner = np.stack([symbols.absorbed(e)[kind][wide] * X[e] for e in range(count)])
-    return result - np.tensordot(modes.H[:, :count], inner, 1)
-
-
 def _dressed_leg(modes: Modes, symbols: Symbols, X: np.ndarray) -> np.ndarray:
     """f_a X_da + sum_e H_de f[e, a] X_ea for a fluctuation of the NTK between samples d and a, (N, N_A, ...)."""
     wide = (..., *[None] * (X.ndim - 2))
@@ -201,8 +170,8 @@ def _dntk(modes: Modes, symbols: Symbols, extra: Covariance | None) -> np.ndarra
     """The dNTK as a linear form, (N, N_A); P, Q."""
     P, Q = modes.tensor("P"), modes.tensor("Q")
     t, outputs = slice(modes.count), modes.outputs
-    dress_A = lambda X: _dressed(modes, symbols, "A", X)  # noqa: E731
-    P_B, Q_B = (_dressed(modes, symbols, "B", X[:, t, t, :]) for X in (P, Q))
+    dress_A = lambda X: dressed(modes, symbols, "A", X)  # noqa: E731
+    P_B, Q_B = (dressed(modes, symbols, "B", X[:, t, t, :]) for X in (P, Q))
     P_A, Q_A = (dress_A(X[t, :, t, :].transpose(1, 0, 2, 3)) for X in (P, Q))  # X_adb. at d a b .
     Q_C = dress_A(Q[t, t, :, :].transpose(2, 0, 1, 3))  # Q_abd. at d a b .
     form = -2 * np.einsum("daba->db", (P_B + Q_B)[..., t]) - 2 * outputs * np.einsum("dbaa->db", Q_B[..., t])
@@ -222,11 +191,11 @@ def _dntk(modes: Modes, symbols: Symbols, extra: Covariance | None) -> np.ndarra
 def _first_ddntk(modes: Modes, symbols: Symbols) -> np.ndarray:
     """The cubic form M_dabc that meets y_a (Y_bc + n_L K_bc) + K_ab y_c + K_ac y_b; R."""
     R, t = modes.tensor("R"), slice(modes.count)
-    M = 3 * _dressed(modes, symbols, "IB", R[:, t, t, t])
-    M += _dressed(modes, symbols, "IA", R[t, :, t, t].transpose(1, 0, 2, 3))  # R_adbc
+    M = 3 * dressed(modes, symbols, "IB", R[:, t, t, t])
+    M += dressed(modes, symbols, "IA", R[t, :, t, t].transpose(1, 0, 2, 3))  # R_adbc
     # R_abcd meets the pair (ab), R_acdb the pair (ca): slots are renamed
-    M += _dressed(modes, symbols, "IA", R[t, t, t, :].transpose(3, 0, 1, 2)).transpose(0, 3, 1, 2)
-    M += _dressed(modes, symbols, "IA", R[t, t, :, t].transpose(2, 0, 3, 1)).transpose(0, 2, 3, 1)
+    M += dressed(modes, symbols, "IA", R[t, t, t, :].transpose(3, 0, 1, 2)).transpose(0, 3, 1, 2)
+    M += dressed(modes, symbols, "IA", R[t, t, :, t].transpose(2, 0, 3, 1)).transpose(0, 2, 3, 1)
     return M
 
 
@@ -234,14 +203,14 @@ def _second_ddntk(modes: Modes, symbols: Symbols) -> np.ndarray:
     """The same of the second ddNTK; S, T, U."""
     t = slice(modes.count)
     S = modes.tensor("S")
-    M = _dressed(modes, symbols, "IIB", S[:, t, t, t])  # S_dabc
-    M += _dressed(modes, symbols, "IIA", S[t, t, :, t].transpose(2, 0, 1, 3)).transpose(0, 3, 1, 2)  # S_abdc
+    M = dressed(modes, symbols, "IIB", S[:, t, t, t])  # S_dabc
+    M += dressed(modes, symbols, "IIA", S[t, t, :, t].transpose(2, 0, 1, 3)).transpose(0, 3, 1, 2)  # S_abdc
     T = modes.tensor("T")
-    M += _dressed(modes, symbols, "IIB", T[:, t, t, t].transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)  # T_dbca
-    M += _dressed(modes, symbols, "IIA", T[t, :, t, t].transpose(1, 0, 3, 2))  # T_adcb
+    M += dressed(modes, symbols, "IIB", T[:, t, t, t].transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)  # T_dbca
+    M += dressed(modes, symbols, "IIA", T[t, :, t, t].transpose(1, 0, 3, 2))  # T_adcb
     U = modes.tensor("U")
-    M += _dressed(modes, symbols, "IIB", U[:, t, t, t].transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)  # U_dcab
-    M += _dressed(modes, symbols, "IIA", U[t, t, t, :].transpose(3, 0, 2, 1)).transpose(0, 2, 3, 1)  # U_acbd
+    M += dressed(modes, symbols, "IIB", U[:, t, t, t].transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)  # U_dcab
+    M += dressed(modes, symbols, "IIA", U[t, t, t, :].transpose(3, 0, 2, 1)).transpose(0, 2, 3, 1)  # U_acbd
     return M
 
 
