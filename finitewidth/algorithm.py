@@ -74,8 +74,8 @@ def _nothing(*eigenvalues):
 class Projectors:
     """An algorithm of one's own that trains fully, by its projectors (PDLT inf.142-inf.147).
 
-    Each is a function of eigenvalues of the training NTK, given as arrays that broadcast. Z_B and Z_IB are the
-    same for every algorithm; what is left out stays as in the two-step solution.
+    Each is a function of eigenvalues of the training NTK, given as arrays that broadcast. Z_B and Z_IB are
+    the same for every algorithm; what is left out stays as in the two-step solution.
     """
 
     Z_A: Callable = _nothing
@@ -90,9 +90,10 @@ Algorithm = GradientFlow | GradientDescent | StochasticGradientDescent | Newton 
 
 
 def _positive(name: str, value, *, or_zero: bool = False, or_infinite: bool = False) -> float:
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(value)
-    if is_number and (value > 0 or (or_zero and value == 0)) and (or_infinite or math.isfinite(value)):
-        return float(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        number = float(value)
+        if (number > 0 or (or_zero and number == 0)) and (or_infinite or math.isfinite(number)):
+            return number
     wanted = "zero or a positive number" if or_zero else "a positive number"
     raise ValueError(f"{name} must be {wanted}{', or infinity' * or_infinite}, got {value!r}.")
 
@@ -100,9 +101,10 @@ def _positive(name: str, value, *, or_zero: bool = False, or_infinite: bool = Fa
 def _count(name: str, value, *, lowest: int, or_infinite: bool = False) -> float | int:
     if or_infinite and value == math.inf:
         return math.inf
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if is_number and math.isfinite(value) and value == int(value) >= lowest:
-        return int(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        number = float(value)
+        if number.is_integer() and number >= lowest:
+            return int(number)
     raise ValueError(
         f"{name} must be a whole number of at least {lowest}{', or infinity' * or_infinite}, got {value!r}."
     )

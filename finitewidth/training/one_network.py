@@ -1,4 +1,4 @@
-r"""One particular network: its trained outputs and NTK from its derivatives at initialization (PDLT section inf.2.3).
+r"""One network: trained outputs and NTK from its derivatives at initialization (PDLT section inf.2.3).
 
 Pairs of a sample and an output component are one index I; training samples come first. The network's own
 NTK is kept whole where it acts alone, so what is neglected is the product of a differential with a
@@ -56,14 +56,16 @@ class NetworkPrediction:
     free: Outputs  # what its own NTK at initialization would make of it
     ntk: Float[np.ndarray, "N n_L N n_L"]  # NTK when training stops
     dntk: Float[np.ndarray, "N n_L N n_L N n_L"]
-    trained_ntk: Float[np.ndarray, "N n_L M"] | None  # kernel whose kernel prediction this is; end of training only
+    trained_ntk: (
+        Float[np.ndarray, "N n_L M"] | None
+    )  # kernel whose kernel prediction this is; end of training only
 
 
 def predict_network(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: Algorithm) -> NetworkPrediction:
     """Outputs and NTK of one network after training, without training it.
 
-    Arguments are its outputs z (N, n_L), NTK, dNTK and ddNTKs at initialization, with axes (sample, component)
-    for each index and training samples first, and targets Y (N_A, n_L).
+    Arguments are its outputs z (N, n_L), NTK, dNTK and ddNTKs at initialization, with axes (sample,
+    component) for each index and training samples first, and targets Y (N_A, n_L).
     """
     modes = NetworkModes.of(z, ntk, dntk, ddntk_1, ddntk_2, Y)
     s = symbols(algorithm, modes.l)
@@ -71,7 +73,9 @@ def predict_network(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: Algorithm) -> 
     final = free + interaction(modes, s)
     back = lambda array: _back(modes, array, z.shape)  # noqa: E731
     trained = _trained_ntk(modes, s).reshape(*z.shape, -1) if s.absorbed is None else None
-    return NetworkPrediction(back(final), back(free), back(evolved_ntk(modes, s)), back(evolved_dntk(modes, s)), trained)
+    return NetworkPrediction(
+        back(final), back(free), back(evolved_ntk(modes, s)), back(evolved_dntk(modes, s)), trained
+    )
 
 
 def _back(modes: NetworkModes, array: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
@@ -91,11 +95,11 @@ def _stripped(modes: NetworkModes, s: Symbols, dress) -> np.ndarray:
 
 def interaction(modes: NetworkModes, s: Symbols) -> np.ndarray:
     """What the differentials of the NTK add to the free solution, (I,) (inf.141)."""
-    return _stripped(modes, s, lambda kind, X: dressed(modes, s, kind, X)) @ modes.eps
+    return _stripped(modes, s, lambda kind, X: dressed(modes.l, modes.H, s, kind, X)) @ modes.eps
 
 
 def _trained_ntk(modes: NetworkModes, s: Symbols) -> np.ndarray:
-    """H# of (inf.155), from all pairs to training pairs: z - H# (H# on the training set)^-1 eps is the prediction."""
+    """H# of (inf.155), from all pairs to training pairs: the prediction is z - H# (H# in training)^-1 eps."""
     bare = lambda kind, X: s.outputs[kind] * X  # noqa: E731
     grown = modes.H[:, : modes.count] - modes.l * _stripped(modes, s, bare)
     return rotate_axis(rotate_axis(grown, modes.vectors.T, 0), modes.vectors.T, 1)
