@@ -6,7 +6,10 @@ lambda_W / n_{l-1} for weights, and the loss L is a sum over samples.
 
 import math
 import numbers
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,41 @@ class TwoStep:
     """Two second-order updates that train a network of finite width fully (PDLT section inf.2.2)."""
 
 
-Algorithm = GradientFlow | GradientDescent | StochasticGradientDescent | Newton | TwoStep
+@dataclass(frozen=True, eq=False, repr=False)
+class Schedule:
+    r"""Any sequence of first- and second-order updates (PDLT 10.19), one entry of `updates` for each step.
+
+    $$d\theta_\mu = -\sum_{\nu, \alpha_1, \alpha_2} \lambda_{\mu\nu}\, \frac{dz_{\alpha_1}}{d\theta_\nu}\,
+      (\eta\kappa)_{\alpha_1\alpha_2}\, (z - y)_{\alpha_2}$$
+
+    An entry is $\eta\kappa$: a learning rate, or one rate for each training sample (zeros leave samples out,
+    which is a mini-batch), or a matrix (a learning rate times a Newton tensor).
+    """
+
+    updates: tuple[np.ndarray, ...]
+
+    def __init__(self, updates: Iterable):
+        object.__setattr__(self, "updates", tuple(_update(step, u) for step, u in enumerate(updates)))
+
+    def __repr__(self) -> str:
+        return f"Schedule({len(self.updates)} updates)"
+
+
+Algorithm = GradientFlow | GradientDescent | StochasticGradientDescent | Newton | TwoStep | Schedule
+
+
+def _update(step: int, value) -> np.ndarray:
+    try:
+        update = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"updates must be numbers or arrays, got {value!r} for step {step}.") from None
+    square = update.ndim < 2 or (update.ndim == 2 and update.shape[0] == update.shape[1])
+    if not square or not np.isfinite(update).all():
+        raise ValueError(
+            f"update {step} must be a finite number, one for each training sample, or a square matrix over "
+            f"them, got an array of shape {update.shape}."
+        )
+    return update
 
 
 def _positive(name: str, value, *, or_zero: bool = False, or_infinite: bool = False) -> float:
