@@ -25,7 +25,7 @@ from finitewidth.training.gaussian import Prediction
 from finitewidth.training.generalization import TestLoss, test_loss
 from finitewidth.training.sampled import SampledPrediction
 from finitewidth.training.solver import Eigenbasis, Singular, condition_of, eigenbasis, mode_response
-from finitewidth.training.symbols import at_time, check_learning_rate, is_finished
+from finitewidth.training.learned import at_time, check_learning_rate, is_finished
 
 
 @dataclass(frozen=True, eq=False)

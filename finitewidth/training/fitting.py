@@ -5,7 +5,7 @@ Their outputs on test inputs are Gaussian (PDLT 10.40, 10.41):
 $$m = \Theta_{\beta A} F y, \qquad \mathrm{Cov} = \delta_{i_1 i_2}\, (L K L^T)_{\beta_1\beta_2}, \qquad
   L = 1 - \Theta_{\cdot A} F,$$
 
-with $F = \tilde\Theta^{-1}$ at the end of training and a function of the training NTK before (`symbols.py`).
+with $F = \tilde\Theta^{-1}$ at the end of training and a function of the training NTK before (`learned.py`).
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from finitewidth.theory.means import Kernels, kernels
 from finitewidth.training.conditioning import check_independent, singular_error
 from finitewidth.training.gaussian import Prediction
 from finitewidth.training.solver import Response, Singular, response
-from finitewidth.training.symbols import check_supported, is_finished
+from finitewidth.training.learned import check_supported, is_finished
 
 BLOCK = 1024  # test inputs at a time, where only means or standard deviations are asked for
 

@@ -21,11 +21,12 @@ class Prediction:
     algorithm: Algorithm
     order: int  # 0: infinite width
     mean: Float[np.ndarray, "M n_L"]
-    factors: tuple[Factor, ...] = field(repr=False)  # the covariance is the sum of their products
+    factors: tuple[Factor, ...] = field(repr=False)  # their products add up to the covariance
     condition: float  # of the training NTK, in the 1-norm where it was factorized; infinity if singular
     error: float  # of the Gaussian averages in the kernels, in units of the scale they live on
     contributions: dict[str, np.ndarray] = field(default_factory=dict, repr=False)  # of order 1/n to the mean
     leading: "Prediction | None" = field(default=None, repr=False)
+    wired: Float[np.ndarray, "M n_L M n_L"] | None = field(default=None, repr=False)  # what no factor holds
 
     @property
     def covariance(self) -> Float[np.ndarray, "M n_L M n_L"]:
@@ -36,14 +37,20 @@ class Prediction:
             f"the covariance of {samples} samples and {outputs} outputs",
             "use prediction.factors, which hold it as products, or prediction.std",
         )
-        parts = [np.einsum("ij,ab->aibj", between, among) for between, among in self.factors]
-        return sum(parts[1:], start=parts[0])
+        total = np.zeros((samples, outputs, samples, outputs)) if self.wired is None else self.wired.copy()
+        for between, among in self.factors:
+            total += np.einsum("ij,ab->aibj", between, among)
+        return total
 
     @property
     def variance(self) -> Float[np.ndarray, "M n_L"]:
         """The diagonal of the covariance."""
-        parts = [np.multiply.outer(np.diag(among), np.diag(between)) for between, among in self.factors]
-        return sum(parts[1:], start=parts[0])
+        total = np.zeros_like(self.mean)
+        if self.wired is not None:
+            total += np.einsum("aiai->ai", self.wired)
+        for between, among in self.factors:
+            total += np.multiply.outer(np.diag(among), np.diag(between))
+        return total
 
     @property
     def std(self) -> Float[np.ndarray, "M n_L"]:

@@ -63,8 +63,7 @@ def fit_linear_model(features: Features, X_train, Y_train, *, ridge: float = 0.0
     """
     phi, Y = _training_data(features, X_train, Y_train, ridge)
     if ridge == 0:
-        weights = scipy.linalg.lstsq(phi, Y, lapack_driver="gelsd")[0]
-        return LinearModel(features, np.asarray(weights))
+        return LinearModel(features, np.linalg.lstsq(phi, Y, rcond=None)[0])
     M = phi.T @ phi
     M.flat[:: M.shape[0] + 1] += ridge
     return LinearModel(features, scipy.linalg.solve(M, phi.T @ Y, assume_a="pos"))

@@ -7,7 +7,7 @@ from finitewidth.training.cross_entropy import predict_cross_entropy
 from finitewidth.training.fitting import fit
 from finitewidth.training.gaussian import Prediction
 from finitewidth.training.sampled import SampledPrediction
-from finitewidth.training.symbols import check_supported
+from finitewidth.training.learned import check_supported
 
 
 def predict(

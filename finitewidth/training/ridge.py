@@ -51,7 +51,7 @@ def choose_ridge(
     modes = basis.vectors.T @ Y
     both = np.asarray([_errors(basis, modes, float(a)) for a in chosen])
     best = [_refined(basis, modes, chosen, both[:, k], k) for k in (0, 1)]
-    return RidgePath(chosen, both[:, 0], both[:, 1], *best, basis)
+    return RidgePath(chosen, both[:, 0], both[:, 1], best[0], best[1], basis)
 
 
 def _ridges(ridges, basis: Eigenbasis) -> np.ndarray:

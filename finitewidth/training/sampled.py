@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -76,7 +77,7 @@ def _covariance(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def as_key(key) -> jax.Array:
     """An int or a JAX key."""
-    if isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         return key
     if isinstance(key, int | np.integer) and not isinstance(key, bool):
         return jax.random.key(int(key))

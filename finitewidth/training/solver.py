@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg import lapack
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.sparse.linalg import eigsh
 
 from finitewidth.algorithm import Algorithm, GradientDescent, Schedule
 from finitewidth.training.conditioning import largest_condition
-from finitewidth.training.symbols import check_learning_rate, is_finished, learned
+from finitewidth.training.learned import check_learning_rate, is_finished, learned
+
+# norm, Cholesky factorization and condition number of a matrix in place
+_dlange, _dpotrf, _dpocon = scipy.linalg.get_lapack_funcs(("lange", "potrf", "pocon"), dtype=np.float64)
 
 
 class Singular(Exception):
@@ -128,11 +130,11 @@ def inverse(Theta: np.ndarray, ridge: float = 0.0) -> Inverse:
     """The inverse of Theta + ridge, from a Cholesky factor in its place."""
     diagonal = np.diagonal(Theta).copy()
     Theta.flat[:: Theta.shape[0] + 1] += ridge
-    norm = float(lapack.dlange("1", Theta.T))
-    factor, info = lapack.dpotrf(Theta.T, lower=1, overwrite_a=1, clean=0)
+    norm = float(_dlange("1", Theta.T))
+    factor, info = _dpotrf(Theta.T, lower=1, overwrite_a=1, clean=0)
     if info != 0:
         raise Singular(_exact_condition(factor, diagonal, ridge))
-    reciprocal, _ = lapack.dpocon(factor, norm, uplo="L")
+    reciprocal, _ = _dpocon(factor, norm, uplo="L")
     condition = 1 / reciprocal if reciprocal > 0 else np.inf
     if not condition <= largest_condition(Theta.shape[0]):
         raise Singular(condition)
@@ -154,8 +156,7 @@ def largest_eigenvalue(Theta: np.ndarray) -> float:
     size = Theta.shape[0]
     if size < 64:
         return float(scipy.linalg.eigvalsh(Theta, check_finite=False)[-1])
-    operator = LinearOperator((size, size), matvec=lambda v: Theta @ v, dtype=np.float64)
-    found = eigsh(operator, k=1, which="LA", v0=np.ones(size), tol=1e-8, return_eigenvectors=False)
+    found = eigsh(Theta, k=1, which="LA", v0=np.ones(size), return_eigenvectors=False)
     return float(found[0])
 
 

@@ -11,7 +11,7 @@ from finitewidth.network import MLP
 from finitewidth.theory.means import kernels
 from finitewidth.training.fitting import ntk, require_ntk
 from finitewidth.training.solver import condition_of, eigenbasis
-from finitewidth.training.symbols import check_learning_rate, check_supported, learned
+from finitewidth.training.learned import check_learning_rate, check_supported, learned
 
 
 @dataclass(frozen=True, eq=False)
