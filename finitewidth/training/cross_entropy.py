@@ -21,9 +21,9 @@ from finitewidth.network import MLP
 from finitewidth.theory.means import kernels
 from finitewidth.training.fitting import fit, require_ntk
 from finitewidth.training.gaussian import Prediction
+from finitewidth.training.learned import at_time, is_finished
 from finitewidth.training.sampled import SampledPrediction, gaussian_members
 from finitewidth.training.solver import largest_eigenvalue
-from finitewidth.training.learned import at_time, is_finished
 
 _MOST_STIFF = 1e5  # largest eigenvalue times time that the integrator of gradient flow takes on
 

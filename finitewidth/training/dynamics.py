@@ -23,9 +23,9 @@ from finitewidth.training.cross_entropy import as_probabilities, cross_entropy_p
 from finitewidth.training.fitting import check_ridge, ntk, require_ntk
 from finitewidth.training.gaussian import Prediction
 from finitewidth.training.generalization import TestLoss, test_loss
+from finitewidth.training.learned import at_time, check_learning_rate, is_finished
 from finitewidth.training.sampled import SampledPrediction
 from finitewidth.training.solver import Eigenbasis, Singular, condition_of, eigenbasis, mode_response
-from finitewidth.training.learned import at_time, check_learning_rate, is_finished
 
 
 @dataclass(frozen=True, eq=False)

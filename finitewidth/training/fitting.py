@@ -20,8 +20,8 @@ from finitewidth.network import MLP
 from finitewidth.theory.means import Kernels, kernels
 from finitewidth.training.conditioning import check_independent, singular_error
 from finitewidth.training.gaussian import Prediction
-from finitewidth.training.solver import Response, Singular, response
 from finitewidth.training.learned import check_supported, is_finished
+from finitewidth.training.solver import Response, Singular, response
 
 BLOCK = 1024  # test inputs at a time, where only means or standard deviations are asked for
 

@@ -19,6 +19,7 @@ from finitewidth.algorithm import (
     GradientDescent,
     GradientFlow,
     Newton,
+    Projectors,
     Schedule,
     StochasticGradientDescent,
     TwoStep,
@@ -31,7 +32,7 @@ def is_finished(algorithm: Algorithm) -> bool:
         return algorithm.time == math.inf
     if isinstance(algorithm, GradientDescent):
         return algorithm.steps == math.inf
-    return isinstance(algorithm, Newton | TwoStep)
+    return isinstance(algorithm, Newton | TwoStep | Projectors)
 
 
 def check_supported(algorithm: Algorithm) -> None:
@@ -41,7 +42,7 @@ def check_supported(algorithm: Algorithm) -> None:
             "algorithm=StochasticGradientDescent draws its batches at random; give the batches themselves "
             "in fw.Schedule, or use fw.GradientFlow(): at infinite width the end of training is the same."
         )
-    if not isinstance(algorithm, GradientFlow | GradientDescent | Newton | TwoStep | Schedule):
+    if not isinstance(algorithm, GradientFlow | GradientDescent | Newton | TwoStep | Schedule | Projectors):
         raise ValueError(
             f"algorithm must be fw.GradientFlow(), fw.GradientDescent(learning_rate), fw.Newton(), "
             f"fw.TwoStep() or fw.Schedule(updates), got {algorithm!r}."

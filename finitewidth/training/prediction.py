@@ -6,8 +6,8 @@ from finitewidth.network import MLP
 from finitewidth.training.cross_entropy import predict_cross_entropy
 from finitewidth.training.fitting import fit
 from finitewidth.training.gaussian import Prediction
-from finitewidth.training.sampled import SampledPrediction
 from finitewidth.training.learned import check_supported
+from finitewidth.training.sampled import SampledPrediction
 
 
 def predict(

@@ -10,8 +10,8 @@ from finitewidth.inputs import as_inputs
 from finitewidth.network import MLP
 from finitewidth.theory.means import kernels
 from finitewidth.training.fitting import ntk, require_ntk
-from finitewidth.training.solver import condition_of, eigenbasis
 from finitewidth.training.learned import check_learning_rate, check_supported, learned
+from finitewidth.training.solver import condition_of, eigenbasis
 
 
 @dataclass(frozen=True, eq=False)
