@@ -31,7 +31,7 @@ def predict(
     """
     if order == 1:
         raise ValueError(
-            "order=1, corrections of order 1/width, is not available; pass order=0 (infinite width)."
+            "order=1 (through 1/width) is not available yet; pass order=0 (infinite width)."
         )
     if order != 0:
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
