@@ -12,6 +12,9 @@ enable_double_precision()  # before anything imports JAX
 
 __version__ = "0.1.0"
 
+# modules of their own that are reached as attributes; their names are also those of the packages they serve
+_MODULES = {"sklearn": "interface.sklearn"}
+
 # every public name and the module that it lives in; a new name also goes into the block below
 _HOMES = {
     "Activation": "activation",
@@ -21,6 +24,7 @@ _HOMES = {
     "GradientDescent": "algorithm",
     "GradientFlow": "algorithm",
     "Newton": "algorithm",
+    "Schedule": "algorithm",
     "StochasticGradientDescent": "algorithm",
     "TwoStep": "algorithm",
     "CrossEntropy": "loss",
@@ -34,6 +38,37 @@ _HOMES = {
     "Unrolled": "theory.unroll",
     "unroll": "theory.unroll",
     "Estimate": "estimate",
+    "Prediction": "training.gaussian",
+    "SampledPrediction": "training.sampled",
+    "predict": "training.prediction",
+    "Fitted": "training.fitting",
+    "fit": "training.fitting",
+    "Trajectory": "training.dynamics",
+    "trajectory": "training.dynamics",
+    "stopping_time": "training.dynamics",
+    "one_hot": "training.cross_entropy",
+    "outputs_of": "training.cross_entropy",
+    "softmax": "training.cross_entropy",
+    "Evidence": "training.bayes",
+    "bayesian_rates": "training.bayes",
+    "evidence": "training.bayes",
+    "posterior": "training.bayes",
+    "choose_ridge": "training.ridge",
+    "Spectrum": "training.spectrum",
+    "spectrum": "training.spectrum",
+    "TestLoss": "training.generalization",
+    "test_loss": "training.generalization",
+    "neighbour": "training.generalization",
+    "delta_expansion": "training.delta_expansion",
+    "finite_angle": "training.finite_angle",
+    "starpolate": "training.starpolation",
+    "LinearModel": "training.linear",
+    "KernelMachine": "training.linear",
+    "fit_linear_model": "training.linear",
+    "fit_kernel_machine": "training.linear",
+    "random_features": "training.linear",
+    "with_constant": "training.linear",
+    "save_spectrum": "interface.spectrum_figure",
 }
 
 if TYPE_CHECKING:
@@ -43,9 +78,12 @@ if TYPE_CHECKING:
     from finitewidth.algorithm import GradientDescent as GradientDescent
     from finitewidth.algorithm import GradientFlow as GradientFlow
     from finitewidth.algorithm import Newton as Newton
+    from finitewidth.algorithm import Schedule as Schedule
     from finitewidth.algorithm import StochasticGradientDescent as StochasticGradientDescent
     from finitewidth.algorithm import TwoStep as TwoStep
     from finitewidth.estimate import Estimate as Estimate
+    from finitewidth.interface import sklearn as sklearn
+    from finitewidth.interface.spectrum_figure import save_spectrum as save_spectrum
     from finitewidth.loss import MSE as MSE
     from finitewidth.loss import CrossEntropy as CrossEntropy
     from finitewidth.network import MLP as MLP
@@ -57,11 +95,43 @@ if TYPE_CHECKING:
     from finitewidth.theory.solve import solve as solve
     from finitewidth.theory.unroll import Unrolled as Unrolled
     from finitewidth.theory.unroll import unroll as unroll
+    from finitewidth.training.bayes import Evidence as Evidence
+    from finitewidth.training.bayes import bayesian_rates as bayesian_rates
+    from finitewidth.training.bayes import evidence as evidence
+    from finitewidth.training.bayes import posterior as posterior
+    from finitewidth.training.cross_entropy import one_hot as one_hot
+    from finitewidth.training.cross_entropy import outputs_of as outputs_of
+    from finitewidth.training.cross_entropy import softmax as softmax
+    from finitewidth.training.delta_expansion import delta_expansion as delta_expansion
+    from finitewidth.training.dynamics import Trajectory as Trajectory
+    from finitewidth.training.dynamics import stopping_time as stopping_time
+    from finitewidth.training.dynamics import trajectory as trajectory
+    from finitewidth.training.finite_angle import finite_angle as finite_angle
+    from finitewidth.training.fitting import Fitted as Fitted
+    from finitewidth.training.fitting import fit as fit
+    from finitewidth.training.gaussian import Prediction as Prediction
+    from finitewidth.training.generalization import TestLoss as TestLoss
+    from finitewidth.training.generalization import neighbour as neighbour
+    from finitewidth.training.generalization import test_loss as test_loss
+    from finitewidth.training.linear import KernelMachine as KernelMachine
+    from finitewidth.training.linear import LinearModel as LinearModel
+    from finitewidth.training.linear import fit_kernel_machine as fit_kernel_machine
+    from finitewidth.training.linear import fit_linear_model as fit_linear_model
+    from finitewidth.training.linear import random_features as random_features
+    from finitewidth.training.linear import with_constant as with_constant
+    from finitewidth.training.prediction import predict as predict
+    from finitewidth.training.ridge import choose_ridge as choose_ridge
+    from finitewidth.training.sampled import SampledPrediction as SampledPrediction
+    from finitewidth.training.spectrum import Spectrum as Spectrum
+    from finitewidth.training.spectrum import spectrum as spectrum
+    from finitewidth.training.starpolation import starpolate as starpolate
 
-__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted([*_HOMES, *_MODULES])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"finitewidth.{_MODULES[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module 'finitewidth' has no attribute {name!r}; see dir(finitewidth).")
     value = getattr(importlib.import_module(f"finitewidth.{_HOMES[name]}"), name)

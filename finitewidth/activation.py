@@ -107,6 +107,9 @@ class Activation:
     def __hash__(self) -> int:
         return hash(self._identity())
 
+    def __reduce__(self):
+        return (as_activation, (self.name,)) if self.family else super().__reduce__()
+
     def __repr__(self) -> str:
         kinks = f", kinks={self.kinks}" if self.kinks else ""
         return f"Activation({self.name}{kinks})"

@@ -1,0 +1,69 @@
+"""A trained ensemble that is Gaussian: its mean, and its covariance in factors."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.algorithm import Algorithm
+from finitewidth.memory import require_memory
+from finitewidth.network import MLP
+
+# a matrix between output components and one between samples, whose product is a part of the covariance
+Factor = tuple[Float[np.ndarray, "n_L n_L"], Float[np.ndarray, "M M"]]
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Mean and covariance of trained networks on test inputs."""
+
+    net: MLP
+    algorithm: Algorithm
+    order: int  # 0: infinite width
+    mean: Float[np.ndarray, "M n_L"]
+    factors: tuple[Factor, ...] = field(repr=False)  # their products add up to the covariance
+    condition: float  # of the training NTK, in the 1-norm where it was factorized; infinity if singular
+    error: float  # of the Gaussian averages in the kernels, in units of the scale they live on
+    contributions: dict[str, np.ndarray] = field(default_factory=dict, repr=False)  # of order 1/n to the mean
+    leading: "Prediction | None" = field(default=None, repr=False)
+    wired: Float[np.ndarray, "M n_L M n_L"] | None = field(default=None, repr=False)  # what no factor holds
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "M n_L M n_L"]:
+        """Between outputs of two samples; made from its factors whenever it is asked for."""
+        samples, outputs = self.mean.shape
+        require_memory(
+            8 * (samples * outputs) ** 2,
+            f"the covariance of {samples} samples and {outputs} outputs",
+            "use prediction.factors, which hold it as products, or prediction.std",
+        )
+        total = np.zeros((samples, outputs, samples, outputs)) if self.wired is None else self.wired.copy()
+        for between, among in self.factors:
+            total += np.einsum("ij,ab->aibj", between, among)
+        return total
+
+    @property
+    def variance(self) -> Float[np.ndarray, "M n_L"]:
+        """The diagonal of the covariance."""
+        total = np.zeros_like(self.mean)
+        if self.wired is not None:
+            total += np.einsum("aiai->ai", self.wired)
+        for between, among in self.factors:
+            total += np.multiply.outer(np.diag(among), np.diag(between))
+        return total
+
+    @property
+    def std(self) -> Float[np.ndarray, "M n_L"]:
+        """Standard deviations over the ensemble; what rounding leaves below zero counts as zero."""
+        return np.sqrt(np.maximum(self.variance, 0.0))
+
+    @property
+    def infinite_width(self) -> "Prediction":
+        """The same at order 0."""
+        return self if self.leading is None else self.leading
+
+    def __repr__(self) -> str:
+        return (
+            f"Prediction({self.mean.shape[0]} samples, {self.mean.shape[1]} outputs, order={self.order}, "
+            f"{self.algorithm!r}, condition={self.condition:.2g})"
+        )
