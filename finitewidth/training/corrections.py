@@ -66,18 +66,11 @@ class Modes:
 
 
 @dataclass
-class Covariance:
-    """n times the corrections to the covariance: a part for each output by itself, and what targets wire."""
+class _Covariance:
+    """Corrections to the covariance on the way; the part with samples exchanged is added at the end."""
 
-    own: np.ndarray  # S, (N, N); the part with samples exchanged is added at the end
-    wired: np.ndarray  # (n_L, N, n_L, N), likewise
-
-    def total(self) -> np.ndarray:
-        """(N, n_L, N, n_L)."""
-        outputs = self.wired.shape[0]
-        own = np.multiply.outer(np.eye(outputs), self.own + self.own.T)  # i j 1 2
-        wired = self.wired + self.wired.transpose(2, 3, 0, 1)  # i 1 j 2
-        return own.transpose(2, 0, 3, 1) + wired.transpose(1, 0, 3, 2)
+    own: np.ndarray  # (N, N)
+    wired: np.ndarray  # (n_L, N, n_L, N)
 
 
 @dataclass(frozen=True)
@@ -85,15 +78,16 @@ class Corrections:
     """Order 1/n on all samples, training ones first; the factor 1/n is not in it."""
 
     mean: dict[str, np.ndarray]  # by contribution, (N, n_L)
-    covariance: np.ndarray | None  # (N, n_L, N, n_L)
+    own: np.ndarray | None  # covariance of each output by itself, the same for all, (N, N)
+    wired: np.ndarray | None  # what the targets add to it, also between outputs, (N, n_L, N, n_L)
 
 
 def corrections(modes: Modes, symbols: Symbols, *, covariance: bool) -> Corrections:
     """The four contributions to the mean and, where it is wanted, the whole covariance, times n."""
     size, outputs = modes.H.shape[0], modes.outputs
-    extra = (
-        Covariance(np.zeros((size, size)), np.zeros((outputs, size, outputs, size))) if covariance else None
-    )
+    extra = None
+    if covariance:
+        extra = _Covariance(np.zeros((size, size)), np.zeros((outputs, size, outputs, size)))
     linear = {
         "ntk_fluctuation": _ntk_fluctuation(modes, symbols, extra),
         "dntk": _dntk(modes, symbols, extra),
@@ -102,12 +96,13 @@ def corrections(modes: Modes, symbols: Symbols, *, covariance: bool) -> Correcti
     }
     mean = {name: modes.back(form @ modes.y.T) for name, form in linear.items()}
     if extra is None:
-        return Corrections(mean, None)
+        return Corrections(mean, None, None)
     _output_with_ntk(modes, symbols, extra)
     # by Stein's lemma, a linear form meets the initial output through its kernel with the training modes
     extra.own -= trained_kernel(modes, symbols) @ np.sum(list(linear.values()), axis=0).T
-    total = extra.total()
-    return Corrections(mean, modes.back(modes.back(total, 0), 2))
+    own = modes.back(modes.back(extra.own + extra.own.T, 0), 1)
+    wired = (extra.wired + extra.wired.transpose(2, 3, 0, 1)).transpose(1, 0, 3, 2)
+    return Corrections(mean, own, modes.back(modes.back(wired, 0), 2))
 
 
 def leap(modes: Modes, symbols: Symbols) -> np.ndarray:
@@ -132,7 +127,7 @@ def _dressed_leg(modes: Modes, symbols: Symbols, X: np.ndarray) -> np.ndarray:
 # --- contributions -----------------------------------------------------------------------------------
 
 
-def _ntk_fluctuation(modes: Modes, symbols: Symbols, extra: Covariance | None) -> np.ndarray:
+def _ntk_fluctuation(modes: Modes, symbols: Symbols, extra: _Covariance | None) -> np.ndarray:
     """The squared fluctuation of the NTK as a linear form, (N, N_A); A, B."""
     A, B = modes.tensor("A"), modes.tensor("B")
     t = slice(modes.count)  # training modes
@@ -158,7 +153,7 @@ def _both_legs(modes: Modes, symbols: Symbols, X: np.ndarray) -> np.ndarray:
     return _dressed_leg(modes, symbols, once.transpose(2, 3, 0, 1)).transpose(2, 3, 0, 1)
 
 
-def _output_with_ntk(modes: Modes, symbols: Symbols, extra: Covariance) -> None:
+def _output_with_ntk(modes: Modes, symbols: Symbols, extra: _Covariance) -> None:
     """How the initial output moves together with the NTK; D, F."""
     D, F = modes.tensor("D"), modes.tensor("F")
     t = slice(modes.count)
@@ -168,7 +163,7 @@ def _output_with_ntk(modes: Modes, symbols: Symbols, extra: Covariance) -> None:
     extra.own -= leap(modes, symbols) @ met.T
 
 
-def _dntk(modes: Modes, symbols: Symbols, extra: Covariance | None) -> np.ndarray:
+def _dntk(modes: Modes, symbols: Symbols, extra: _Covariance | None) -> np.ndarray:
     """The dNTK as a linear form, (N, N_A); P, Q."""
     P, Q = modes.tensor("P"), modes.tensor("Q")
     t, outputs = slice(modes.count), modes.outputs
@@ -224,7 +219,7 @@ def _second_ddntk(modes: Modes, symbols: Symbols) -> np.ndarray:
     return M
 
 
-def _ddntk(modes: Modes, M: np.ndarray, symbols: Symbols, extra: Covariance | None) -> np.ndarray:
+def _ddntk(modes: Modes, M: np.ndarray, symbols: Symbols, extra: _Covariance | None) -> np.ndarray:
     """A cubic form averaged over initial outputs: the linear form (N, N_A) that is left of it."""
     M = (M + M.transpose(0, 1, 3, 2)) / 2
     form = np.einsum("dabc,bc->da", M, modes.pair) + 2 * np.einsum("dabc,ab->dc", M, modes.training_kernel)
