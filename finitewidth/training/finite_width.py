@@ -64,7 +64,9 @@ class FiniteWidth:
         rows = np.asarray(self.tests)
         parts = {"ntk_mean": (free.mean - leading.mean)[rows]}
         parts |= {name: part[rows] / self.n for name, part in found.mean.items()}
-        infinite = self._prediction(0, algorithm, leading.mean[rows], leading.among, None, condition, {}, None)
+        infinite = self._prediction(
+            0, algorithm, leading.mean[rows], leading.among, None, condition, {}, None
+        )
         mean = infinite.mean + sum(parts.values())
         among, wired = free.among, None
         if found.own is not None and found.wired is not None:
@@ -108,9 +110,7 @@ class FiniteWidth:
         rows = np.asarray(self.tests)
         factors = ((np.eye(mean.shape[1]), among[np.ix_(rows, rows)]),)
         error = max(self.error, self.four_leg_error) if order else self.error
-        return Prediction(
-            self.net, algorithm, order, mean, factors, condition, error, parts, infinite, wired
-        )
+        return Prediction(self.net, algorithm, order, mean, factors, condition, error, parts, infinite, wired)
 
 
 @dataclass(frozen=True)
@@ -135,15 +135,11 @@ def finite_width(
         together, tests = _together(X, as_inputs(X_test, net.widths[0], name="X_test"))
     if four_leg_tolerance is None:
         four_leg_tolerance = next(tol for most, tol in _TOLERANCES.items() if together.shape[0] <= most)
-    theory = solve(
-        net, together, layers=(net.depth,), tensors=NEEDED, four_leg_tolerance=four_leg_tolerance
-    )
+    theory = solve(net, together, layers=(net.depth,), tensors=NEEDED, four_leg_tolerance=four_leg_tolerance)
     out = theory.output
     modes = Modes.of(out.K, out.G, out.H, Y, lambda name: getattr(out, name))
     infinite = Modes.of(out.K, out.K, out.Theta, Y, _no_tensor)
-    return FiniteWidth(
-        net, together, Y, tests, theory.error, theory.four_leg_error, infinite, modes
-    )
+    return FiniteWidth(net, together, Y, tests, theory.error, theory.four_leg_error, infinite, modes)
 
 
 def _no_tensor(name: str) -> np.ndarray:
@@ -168,8 +164,8 @@ def check_finite_width(net: MLP, algorithm: Algorithm) -> None:
     """Refuse networks and algorithms that the expansion in 1/n does not know."""
     if not net.activation.is_smooth:
         raise ValueError(
-            f"activation {net.activation.name!r} has a kink, where the dNTK and ddNTKs are infinite and order "
-            "1/n does not exist; use a smooth one such as gelu, swish or tanh, or order=0."
+            f"activation {net.activation.name!r} has a kink, where the dNTK and ddNTKs are infinite and "
+            "order 1/n does not exist; use a smooth one such as gelu, swish or tanh, or order=0."
         )
     if net.depth > 1 and min(net.widths[1:-1]) == 1:
         raise ValueError(
@@ -198,8 +194,8 @@ def _warn(prediction: Prediction) -> None:
     if expansion.size > TRUSTED:
         part = "mean" if expansion.mean >= expansion.covariance else "covariance"
         warnings.warn(
-            f"corrections of order 1/n to the {part} are {expansion.size:.2g} of what they correct (depth over "
-            f"width {expansion.depth_over_width:.2g}, condition number of the training NTK "
+            f"corrections of order 1/n to the {part} are {expansion.size:.2g} of what they correct (depth "
+            f"over width {expansion.depth_over_width:.2g}, condition number of the training NTK "
             f"{prediction.condition:.1e}), beyond the range of the expansion; widen the network or separate "
             "the inputs.",
             ExpansionWarning,

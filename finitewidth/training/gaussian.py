@@ -19,7 +19,9 @@ class Expansion:
 
     depth_over_width: float  # sum of 1/n over hidden layers
     mean: float  # largest correction to the mean, relative to the largest target
-    covariance: float  # largest correction to a variance, relative to the largest variance; 0 if not asked for
+    covariance: (
+        float  # largest correction to a variance, relative to the largest variance; 0 if not asked for
+    )
     lowest_eigenvalue: float  # of the covariance, relative to the largest variance; it should not be negative
 
     @property

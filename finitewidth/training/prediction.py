@@ -35,7 +35,9 @@ def predict(
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
     if order == 1:
-        return _through_first_order(net, X_train, Y_train, X_test, algorithm, loss, ridge, cutoff, four_leg_tolerance)
+        return _through_first_order(
+            net, X_train, Y_train, X_test, algorithm, loss, ridge, cutoff, four_leg_tolerance
+        )
     X_test = X_train if X_test is None else X_test
     if isinstance(loss, CrossEntropy):
         if ridge or cutoff:
@@ -52,7 +54,9 @@ def predict(
     return fitted.predict(X_test)
 
 
-def _through_first_order(net, X_train, Y_train, X_test, algorithm, loss, ridge, cutoff, tolerance) -> Prediction:
+def _through_first_order(
+    net, X_train, Y_train, X_test, algorithm, loss, ridge, cutoff, tolerance
+) -> Prediction:
     if not isinstance(loss, MSE):
         raise ValueError(f"order=1 knows loss=fw.MSE() only, got {loss!r}; use order=0.")
     if ridge or cutoff:
