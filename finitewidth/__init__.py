@@ -41,6 +41,8 @@ _HOMES = {
     "Prediction": "training.gaussian",
     "SampledPrediction": "training.sampled",
     "predict": "training.prediction",
+    "ExpectedLoss": "training.depth_and_width",
+    "expected_loss": "training.depth_and_width",
     "ExpansionWarning": "training.finite_width",
     "FiniteWidth": "training.finite_width",
     "finite_width": "training.finite_width",
@@ -109,6 +111,8 @@ if TYPE_CHECKING:
     from finitewidth.training.cross_entropy import outputs_of as outputs_of
     from finitewidth.training.cross_entropy import softmax as softmax
     from finitewidth.training.delta_expansion import delta_expansion as delta_expansion
+    from finitewidth.training.depth_and_width import ExpectedLoss as ExpectedLoss
+    from finitewidth.training.depth_and_width import expected_loss as expected_loss
     from finitewidth.training.dynamics import Trajectory as Trajectory
     from finitewidth.training.dynamics import stopping_time as stopping_time
     from finitewidth.training.dynamics import trajectory as trajectory

@@ -8,9 +8,10 @@ Statistics at initialization are the costly part: they are prepared once and ser
 """
 
 import dataclasses
+import functools
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,6 +33,7 @@ DENSE = 64  # samples; beyond, tensors of N^4 numbers are avoided where only the
 TRUSTED = 0.5  # corrections beyond this fraction of what they correct are called out
 _ROUNDING = 1e-10
 _NEGATIVE = 1e-6  # eigenvalues closer to zero than this may be rounding of the averages
+MEANS = ("K", "Theta", "G1", "H1")
 NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
 _TOLERANCES = {16: 1e-8, 32: 1e-6, math.inf: 1e-5}  # of four-leg averages, by number of samples
 
@@ -50,14 +52,37 @@ class FiniteWidth:
     tests: Sequence[int]  # where the test inputs are in X
     error: float  # of two-leg averages, in units of the scale they live on
     four_leg_error: float
-    infinite: Modes = field(repr=False)  # with Theta in the place of H
-    modes: Modes = field(repr=False)
+    means: dict[str, np.ndarray] = field(repr=False)  # K, Theta, G1, H1 of the output, (N, N)
+    tensors: Callable[[str], np.ndarray] = field(repr=False)  # by name, (N, N, N, N)
     streamed: float | None  # accuracy of four-leg averages where tensors are contracted leg by leg, else None
 
     @property
     def n(self) -> int:
         """The width n_{L-1} that the expansion is in."""
         return self.net.widths[-2]
+
+    @functools.cached_property
+    def modes(self) -> Modes:
+        """Of the mean NTK at this width."""
+        K, Theta, G1, H1 = self.means.values()
+        return Modes.of(K, K + G1 / self.n, Theta + H1 / self.n, self.Y, self.tensors)
+
+    @functools.cached_property
+    def infinite(self) -> Modes:
+        """Of the NTK at infinite width."""
+        return Modes.of(self.means["K"], self.means["K"], self.means["Theta"], self.Y, self.tensors)
+
+    def with_width(self, n: int) -> "FiniteWidth":
+        """The same where all hidden layers have width n: tensors know ratios of widths only."""
+        hidden = self.net.widths[1:-1]
+        if len(set(hidden)) > 1:
+            raise ValueError(f"widths={self.net.widths} has unequal hidden layers; prepare it anew.")
+        widths = (self.net.widths[0], *[n] * len(hidden), self.net.widths[-1])
+        return dataclasses.replace(self, net=self.net.replace(widths=widths))
+
+    def with_targets(self, Y_train) -> "FiniteWidth":
+        """The same for other targets."""
+        return dataclasses.replace(self, Y=as_targets(Y_train, self.Y.shape[0], self.Y.shape[1]))
 
     def predict(self, algorithm: Algorithm = GradientFlow(), *, covariance: bool | None = None) -> Prediction:
         """Mean and covariance of trained networks on the test inputs, or the mean alone."""
@@ -160,24 +185,20 @@ def finite_width(
         return _streamed(net, together, Y, tests, four_leg_tolerance)
     theory = solve(net, together, four_leg_tolerance=four_leg_tolerance, layers=(net.depth,), tensors=NEEDED)
     out = theory.output
-    modes = Modes.of(out.K, out.G, out.H, Y, lambda name: getattr(out, name))
-    infinite = Modes.of(out.K, out.K, out.Theta, Y, _no_tensor)
-    return FiniteWidth(net, together, Y, tests, theory.error, theory.four_leg_error, infinite, modes, None)
+    means = {name: getattr(out, name) for name in MEANS}
+    tensors = functools.partial(getattr, out)
+    return FiniteWidth(net, together, Y, tests, theory.error, theory.four_leg_error, means, tensors, None)
 
 
 def _streamed(net: MLP, X: np.ndarray, Y: np.ndarray, tests: Sequence[int], tolerance: float) -> FiniteWidth:
     found = kernels(net, X)
-    K, Theta = found.K, found.Theta
-    assert Theta is not None  # the activation is smooth
-    G1, H1 = pair_corrections(net, X, tolerance)
-    n = net.widths[-2]
-    modes = Modes.of(K, K + G1 / n, Theta + H1 / n, Y, _no_tensor)
-    infinite = Modes.of(K, K, Theta, Y, _no_tensor)
-    return FiniteWidth(net, X, Y, tests, found.error, tolerance, infinite, modes, tolerance)
+    assert found.Theta is not None  # the activation is smooth
+    means = dict(zip(MEANS, (found.K, found.Theta, *pair_corrections(net, X, tolerance)), strict=True))
+    return FiniteWidth(net, X, Y, tests, found.error, tolerance, means, _no_tensor, tolerance)
 
 
 def _no_tensor(name: str) -> np.ndarray:
-    raise KeyError(name)
+    raise ValueError(f"tensor {name} is contracted leg by leg and never stored.")
 
 
 def _together(X: np.ndarray, X_test: np.ndarray) -> tuple[np.ndarray, list[int]]:
