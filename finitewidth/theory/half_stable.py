@@ -112,9 +112,13 @@ def _roots(activation: Activation, table: LegTable) -> list[float]:
 
 
 def _dips(table: LegTable, signs: np.ndarray) -> list[tuple[int, int]]:
-    """Neighbourhoods where <sigma sigma''> comes towards zero and turns back."""
+    """Neighbourhoods where <sigma sigma''> comes close to zero and turns back.
+
+    A smooth function with two zeros between neighbours of the grid is there at most half of what it is further out.
+    """
     size = np.abs(table.averages.bend / table.averages.slope)
-    inner = (size[1:-1] < size[:-2]) & (size[1:-1] < size[2:])
+    inner = (size[1:-1] <= size[:-2]) & (size[1:-1] <= size[2:])
+    inner &= size[1:-1] < 0.5 * np.maximum(size[:-2], size[2:])
     same = (signs[1:-1] == signs[:-2]) & (signs[1:-1] == signs[2:]) & (signs[1:-1] != 0)
     return [(int(i), int(i) + 2) for i in np.flatnonzero(inner & same)]
 

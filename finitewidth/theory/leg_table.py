@@ -28,14 +28,14 @@ class LegTable:
     K: Float[np.ndarray, "M"]
     averages: LegAverages
     complete: bool  # False if averages at large K overflow or cannot be resolved
-    _base: float = field(repr=False)  # sigma(0)^2
+    at_zero: float  # sigma(0)^2
     _splines: CubicSpline = field(repr=False)  # of (<sigma^2> - sigma(0)^2)/K, <sigma'^2>, <sigma sigma''> in log K
 
     def __call__(self, K: Float[np.ndarray, "..."]) -> LegAverages:
         """Interpolated averages, relative error about 1e-9; below the grid linear in K, above it NaN."""
         inside = np.clip(K, self.K[0], self.K[-1])
         per_K, slope, bend = np.moveaxis(self._splines(np.log(inside)), -1, 0)
-        square = self._base + per_K * np.where(K < self.K[0], K, inside)
+        square = self.at_zero + per_K * np.where(K < self.K[0], K, inside)
         known = np.where(self.K[-1] * (1 + 1e-12) >= K, 1.0, np.nan)
         error = np.full(np.shape(K), 1e-8)
         return LegAverages(square * known, slope * known, bend * known, error)
@@ -47,7 +47,8 @@ def leg_table(activation: Activation) -> LegTable:
     decades = np.log10(HIGHEST / LOWEST)
     K = np.geomspace(LOWEST, HIGHEST, int(_PER_DECADE * decades) + 1)
     K = K[: _count_until(activation, K)]
-    averages = leg_averages(activation, K)
+    averages = _until_unresolved(activation, K)
+    K = K[: averages.error.size]
     unresolved = np.flatnonzero(~(averages.error <= RESOLVED) | ~np.isfinite(np.stack(averages[:3])).all(axis=0))
     end = int(unresolved[0]) if unresolved.size else K.size
     if end < _PER_DECADE:
@@ -55,11 +56,21 @@ def leg_table(activation: Activation) -> LegTable:
             f"the Gaussian averages of activation {activation.name!r} cannot be resolved even at small variance; "
             "use a function that varies less rapidly."
         )
-    complete = end == K.size and bool(K[-1] > 0.99 * HIGHEST)
+    complete = bool(K[end - 1] > 0.99 * HIGHEST)
     K, averages = K[:end], LegAverages(*(part[:end] for part in averages))
     base = origin(activation).value ** 2
     columns = np.stack([(averages.square - base) / K, averages.slope, averages.bend], axis=-1)
     return LegTable(activation, K, averages, complete, base, CubicSpline(np.log(K), columns))
+
+
+def _until_unresolved(activation: Activation, K: np.ndarray) -> LegAverages:
+    """The averages in order of K, ending soon after a function oscillates too fast to be averaged."""
+    parts = []
+    for start in range(0, K.size, _PER_DECADE):
+        parts.append(leg_averages(activation, K[start : start + _PER_DECADE]))
+        if not parts[-1].error[-1] <= RESOLVED:
+            break
+    return LegAverages(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _count_until(activation: Activation, K: np.ndarray) -> int:

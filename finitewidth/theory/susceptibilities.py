@@ -85,9 +85,9 @@ def leg_averages(activation: Activation, K: Float[np.ndarray, "M"]) -> LegAverag
         flat = np.full(K.shape, A_2)
         return LegAverages(A_2 * K, flat, np.zeros(K.shape), np.full(K.shape, 1e-15))
     values, errors = np.empty((3, K.size)), np.full(K.size, np.inf)
-    decade = np.floor(np.log10(np.where(K > 0, K, 1.0)))
-    for group in np.unique(decade[K > 0]):  # one grid reaches as far as its widest leg needs
-        members = np.flatnonzero((decade == group) & (K > 0))
+    scale = np.floor(3 * np.log10(np.where(K > 0, K, 1.0)))  # thirds of a decade
+    for group in np.unique(scale[K > 0]):  # one grid reaches as far as its widest leg needs
+        members = np.flatnonzero((scale == group) & (K > 0))
         values[:, members], errors[members] = _by_quadrature(activation, K[members])
     _by_closed_form(activation, K, values, errors)
     if (K == 0).any():
@@ -99,7 +99,8 @@ def leg_averages(activation: Activation, K: Float[np.ndarray, "M"]) -> LegAverag
 
 def _by_quadrature(activation: Activation, K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     values, errors, todo = np.empty((3, K.size)), np.full(K.size, np.inf), np.arange(K.size)
-    for count in _COUNTS:
+    counts = _COUNTS[:2] if closed_forms.closed_form(activation, (2, 0)) else _COUNTS
+    for count in counts:
         nested = quadrature.one_leg(activation, K[todo], _ORDERS, count=count)
         values[:, todo] = nested.fine
         square, slope, bend = np.abs(nested.fine)
@@ -115,9 +116,10 @@ def _by_closed_form(activation: Activation, K: np.ndarray, values: np.ndarray, e
     missed = np.flatnonzero((errors > TOLERANCE) & (K > 0))
     forms = [closed_forms.closed_form(activation, pair) for pair in _ORDERS]
     if missed.size and all(forms):
-        k = jnp.asarray(K[missed])
+        padded = np.pad(K[missed], (0, -missed.size % 64), mode="edge")  # few shapes for the compiler
+        k = jnp.asarray(padded)
         alone = closed_forms.Covariance(k, k, k, jnp.zeros_like(k))
-        values[:, missed] = np.stack([np.asarray(form(alone)) for form in forms if form])
+        values[:, missed] = np.stack([np.asarray(form(alone))[: missed.size] for form in forms if form])
         errors[missed] = 1e-13
 
 
@@ -134,7 +136,7 @@ def curvatures(activation: Activation, K: float) -> Curvatures:
     points = quadrature.kinks_in_units(activation, np.asarray(math.sqrt(K)))
     extent = quadrature.reach(activation, K) + 2  # the polynomials reach further
     x, weights = quadrature.gaussian_grid(points, extent, _COUNTS[-1])
-    s, slope = Tower(activation, 1)(math.sqrt(K) * x)
+    s, slope = Tower(activation, int(min(2, activation.jump_order)))(math.sqrt(K) * x)[:2]
     fourth, second = x**4 - 6 * x**2 + 3, x**2 - 1
     return Curvatures(
         float((weights * s**2 * fourth).sum() / (4 * K**2)), float((weights * slope**2 * second).sum() / (2 * K))
