@@ -69,7 +69,8 @@ class MLP:
         *,
         input_scale: float = 1.0,
     ) -> "MLP":
-        r"""The network at its activation's critical point, with learning rates that let all layers learn equally.
+        r"""The network at its activation's critical point, with learning rates that let all layers learn
+        equally.
 
         `lambda_b` and `lambda_W` are shared out over depth by the equivalence principle (PDLT section 9.4).
         `input_scale`, the mean square of the input components, is used at half-stable points: there the first

@@ -1,8 +1,9 @@
 r"""Whether signals and gradients survive a network's depth, and whether its width is enough.
 
 Off criticality differences and gradients change as $e^{\pm l/\xi}$ with the correlation lengths $\xi$ of the
-fixed point that the kernel flows to. At criticality what is left is the aspect ratio: fluctuations between networks
-grow as depth over width, and the largest dimensionless ratio of the 1/n tensors says how far they have come.
+fixed point that the kernel flows to. At criticality what is left is the aspect ratio: fluctuations between
+networks grow as depth over width, and the largest dimensionless ratio of the 1/n tensors says how far they
+have come.
 """
 
 import math
@@ -34,9 +35,15 @@ class Finding:
     correlation_length: float
 
     def __str__(self) -> str:
-        place = f"in layer {self.layer} and below" if self.what == "gradient" else f"from layer {self.layer} on"
+        place = (
+            f"in layer {self.layer} and below" if self.what == "gradient" else f"from layer {self.layer} on"
+        )
         size = f"by a factor {self.factor:.2g}" if math.isfinite(self.factor) else "beyond double precision"
-        length = f"; correlation length {self.correlation_length:.3g} layers" if self.correlation_length < _ENDLESS else ""
+        length = (
+            f"; correlation length {self.correlation_length:.3g} layers"
+            if self.correlation_length < _ENDLESS
+            else ""
+        )
         subject = self.what if self.what == "nearby inputs" else f"the {self.what}"
         return f"{subject} {self.how} {place} ({size}{length})"
 
@@ -57,6 +64,12 @@ class Audit:
     deepest: int | None  # the layer up to which ratios stay within range at these widths, None if all
     point: Criticality = field(repr=False)
     advice: tuple[str, ...]
+
+    @property
+    def depth_limit(self) -> int | None:
+        """Layers after which gradients have changed by a factor 1000; None at criticality."""
+        length = self.correlation_length_perp
+        return None if math.isinf(length) else max(1, round(length * math.log(LOST)))
 
     @property
     def healthy(self) -> bool:
@@ -99,9 +112,8 @@ def _correlation_lengths(net: MLP, path: Trajectory) -> tuple[float, float]:
     """
     end = np.flatnonzero(np.isfinite(path.parallel))[-1]
     goal = fixed_point(net.activation, net.C_b[-1], net.C_W[-1], float(path.K[end]))
-    pairs = ((path.parallel[end], goal.parallel), (path.perpendicular[end], goal.perpendicular))
-    parallel, perpendicular = (max(map(_length, chis)) for chis in pairs)
-    return parallel, perpendicular
+    parallel = max(_length(float(path.parallel[end])), _length(goal.parallel))
+    return parallel, max(_length(float(path.perpendicular[end])), _length(goal.perpendicular))
 
 
 def _length(chi: float) -> float:
@@ -122,12 +134,15 @@ def _findings(path: Trajectory, depth: int, parallel: float, perp: float) -> tup
     found += _lost("nearby inputs", ("separate", "merge"), angle * path.K[0] / path.K, perp, depth)
     backwards = angle[-1] / angle  # of a layer's gradient relative to the output's
     from_output = _lost("gradient", ("explodes", "vanishes"), backwards[::-1], perp, depth)
-    found += [Finding(f.what, f.how, depth + 1 - f.layer, f.factor, f.correlation_length) for f in from_output]
+    found += [
+        Finding(f.what, f.how, depth + 1 - f.layer, f.factor, f.correlation_length) for f in from_output
+    ]
     return tuple(found)
 
 
 def _lost(what: str, hows: tuple[str, str], curve: np.ndarray, length: float, depth: int) -> list[Finding]:
-    """Lost is what changed by more than a factor LOST and does so exponentially: the length is below the depth."""
+    """Lost is what changed by more than a factor LOST and does so exponentially: the length is below the "
+    "depth."""
     with np.errstate(divide="ignore", invalid="ignore"):
         size = np.log(np.where(np.isnan(curve), np.inf, curve))
     beyond = np.flatnonzero(np.abs(size) > math.log(LOST))
@@ -172,18 +187,23 @@ def _aspect_verdict(report: Report | None, missing: str | None, *, lost: bool) -
     return f"too deep for this width ({number}: networks differ from each other by more than their mean)"
 
 
-def _advice(net: MLP, point: Criticality, findings: tuple[Finding, ...], report: Report | None) -> tuple[str, ...]:
+def _advice(
+    net: MLP, point: Criticality, findings: tuple[Finding, ...], report: Report | None
+) -> tuple[str, ...]:
     advice = []
     if findings:
         if point.C_W is None or point.universality_class == "unstable":
             advice.append(point.explanation)
         else:
             advice.append(
-                f"set C_b = {point.C_b:.9g} and C_W = {point.C_W:.9g}, the critical point of {net.activation.name}: "
+                f"set C_b = {point.C_b:.9g} and C_W = {point.C_W:.9g}, the critical point of "
+                f"{net.activation.name}: "
                 "fw.MLP.critical(widths, activation)"
             )
     if report is not None and report.expansion_parameter >= TRUSTED:
         factor = report.expansion_parameter / TRUSTED
         if not findings:  # otherwise the ratios will change with the initialization
-            advice.append(f"make the hidden layers about {factor:.2g} times wider, or the network as much shallower")
+            advice.append(
+                f"make the hidden layers about {factor:.2g} times wider, or the network as much shallower"
+            )
     return tuple(advice)

@@ -15,7 +15,7 @@ from finitewidth.activation import Activation, as_activation, shifted
 from finitewidth.precision import require_double_precision
 from finitewidth.theory import words
 from finitewidth.theory.exponents import stated_exponents
-from finitewidth.theory.half_stable import CriticalPoint, Search, other_fixed_point, search
+from finitewidth.theory.half_stable import CriticalPoint, Search, bracketed_root, other_fixed_point, search
 from finitewidth.theory.leg_table import LegTable, leg_table
 from finitewidth.theory.onset import Onset, onset
 from finitewidth.theory.susceptibilities import Origin, curvatures, leg_averages, origin, require_continuous
@@ -54,14 +54,16 @@ class Criticality:
             for name, value in (("C_b", self.C_b), ("C_W", self.C_W), ("K_star", self.K_star))
             if value is not None
         )
-        return f"Criticality({self.activation.name}: {self.universality_class}{', ' if numbers else ''}{numbers})"
+        kind = f"{self.activation.name}: {self.universality_class}"
+        return f"Criticality({kind}{', ' if numbers else ''}{numbers})"
 
 
 def criticality(activation: str | Activation | Callable) -> Criticality:
     """The universality class, critical point and exponents of any activation (PDLT sections 5.2 and 5.3).
 
-    Half-stable points are looked for over K from 1e-10 to 1e10 before anything is called unstable. `converged`
-    is False if that search was cut short, or if the point misses its conditions by more than 1e-9.
+    Half-stable points are looked for over K from 1e-10 to 1e10 before anything is called unstable.
+    `converged` is False if that search was cut short, or if the point misses its conditions by more than
+    1e-9.
     """
     require_double_precision()
     return _classify(as_activation(activation))
@@ -162,7 +164,9 @@ def _half_stable(activation: Activation, found: Search) -> Criticality:
     )
 
 
-def _unstable(activation: Activation, zero: Origin, table: LegTable, first: Onset, found: Search) -> Criticality:
+def _unstable(
+    activation: Activation, zero: Origin, table: LegTable, first: Onset, found: Search
+) -> Criticality:
     other = _first_crossing(activation, table, first)
     chi_perp = None
     if other is not None:
@@ -189,7 +193,9 @@ def _without_point(activation: Activation, zero: Origin, found: Search) -> Criti
     if zero.value == 0:
         return _none(activation, f"{reason} {words.OTHERS}", converged=found.certain)
     remedy = _classify(shifted(activation, zero.value))
-    return _none(activation, f"{reason} {words.shift(zero.value, remedy)}", converged=found.certain, remedy=remedy)
+    return _none(
+        activation, f"{reason} {words.shift(zero.value, remedy)}", converged=found.certain, remedy=remedy
+    )
 
 
 def _none(activation: Activation, explanation: str, *, converged: bool, remedy: Criticality | None = None):
@@ -232,12 +238,11 @@ def _first_crossing(activation: Activation, table: LegTable, first: Onset) -> fl
     before = np.flatnonzero(sure[:index] & (np.sign(correction[:index]) == np.sign(first.alpha)))
     if not before.size:
         return None
-    from scipy.optimize import brentq
 
     def drift(K: float) -> float:
         return float(leg_averages(activation, np.asarray([K])).square[0] / (first.A_2 * K) - 1)
 
-    return float(brentq(drift, table.K[before[-1]], table.K[index], rtol=1e-13))
+    return bracketed_root(drift, float(table.K[before[-1]]), float(table.K[index]))
 
 
 def _residual(activation: Activation, point: CriticalPoint) -> float:

@@ -1,9 +1,9 @@
 r"""Critical exponents: how statistics fall or grow with depth at criticality, as stated and as fitted.
 
-A statistic $X \sim l^{-p}$ has exponent p. With the learning rates of the equivalence principle (PDLT sections 9.4,
-11.3 and infinity.1) every ratio $V/K^2$, $B/\Theta^2$, ..., $RK/\Theta^3$ that matters has exponent -1: it grows as
-depth over width. The exponents of K, of a small separation of directions and of Theta are
-$p_0$, $p_\perp$ and $p_\Theta = p_\perp - 1$.
+A statistic $X \sim l^{-p}$ has exponent p. With the learning rates of the equivalence principle (PDLT
+sections 9.4, 11.3 and infinity.1) every ratio $V/K^2$, $B/\Theta^2$, ..., $RK/\Theta^3$ that matters has
+exponent -1: it grows as depth over width. The exponents of K, of a small separation of directions and of
+Theta are $p_0$, $p_\perp$ and $p_\Theta = p_\perp - 1$.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,8 @@ def stated_exponents(
 ) -> dict[str, float]:
     """What the theory states; tensors that vanish or do not exist are left out.
 
-    The tensors' exponents are stated for scale-invariant activations and for smooth ones at K* = 0 with p_0 = 1.
+    The tensors' exponents are stated for scale-invariant activations and for smooth ones at K* = 0 with p_0 =
+    1.
     """
     means = {"p_0": p_0, "p_perp": p_perp, "p_Theta": p_perp - 1}
     if universality_class == "scale-invariant":
@@ -78,26 +79,20 @@ def _curves(net) -> dict[str, np.ndarray]:
 def fit_power(curve: np.ndarray) -> Estimate:
     """The p of l^-p at the end of a curve over layers 1, 2, ..., and how far the fit can be trusted.
 
-    Corrections to a power law are of relative order (a + b log l)/l and are fitted too. The error bar is the
-    largest change when they are left out of the fit's last half or the window is moved, plus rounding.
+    Corrections to a power law are of relative order (a + b log l)/l and are fitted too. What they leave over
+    is systematic: the error bar is twice the largest change when the window of layers is moved, plus
+    rounding.
     """
-    value = _slope(curve, 1 / 30, 1.0, corrections=True)
-    others = [
-        _slope(curve, 1 / 10, 1.0, corrections=True),
-        _slope(curve, 1 / 60, 0.5, corrections=True),
-        _slope(curve, 1 / 30, 0.7, corrections=True),
-    ]
-    error = max(abs(value - other) for other in others) + 1e-6
+    value = _slope(curve, 1 / 30, 1.0)
+    others = [_slope(curve, 1 / 10, 1.0), _slope(curve, 1 / 60, 0.5), _slope(curve, 1 / 30, 0.7)]
+    error = 2 * max(abs(value - other) for other in others) + 1e-6
     return Estimate(np.asarray(value), np.asarray(error))
 
 
-def _slope(curve: np.ndarray, start: float, end: float, *, corrections: bool) -> float:
+def _slope(curve: np.ndarray, start: float, end: float) -> float:
     first, last = max(8, int(start * curve.size)), int(end * curve.size)
     l = np.unique(np.geomspace(first, last, 200).astype(int))
-    columns = [np.ones(l.size), -np.log(l)]
-    if corrections:
-        columns += [1 / l, np.log(l) / l]
-    design = np.stack(columns, axis=-1)
+    design = np.stack([np.ones(l.size), -np.log(l), 1 / l, np.log(l) / l], axis=-1)
     scale = np.abs(design).max(axis=0)
     solution = np.linalg.lstsq(design / scale, np.log(curve[l - 1]), rcond=None)[0] / scale
     return float(solution[1])

@@ -1,10 +1,11 @@
 r"""Where both susceptibilities can be one at the same K* > 0, looked for over twenty decades of K.
 
-$\chi_\parallel = \chi_\perp$ means $\langle\sigma\sigma''\rangle_{K^*} = 0$. Then $C_W = 1/\langle\sigma'\sigma'\rangle$
-makes both one and $C_b = K^* - C_W \langle\sigma\sigma\rangle$ makes $K^*$ a fixed point, if it is not negative
-(PDLT section 5.3.4).
+$\chi_\parallel = \chi_\perp$ means $\langle\sigma\sigma''\rangle_{K^*} = 0$. Then
+$C_W = 1/\langle\sigma'\sigma'\rangle$ makes both one and $C_b = K^* - C_W \langle\sigma\sigma\rangle$ makes
+$K^*$ a fixed point, if it is not negative (PDLT section 5.3.4).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -103,18 +104,29 @@ def _roots(activation: Activation, table: LegTable) -> list[float]:
     roots = []
     for low, high in zip(sure[:-1], sure[1:], strict=True):
         if signs[low] != signs[high]:
-            roots.append(brentq(bend, grid[low], grid[high], xtol=1e-15, rtol=1e-14))
+            roots.append(bracketed_root(bend, float(grid[low]), float(grid[high])))
     for low, high in _dips(table, signs):
-        bottom = minimize_scalar(lambda u, s=signs[low]: s * bend(u), bounds=(grid[low], grid[high]), method="bounded")
-        if bottom.fun < 0:  # two roots between neighbours of the grid
-            roots += [brentq(bend, *sorted((grid[edge], bottom.x)), xtol=1e-15) for edge in (low, high)]
+        sign, ends = signs[low], (float(grid[low]), float(grid[high]))
+        turn = _lowest(lambda u, sign=sign: sign * bend(u), *ends)
+        if sign * bend(turn) < 0:  # two roots between neighbours of the grid
+            roots += [bracketed_root(bend, ends[0], turn), bracketed_root(bend, turn, ends[1])]
     return sorted(float(np.exp(root)) for root in roots)
+
+
+def _lowest(function: Callable[[float], float], low: float, high: float) -> float:
+    return float(minimize_scalar(function, bounds=(low, high), method="bounded").x)  # type: ignore[union-attr]
+
+
+def bracketed_root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function that changes sign between `low` and `high` vanishes, to rounding."""
+    return float(brentq(function, low, high, xtol=1e-13 * (high - low), rtol=1e-14))  # type: ignore[arg-type]
 
 
 def _dips(table: LegTable, signs: np.ndarray) -> list[tuple[int, int]]:
     """Neighbourhoods where <sigma sigma''> comes close to zero and turns back.
 
-    A smooth function with two zeros between neighbours of the grid is there at most half of what it is further out.
+    A smooth function with two zeros between neighbours of the grid is there at most half of what it is
+    further out.
     """
     size = np.abs(table.averages.bend / table.averages.slope)
     inner = (size[1:-1] <= size[:-2]) & (size[1:-1] <= size[2:])
@@ -151,5 +163,5 @@ def other_fixed_point(activation: Activation, point: CriticalPoint) -> float | N
         turns = np.flatnonzero(np.sign(values[:-1]) != np.sign(values[1:]))
         if turns.size:
             ends = sorted(K[[turns[0], turns[0] + 1]])
-            found.append(float(brentq(lambda k: float(divided(np.asarray([k]))[0]), *ends, xtol=1e-12)))
+            found.append(bracketed_root(lambda k: float(divided(np.asarray([k]))[0]), *ends))
     return min(found, key=lambda K: abs(np.log(K / point.K)), default=None)

@@ -22,14 +22,17 @@ RESOLVED = 1e-6  # larger errors: the averages say nothing
 
 @dataclass(frozen=True, eq=False)
 class LegTable:
-    """<sigma^2>, <sigma'^2>, <sigma sigma''> on a logarithmic grid of K; `complete` if nothing was cut off."""
+    """<sigma^2>, <sigma'^2>, <sigma sigma''> on a logarithmic grid of K; `complete` if nothing was cut "
+    "off."""
 
     activation: Activation
-    K: Float[np.ndarray, "M"]
+    K: Float[np.ndarray, " M"]
     averages: LegAverages
     complete: bool  # False if averages at large K overflow or cannot be resolved
     at_zero: float  # sigma(0)^2
-    _splines: CubicSpline = field(repr=False)  # of (<sigma^2> - sigma(0)^2)/K, <sigma'^2>, <sigma sigma''> in log K
+    _splines: CubicSpline = field(
+        repr=False
+    )  # of (<sigma^2> - sigma(0)^2)/K, <sigma'^2>, <sigma sigma''> in log K
 
     def __call__(self, K: Float[np.ndarray, "..."]) -> LegAverages:
         """Interpolated averages, relative error about 1e-9; below the grid linear in K, above it NaN."""
@@ -49,11 +52,14 @@ def leg_table(activation: Activation) -> LegTable:
     K = K[: _count_until(activation, K)]
     averages = _until_unresolved(activation, K)
     K = K[: averages.error.size]
-    unresolved = np.flatnonzero(~(averages.error <= RESOLVED) | ~np.isfinite(np.stack(averages[:3])).all(axis=0))
+    unresolved = np.flatnonzero(
+        ~(averages.error <= RESOLVED) | ~np.isfinite(np.stack(averages[:3])).all(axis=0)
+    )
     end = int(unresolved[0]) if unresolved.size else K.size
     if end < _PER_DECADE:
         raise ValueError(
-            f"the Gaussian averages of activation {activation.name!r} cannot be resolved even at small variance; "
+            f"the Gaussian averages of activation {activation.name!r} cannot be resolved even at small "
+            f"variance; "
             "use a function that varies less rapidly."
         )
     complete = bool(K[end - 1] > 0.99 * HIGHEST)
@@ -89,7 +95,8 @@ def _count_until(activation: Activation, K: np.ndarray) -> int:
         return K.size
     if not averageable(0):
         raise ValueError(
-            f"activation {activation.name!r} grows faster than any Gaussian can average, even at variance {K[0]:g}; "
+            f"activation {activation.name!r} grows faster than any Gaussian can average, even at variance "
+            f"{K[0]:g}; "
             "use one with at most exponential growth."
         )
     low, high = 0, K.size - 1

@@ -4,9 +4,9 @@ At $C_b = 0$, $C_W = 1/A_2$ with $A_2$ the mean of $\sigma'(0^\pm)^2$,
 
 $$K' = K\,(1 + \alpha K^q + \ldots), \qquad \chi_\perp = 1 + \beta K^q + \ldots$$
 
-A smooth activation has q = 1, $\alpha = a_1$, $\beta = b_1$ (PDLT section 5.3.3); one whose first or second derivative
-jumps at zero has q = 1/2. For $\alpha < 0$ the kernel falls as $K \to (-q\alpha l)^{-1/q}$, so that $p_0 = 1/q$ and
-$p_\perp = \beta/(q\alpha)$, which for q = 1 is $b_1/a_1$.
+A smooth activation has q = 1, $\alpha = a_1$, $\beta = b_1$ (PDLT section 5.3.3); one whose first or
+second derivative jumps at zero has q = 1/2. For $\alpha < 0$ the kernel falls as
+$K \to (-q\alpha l)^{-1/q}$, so that $p_0 = 1/q$ and $p_\perp = \beta/(q\alpha)$, which for q = 1 is $b_1/a_1$.
 """
 
 import math
@@ -22,7 +22,8 @@ _VISIBLE = 1e-9  # corrections well above the error of the averages
 
 
 class Onset(NamedTuple):
-    """The first correction to the kernel map at K = 0; `power` is infinite where sigma is linear around zero."""
+    """The first correction to the kernel map at K = 0; `power` is infinite where sigma is linear around "
+    "zero."""
 
     A_2: float
     power: float  # q

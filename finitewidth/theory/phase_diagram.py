@@ -1,11 +1,12 @@
-r"""The phase diagram of an activation: where deep networks forget, where they are chaotic, and the line between.
+r"""The phase diagram of an activation: where deep networks forget and where they are chaotic.
 
-For each (C_b, C_W) the kernel of one input flows to a fixed point $K^* = C_b + C_W\langle\sigma\sigma\rangle_{K^*}$.
-There $\chi_\perp < 1$ means that nearby inputs merge (ordered), $\chi_\perp > 1$ that they separate (chaotic), and both
-susceptibilities set correlation lengths $\xi = 1/|\log\chi|$ in layers (PDLT section 5.3; Poole et al., 2016).
+For each (C_b, C_W) the kernel of one input flows to a fixed point
+$K^* = C_b + C_W\langle\sigma\sigma\rangle_{K^*}$. There $\chi_\perp < 1$ means that nearby inputs merge
+(ordered), $\chi_\perp > 1$ that they separate (chaotic), and both susceptibilities set correlation lengths
+$\xi = 1/|\log\chi|$ in layers (PDLT section 5.3; Poole et al., 2016).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -32,8 +33,8 @@ class PhaseDiagram:
     """
 
     activation: Activation
-    C_b: Float[np.ndarray, "B"]
-    C_W: Float[np.ndarray, "W"]
+    C_b: Float[np.ndarray, " B"]
+    C_W: Float[np.ndarray, " W"]
     start: float
     K_star: Float[np.ndarray, "B W"]
     chi_parallel: Float[np.ndarray, "B W"]
@@ -56,30 +57,31 @@ class PhaseDiagram:
         """One of REGIONS for each point of the grid."""
         chi = np.where(np.isnan(self.chi_perp), np.inf, self.chi_perp)
         ordered, critical = chi < 1 - _CRITICAL, np.abs(chi - 1) <= _CRITICAL
-        names = np.select([np.isinf(self.K_star), ordered, critical], ["diverging", "ordered", "critical"], "chaotic")
+        names = np.select(
+            [np.isinf(self.K_star), ordered, critical], ["diverging", "ordered", "critical"], "chaotic"
+        )
         return names
 
 
 def phase_diagram(
     activation: str | Activation | Callable,
-    C_b: Float[np.ndarray, "B"],
-    C_W: Float[np.ndarray, "W"],
+    C_b: Sequence[float] | Float[np.ndarray, " B"],
+    C_W: Sequence[float] | Float[np.ndarray, " W"],
     *,
     start: float = 1.0,
 ) -> PhaseDiagram:
     """Fixed point, susceptibilities and correlation lengths over a grid of initializations."""
     require_double_precision()
     activation = as_activation(activation)
-    C_b, C_W = _as_axis("C_b", C_b), _as_axis("C_W", C_W)
+    biases, weights = _as_axis("C_b", C_b), _as_axis("C_W", C_W)
     if not (np.isfinite(start) and start > 0):
         raise ValueError(f"start must be a finite variance above 0, got {start!r}.")
     point = criticality(activation)
     table = leg_table(activation)
-    K, count = _fixed_points(table, C_b, C_W, float(start))
+    K, count = _fixed_points(table, biases, weights, float(start))
     averages = table(np.where(np.isinf(K), np.nan, K))
-    return PhaseDiagram(
-        activation, C_b, C_W, float(start), K, C_W * averages.growth, C_W * averages.slope, count, point
-    )
+    chi = weights * averages.growth, weights * averages.slope
+    return PhaseDiagram(activation, biases, weights, float(start), K, *chi, count, point)
 
 
 class FixedPoint(NamedTuple):
@@ -114,7 +116,8 @@ def _fixed_points(
 def _flow(table: LegTable, C_b: np.ndarray, C_W: float, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Where the kernel goes from `start`, and the number of fixed points, for one C_W and every C_b.
 
-    Where the map increases, a kernel that grows goes up to the next fixed point and one that falls goes down to it.
+    Where the map increases, a kernel that grows goes up to the next fixed point and one that falls goes down
+    to it.
     """
     grid = np.concatenate([[0.0], table.K])
     square = np.concatenate([[table.at_zero], table.averages.square])

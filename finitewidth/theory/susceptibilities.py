@@ -77,7 +77,7 @@ def origin(activation: Activation) -> Origin:
     return Origin(*(tuple(map(float, side)) for side in values.T))
 
 
-def leg_averages(activation: Activation, K: Float[np.ndarray, "M"]) -> LegAverages:
+def leg_averages(activation: Activation, K: Float[np.ndarray, " M"]) -> LegAverages:
     """<sigma^2>, <sigma'^2> and <sigma sigma''> at each variance, with their error."""
     require_continuous(activation)
     if activation.slopes is not None:
@@ -94,7 +94,7 @@ def leg_averages(activation: Activation, K: Float[np.ndarray, "M"]) -> LegAverag
         zero = origin(activation)
         values[:, K == 0] = np.asarray([zero.value**2, zero.slope, zero.bend])[:, None]
         errors[K == 0] = 1e-15
-    return LegAverages(*values, errors)
+    return LegAverages(values[0], values[1], values[2], errors)
 
 
 def _by_quadrature(activation: Activation, K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -131,7 +131,8 @@ class Curvatures(NamedTuple):
 
 
 def curvatures(activation: Activation, K: float) -> Curvatures:
-    r"""$\langle\sigma^2 He_4(x)\rangle / 4K^2$ and $\langle\sigma'^2 He_2(x)\rangle / 2K$ with $z = \sqrt K x$."""
+    r"""$\langle\sigma^2 He_4(x)\rangle / 4K^2$ and $\langle\sigma'^2 He_2(x)\rangle / 2K$ with $z = \sqrt "
+    r"K x$."""
     require_continuous(activation)
     points = quadrature.kinks_in_units(activation, np.asarray(math.sqrt(K)))
     extent = quadrature.reach(activation, K) + 2  # the polynomials reach further
@@ -139,7 +140,8 @@ def curvatures(activation: Activation, K: float) -> Curvatures:
     s, slope = Tower(activation, int(min(2, activation.jump_order)))(math.sqrt(K) * x)[:2]
     fourth, second = x**4 - 6 * x**2 + 3, x**2 - 1
     return Curvatures(
-        float((weights * s**2 * fourth).sum() / (4 * K**2)), float((weights * slope**2 * second).sum() / (2 * K))
+        float((weights * s**2 * fourth).sum() / (4 * K**2)),
+        float((weights * slope**2 * second).sum() / (2 * K)),
     )
 
 
@@ -163,7 +165,9 @@ def susceptibilities(
     variances = _as_variances(K)
     C_W = _as_variance("C_W", C_W)
     averages = leg_averages(activation, variances.ravel())
-    parallel, perpendicular = (C_W * part.reshape(variances.shape)[()] for part in (averages.growth, averages.slope))
+    parallel, perpendicular = (
+        C_W * part.reshape(variances.shape)[()] for part in (averages.growth, averages.slope)
+    )
     return Susceptibilities(parallel, perpendicular, float(averages.error.max(initial=0.0)))
 
 
@@ -171,7 +175,8 @@ def require_continuous(activation: Activation) -> None:
     """Refuse an activation that jumps: its derivative is a delta function, whose square has no average."""
     if activation.jump_order < 1:
         raise ValueError(
-            f"activation {activation.name!r} is discontinuous at z = {activation.kinks[0]:g}, so chi_perpendicular "
+            f"activation {activation.name!r} is discontinuous at z = {activation.kinks[0]:g}, so "
+            f"chi_perpendicular "
             "is infinite and nothing can be tuned; use a continuous function, such as tanh for a step."
         )
 

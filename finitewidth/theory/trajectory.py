@@ -13,7 +13,8 @@ from finitewidth.theory.susceptibilities import require_continuous
 
 
 class Trajectory(NamedTuple):
-    """Numbers of each layer, (L,); chi of layer l moves it to layer l + 1. Infinite beyond double precision."""
+    """Numbers of each layer, (L,); chi of layer l moves it to layer l + 1. Infinite beyond double "
+    "precision."""
 
     K: np.ndarray
     Theta: np.ndarray

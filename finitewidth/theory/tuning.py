@@ -1,7 +1,7 @@
 r"""The critical network: initialization at the critical point, learning rates by the equivalence principle.
 
-Every layer shall contribute equally to the NTK (PDLT section 9.4). A layer's contribution is its learning rate times
-the product of $\chi_\perp$ over the layers above, and for weights also times the kernel below.
+Every layer shall contribute equally to the NTK (PDLT section 9.4). A layer's contribution is its learning
+rate times the product of $\chi_\perp$ over the layers above, and for weights also times the kernel below.
 
 | class | lambda_b of layer l | lambda_W of layer l |
 |---|---|---|
@@ -9,8 +9,8 @@ the product of $\chi_\perp$ over the layers above, and for weights also times th
 | K* = 0, (9.95) | lambda_b l^-p_perp L^(p_perp-1) | lambda_W (L/l)^(p_perp-1) |
 | half-stable | lambda_b / (L product of chi_perp above) | lambda_W / (L product of chi_perp above) |
 
-Where K falls as l^-p_0 with p_0 other than one (a derivative jumps at zero, or a_1 vanishes) the weights' law becomes
-lambda_W l^(p_0-p_perp) L^(p_perp-1), which is the one in the table for p_0 = 1.
+Where K falls as l^-p_0 with p_0 other than one (a derivative jumps at zero, or a_1 vanishes) the weights' law
+becomes lambda_W l^(p_0-p_perp) L^(p_perp-1), which is the one in the table for p_0 = 1.
 """
 
 import math
@@ -33,8 +33,8 @@ def critical_network(
 ) -> MLP:
     """A network at criticality whose layers contribute equally to the NTK (PDLT sections 5.2, 5.3 and 9.4).
 
-    The first layer is like the others, except at a half-stable point: there C_b = 0 and C_W = K*/`input_scale`,
-    so that an input whose components have mean square `input_scale` starts at K*.
+    The first layer is like the others, except at a half-stable point: there C_b = 0 and C_W =
+    K*/`input_scale`, so that an input whose components have mean square `input_scale` starts at K*.
     """
     input_scale = _positive("input_scale", input_scale)
     given = {"lambda_b": _rate("lambda_b", lambda_b), "lambda_W": _rate("lambda_W", lambda_W)}
@@ -82,7 +82,9 @@ def _require_point(point: Criticality) -> None:
 def _positive(name: str, value) -> float:
     number = _rate(name, value)
     if number == 0:
-        raise ValueError(f"{name} must be above 0, got {value!r}; it is the mean square of the input components.")
+        raise ValueError(
+            f"{name} must be above 0, got {value!r}; it is the mean square of the input components."
+        )
     return number
 
 
@@ -90,7 +92,9 @@ def _rate(name: str, value) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be one number, got {value!r}; the layers' shares are computed.") from None
+        raise ValueError(
+            f"{name} must be one number, got {value!r}; the layers' shares are computed."
+        ) from None
     if not (math.isfinite(number) and number >= 0):
         raise ValueError(f"{name} must be finite and at least 0, got {value!r}.")
     return number

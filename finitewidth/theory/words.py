@@ -1,4 +1,5 @@
-"""What `criticality` says in words: one place, so that the command line and the documentation say the same."""
+"""What `criticality` says in words: one place, so that the command line and the documentation say the "
+"same."""
 
 import math
 from typing import TYPE_CHECKING
@@ -16,7 +17,8 @@ OTHERS = f"Instead, {_OUTSIDE}."
 
 def perceptron() -> str:
     return (
-        "The step has the same <sigma^2> = 1/2 at every K, so chi_parallel is 0, and its derivative is a delta "
+        "The step has the same <sigma^2> = 1/2 at every K, so chi_parallel is 0, and its derivative is a "
+        "delta "
         "function, so chi_perpendicular is infinite: no C_W makes both one. Use tanh, which is a smooth step."
     )
 
@@ -32,7 +34,8 @@ def scale_invariant(A_2: float, rho: float) -> str:
         else f"Angles between inputs shrink as 3/(rho l) = {3 / rho:.4g}/l."
     )
     return (
-        f"sigma(c z) = c sigma(z), so both susceptibilities are C_W A_2 with A_2 = {A_2:.6g} at every K: at C_W = 1/A_2 "
+        f"sigma(c z) = c sigma(z), so both susceptibilities are C_W A_2 with A_2 = {A_2:.6g} at every K: at "
+        f"C_W = 1/A_2 "
         f"each layer passes on exactly the kernel that the first layer sets. {angle}"
     )
 
@@ -45,21 +48,26 @@ def zero_class(first: Onset, other: float | None) -> str:
         )
     elif math.isinf(first.power):
         law = (
-            "sigma is linear around zero, so a_1 = 0 and every further power vanishes: averages at small K show that K still "
+            "sigma is linear around zero, so a_1 = 0 and every further power vanishes: averages at small K "
+            "show that K still "
             "falls, but more slowly than any power of the depth; exponents are zero up to logarithms."
         )
     elif first.numerical:
         law = (
-            f"a_1 = 0; averages at small K show that the next order, K' = K (1 - {-first.alpha:.3g} K^{first.power:.3g}), makes "
+            f"a_1 = 0; averages at small K show that the next order, K' = K (1 - {-first.alpha:.3g} "
+            f"K^{first.power:.3g}), makes "
             f"K fall as l^-{first.p_0:.3g}."
         )
     else:
         law = (
-            f"A derivative of sigma jumps at zero, so K' = K (1 - {-first.alpha:.4g} sqrt(K)) in place of a_1, "
+            f"A derivative of sigma jumps at zero, so K' = K (1 - {-first.alpha:.4g} sqrt(K)) in place of "
+            f"a_1, "
             f"and K falls as l^-2 with p_perp = {first.p_perp:.4g}."
         )
     basin = (
-        "" if other is None else f" It does so only from below K = {other:.5g}, an unstable fixed point: start below it."
+        ""
+        if other is None
+        else f" It does so only from below K = {other:.5g}, an unstable fixed point: start below it."
     )
     return f"sigma vanishes at zero with a slope, and K* = 0 attracts: {law}{basin}"
 
@@ -69,15 +77,20 @@ def half_stable(
 ) -> str:
     away = "above" if side == "below" else "below"
     course = (
-        f"K* = {point.K:.9g} attracts from {side} (the kernel map bends {'upwards' if second > 0 else 'downwards'}: second "
-        f"derivative {second:.4g}) and repels from {away}, slowly: |K - K*| is about {2 / abs(second):.3g}/l after l layers."
+        f"K* = {point.K:.9g} attracts from {side} (the kernel map bends "
+        f"{'upwards' if second > 0 else 'downwards'}: second "
+        f"derivative {second:.4g}) and repels from {away}, slowly: |K - K*| is about "
+        f"{2 / abs(second):.3g}/l after l layers."
     )
     runaway = (
-        f" Kernels {away} it drift to K = {other:.5g}." if other is not None else f" Kernels {away} it drift away."
+        f" Kernels {away} it drift to K = {other:.5g}."
+        if other is not None
+        else f" Kernels {away} it drift away."
     )
     more = f" There are {len(found.points) - 1} further such points." if len(found.points) > 1 else ""
     return (
-        f"Both susceptibilities are one at a K* > 0. {course}{runaway} There chi_perpendicular changes by {slope:.4g} "
+        f"Both susceptibilities are one at a K* > 0. {course}{runaway} There chi_perpendicular changes by "
+        f"{slope:.4g} "
         f"per unit of K. Let the first layer start at K*.{more}"
     )
 
@@ -93,10 +106,12 @@ def unstable(first: Onset, other: float | None, chi_perp: float | None, found: S
     else:
         nearby = "separate" if chi_perp > 1 else "merge"
         fate = (
-            f"to K = {other:.5g}, where chi_perpendicular is {chi_perp:.4g} and nearby inputs {nearby} exponentially"
+            f"to K = {other:.5g}, where chi_perpendicular is {chi_perp:.4g} and nearby inputs {nearby} "
+            "exponentially"
         )
     return (
-        f"Both susceptibilities are one at K* = 0, but it repels: {growth}, so signals grow with depth {fate}. "
+        f"Both susceptibilities are one at K* = 0, but it repels: {growth}, so signals grow with depth "
+        f"{fate}. "
         f"{_nothing_else(found)} {OTHERS}"
     )
 
@@ -118,7 +133,8 @@ def _nothing_else(found: Search) -> str:
         word = "positive" if found.sign > 0 else "negative"
         order = "above" if found.sign > 0 else "below"
         result = (
-            f"Each susceptibility can be one, but not both: <sigma sigma''> is {word} {'for every K' if found.certain else where}, "
+            f"Each susceptibility can be one, but not both: <sigma sigma''> is {word} "
+            f"{'for every K' if found.certain else where}, "
             f"so chi_parallel stays {order} chi_perpendicular."
         )
     else:
@@ -126,7 +142,8 @@ def _nothing_else(found: Search) -> str:
     if found.certain:
         return result
     return (
-        f"{result} The search failed beyond K = {found.highest:.2e}, where the averages overflow or cannot be resolved, "
+        f"{result} The search failed beyond K = {found.highest:.2e}, where the averages overflow or cannot "
+        f"be resolved, "
         "so a critical point there is not excluded."
     )
 
@@ -136,7 +153,8 @@ def shift(value: float, remedy: "Criticality") -> str:
     if remedy.universality_class in ("K*=0", "scale-invariant"):
         return f"Shifted to vanish at zero it is critical: {name} at C_b = 0, C_W = {remedy.C_W:.9g}."
     if remedy.universality_class == "half-stable":
-        return f"Shifted to vanish at zero, {name} has a half-stable point: C_b = {remedy.C_b:.9g}, C_W = {remedy.C_W:.9g}."
+        place = f"C_b = {remedy.C_b:.9g}, C_W = {remedy.C_W:.9g}"
+        return f"Shifted to vanish at zero, {name} has a half-stable point: {place}."
     return f"Shifted to vanish at zero, {name} is {_fate(remedy)}; {_OUTSIDE}."
 
 
