@@ -64,10 +64,10 @@ class MLP:
         cls,
         widths: Sequence[int],
         activation: str | Activation | Callable,
-        lambda_b: float = 1.0,
-        lambda_W: float = 1.0,
+        lambda_b=1.0,
+        lambda_W=1.0,
         *,
-        input_scale: float = 1.0,
+        input_scale=1.0,
     ) -> "MLP":
         r"""The network at its activation's critical point, with learning rates that let all layers learn
         equally.

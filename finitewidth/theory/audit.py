@@ -7,6 +7,7 @@ have come.
 """
 
 import math
+import numbers
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -77,12 +78,12 @@ class Audit:
         return not self.findings and (self.report is None or self.report.expansion_parameter < TRUSTED)
 
 
-def audit(net: MLP, *, input_scale: float = 1.0) -> Audit:
+def audit(net: MLP, *, input_scale=1.0) -> Audit:
     """What explodes or vanishes, at which layer, whether the width is enough, and what to set instead.
 
     `input_scale` is the mean square of the input components.
     """
-    if not (isinstance(input_scale, int | float) and math.isfinite(input_scale) and input_scale > 0):
+    if not (isinstance(input_scale, numbers.Real) and math.isfinite(input_scale) and input_scale > 0):
         raise ValueError(f"input_scale must be a finite number above 0, got {input_scale!r}.")
     point = criticality(net.activation)
     path = trajectory(net, float(input_scale))

@@ -92,7 +92,7 @@ def _has_slope_at_zero(zero: Origin, table: LegTable) -> bool:
     """sigma(0) = 0 and sigma'(0) != 0, to rounding on the scale that sigma has at variance one."""
     one = int(np.argmin(np.abs(np.log(table.K))))
     size, slope = math.sqrt(table.averages.square[one]), table.averages.slope[one]
-    return abs(zero.value) <= 1e-13 * size and zero.slope > 1e-20 * slope
+    return abs(zero.value) <= 1e-13 * size and bool(zero.slope > 1e-20 * slope)
 
 
 def _scale_invariant(activation: Activation, a_plus: float, a_minus: float) -> Criticality:

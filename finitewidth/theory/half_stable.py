@@ -39,7 +39,7 @@ class Search(NamedTuple):
 def search(activation: Activation, table: LegTable) -> Search:
     """All critical points with K* > 0."""
     definite = sign_for_every_variance(activation)
-    roots = [] if definite else _roots(activation, table)
+    roots, clean = ([], True) if definite else _roots(activation, table)
     found = [_at(activation, K) for K in roots]
     return Search(
         points=tuple(point for point in found if point.C_b >= 0),
@@ -47,7 +47,7 @@ def search(activation: Activation, table: LegTable) -> Search:
         lowest=float(table.K[0]),
         highest=float(table.K[-1]),
         sign=definite or _sign_on_grid(table),
-        certain=bool(definite) or table.complete,
+        certain=bool(definite) or (table.complete and clean),
     )
 
 
@@ -92,7 +92,8 @@ def _sign_on_grid(table: LegTable) -> int:
     return int(found.pop()) if len(found) == 1 else 0
 
 
-def _roots(activation: Activation, table: LegTable) -> list[float]:
+def _roots(activation: Activation, table: LegTable) -> tuple[list[float], bool]:
+    """The roots by increasing K, and whether each change of sign was confirmed by its root."""
     signs = _signs(table)
     sure = np.flatnonzero(signs)
 
@@ -101,16 +102,20 @@ def _roots(activation: Activation, table: LegTable) -> list[float]:
         return float(averages.bend[0] / averages.slope[0])
 
     grid = np.log(table.K)
-    roots = []
+    roots, clean = [], True
     for low, high in zip(sure[:-1], sure[1:], strict=True):
-        if signs[low] != signs[high]:
+        if signs[low] == signs[high]:
+            continue
+        if np.sign(bend(grid[low])) == np.sign(bend(grid[high])):
+            clean = False  # the averages are not what they seemed
+        else:
             roots.append(bracketed_root(bend, float(grid[low]), float(grid[high])))
     for low, high in _dips(table, signs):
         sign, ends = signs[low], (float(grid[low]), float(grid[high]))
         turn = _lowest(lambda u, sign=sign: sign * bend(u), *ends)
         if sign * bend(turn) < 0:  # two roots between neighbours of the grid
             roots += [bracketed_root(bend, ends[0], turn), bracketed_root(bend, turn, ends[1])]
-    return sorted(float(np.exp(root)) for root in roots)
+    return sorted(float(np.exp(root)) for root in roots), clean
 
 
 def _lowest(function: Callable[[float], float], low: float, high: float) -> float:

@@ -6,7 +6,7 @@ $$K' = K\,(1 + \alpha K^q + \ldots), \qquad \chi_\perp = 1 + \beta K^q + \ldots$
 
 A smooth activation has q = 1, $\alpha = a_1$, $\beta = b_1$ (PDLT section 5.3.3); one whose first or
 second derivative jumps at zero has q = 1/2. For $\alpha < 0$ the kernel falls as
-$K \to (-q\alpha l)^{-1/q}$, so that $p_0 = 1/q$ and $p_\perp = \beta/(q\alpha)$, which for q = 1 is $b_1/a_1$.
+$K \to (-q\alpha l)^{-1/q}$, so that $p_0 = 1/q$ and $p_\perp = \beta/(q\alpha)$, for q = 1 $b_1/a_1$.
 """
 
 import math

@@ -22,7 +22,7 @@ from finitewidth.theory import closed_forms, quadrature
 from finitewidth.theory.tower import Tower
 
 _ORDERS = ((0, 0), (1, 1), (2, 0))
-_COUNTS = (161, 321, 641, 1281)  # nodes per segment, tried in turn
+_COUNTS = (161, 227, 367, 595, 963, 1559)  # nodes per segment, tried in turn, two at least; none nested
 TOLERANCE = 1e-12
 _NEXT_TO_ZERO = 1e-300  # a side of zero, where a derivative may jump
 
@@ -98,13 +98,19 @@ def leg_averages(activation: Activation, K: Float[np.ndarray, " M"]) -> LegAvera
 
 
 def _by_quadrature(activation: Activation, K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    values, errors, todo = np.empty((3, K.size)), np.full(K.size, np.inf), np.arange(K.size)
-    counts = _COUNTS[:2] if closed_forms.closed_form(activation, (2, 0)) else _COUNTS
+    """Two rules whose nodes are not nested must agree: fast oscillations can deceive one rule and its half."""
+    values, errors, todo = np.full((3, K.size), np.nan), np.full(K.size, np.inf), np.arange(K.size)
+    counts = _COUNTS[:3] if closed_forms.closed_form(activation, (2, 0)) else _COUNTS
     for count in counts:
         nested = quadrature.one_leg(activation, K[todo], _ORDERS, count=count)
-        values[:, todo] = nested.fine
         square, slope, bend = np.abs(nested.fine)
-        errors[todo] = nested.error(np.stack([square, slope + bend, slope + bend])).max(axis=0)
+        scale = np.stack([square, slope + bend, slope + bend])
+        claimed = nested.error(scale).max(axis=0)
+        with np.errstate(invalid="ignore", over="ignore"):
+            change = (np.abs(nested.fine - values[:, todo]) / np.where(scale == 0, 1.0, scale)).max(axis=0)
+        values[:, todo] = nested.fine
+        # the nodes grow by 1.4 and with them the digits; the first rule has nothing to be compared with
+        errors[todo] = np.inf if count == counts[0] else np.maximum(claimed, 10 * change**1.4)
         todo = todo[~(errors[todo] <= TOLERANCE)]
         if todo.size == 0:
             break
@@ -153,9 +159,7 @@ class Susceptibilities(NamedTuple):
     error: float  # relative to the larger of the two averages
 
 
-def susceptibilities(
-    activation: str | Activation | Callable, K: Numbers | int | list, C_W: float = 1.0
-) -> Susceptibilities:
+def susceptibilities(activation: str | Activation | Callable, K, C_W=1.0) -> Susceptibilities:
     r"""$\chi_\parallel$ and $\chi_\perp$ at variance K (a number or an array) (PDLT section 5.1).
 
     At K = 0 they are limits from above; there chi_parallel is infinite if sigma(0) is not zero at a kink.

@@ -27,9 +27,9 @@ from finitewidth.theory.trajectory import trajectory
 def critical_network(
     widths: Sequence[int],
     activation: str | Activation | Callable,
-    lambda_b: float = 1.0,
-    lambda_W: float = 1.0,
-    input_scale: float = 1.0,
+    lambda_b=1.0,
+    lambda_W=1.0,
+    input_scale=1.0,
 ) -> MLP:
     """A network at criticality whose layers contribute equally to the NTK (PDLT sections 5.2, 5.3 and 9.4).
 
