@@ -12,7 +12,7 @@ from scipy.interpolate import CubicSpline
 
 from finitewidth.activation import Activation
 from finitewidth.theory import quadrature
-from finitewidth.theory.susceptibilities import LegAverages, leg_averages, origin
+from finitewidth.theory.susceptibilities import LegAverages, Origin, leg_averages, origin
 from finitewidth.theory.tower import Tower
 
 LOWEST, HIGHEST = 1e-10, 1e10
@@ -30,6 +30,7 @@ class LegTable:
     averages: LegAverages
     complete: bool  # False if averages at large K overflow or cannot be resolved
     at_zero: float  # sigma(0)^2
+    _zero: Origin = field(repr=False)
     _splines: CubicSpline = field(
         repr=False
     )  # of (<sigma^2> - sigma(0)^2)/K, <sigma'^2>, <sigma sigma''> in log K
@@ -38,6 +39,10 @@ class LegTable:
         """Interpolated averages, relative error about 1e-9; below the grid linear in K, above it NaN."""
         inside = np.clip(K, self.K[0], self.K[-1])
         per_K, slope, bend = np.moveaxis(self._splines(np.log(inside)), -1, 0)
+        share = np.minimum(K / self.K[0], 1.0)  # of the way from zero to the grid
+        slope = share * slope + (1 - share) * self._zero.slope
+        if np.isfinite(self._zero.bend):
+            bend = share * bend + (1 - share) * self._zero.bend
         square = self.at_zero + per_K * np.where(K < self.K[0], K, inside)
         known = np.where(self.K[-1] * (1 + 1e-12) >= K, 1.0, np.nan)
         error = np.full(np.shape(K), 1e-8)
@@ -64,9 +69,10 @@ def leg_table(activation: Activation) -> LegTable:
         )
     complete = bool(K[end - 1] > 0.99 * HIGHEST)
     K, averages = K[:end], LegAverages(*(part[:end] for part in averages))
-    base = origin(activation).value ** 2
+    zero = origin(activation)
+    base = zero.value**2
     columns = np.stack([(averages.square - base) / K, averages.slope, averages.bend], axis=-1)
-    return LegTable(activation, K, averages, complete, base, CubicSpline(np.log(K), columns))
+    return LegTable(activation, K, averages, complete, base, zero, CubicSpline(np.log(K), columns))
 
 
 def _until_unresolved(activation: Activation, K: np.ndarray) -> LegAverages:

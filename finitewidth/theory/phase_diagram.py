@@ -6,7 +6,7 @@ $K^* = C_b + C_W\langle\sigma\sigma\rangle_{K^*}$. There $\chi_\perp < 1$ means 
 $\xi = 1/|\log\chi|$ in layers (PDLT section 5.3; Poole et al., 2016).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -65,12 +65,15 @@ class PhaseDiagram:
 
 def phase_diagram(
     activation: str | Activation | Callable,
-    C_b: Sequence[float] | Float[np.ndarray, " B"],
-    C_W: Sequence[float] | Float[np.ndarray, " W"],
+    C_b,
+    C_W,
     *,
     start: float = 1.0,
 ) -> PhaseDiagram:
-    """Fixed point, susceptibilities and correlation lengths over a grid of initializations."""
+    """Fixed point, susceptibilities and correlation lengths over a grid of initializations.
+
+    `C_b` and `C_W` are the axes of the grid. `start` is the kernel of the first layer.
+    """
     require_double_precision()
     activation = as_activation(activation)
     biases, weights = _as_axis("C_b", C_b), _as_axis("C_W", C_W)
@@ -96,8 +99,8 @@ def fixed_point(activation: Activation, C_b: float, C_W: float, start: float) ->
     """The fixed point that a kernel of `start` flows to, at one initialization."""
     table = leg_table(activation)
     K = _fixed_points(table, np.asarray([C_b]), np.asarray([C_W]), start)[0].item()
-    averages = table(np.asarray(np.nan if np.isinf(K) else K))
-    return FixedPoint(K, C_W * float(averages.growth), C_W * float(averages.slope))
+    averages = table(np.asarray([np.nan if np.isinf(K) else K]))
+    return FixedPoint(K, C_W * float(averages.growth[0]), C_W * float(averages.slope[0]))
 
 
 def _fixed_points(

@@ -98,7 +98,7 @@ def leg_averages(activation: Activation, K: Float[np.ndarray, " M"]) -> LegAvera
 
 
 def _by_quadrature(activation: Activation, K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two rules whose nodes are not nested must agree: fast oscillations can deceive one rule and its half."""
+    """Two rules whose nodes are not nested must agree: oscillations can deceive one rule and its half."""
     values, errors, todo = np.full((3, K.size), np.nan), np.full(K.size, np.inf), np.arange(K.size)
     counts = _COUNTS[:3] if closed_forms.closed_form(activation, (2, 0)) else _COUNTS
     for count in counts:

@@ -32,9 +32,9 @@ def trajectory(net: MLP, input_scale: float) -> Trajectory:
     table = leg_table(net.activation)
     for l in range(net.depth):
         C_W = net.C_W[min(l + 1, net.depth - 1)]
-        averages = table(K[l])
-        square, slope = float(averages.square), float(averages.slope)
-        parallel[l], perpendicular[l] = C_W * float(averages.growth), C_W * slope
+        averages = table(K[l : l + 1])
+        square, slope = averages.square[0], averages.slope[0]
+        parallel[l], perpendicular[l] = C_W * averages.growth[0], C_W * slope
         if l + 1 == net.depth or not np.isfinite(square):  # beyond the table
             break
         K[l + 1] = net.C_b[l + 1] + C_W * square

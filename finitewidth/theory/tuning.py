@@ -45,7 +45,8 @@ def critical_network(
         first_C_W = point.K_star / input_scale  # type: ignore[operator]
         net = net.replace(C_b=(0.0, *net.C_b[1:]), C_W=(first_C_W, *net.C_W[1:]))
     weights_b, weights_W = equivalent_rates(point, net, input_scale)
-    return net.replace(lambda_b=given["lambda_b"] * weights_b, lambda_W=given["lambda_W"] * weights_W)
+    rates_b, rates_W = given["lambda_b"] * weights_b, given["lambda_W"] * weights_W
+    return net.replace(lambda_b=tuple(rates_b.tolist()), lambda_W=tuple(rates_W.tolist()))
 
 
 def equivalent_rates(point: Criticality, net: MLP, input_scale: float) -> tuple[np.ndarray, np.ndarray]:
