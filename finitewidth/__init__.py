@@ -37,6 +37,15 @@ _HOMES = {
     "solve": "theory.solve",
     "Unrolled": "theory.unroll",
     "unroll": "theory.unroll",
+    "Criticality": "theory.criticality",
+    "criticality": "theory.criticality",
+    "fit_exponents": "theory.exponents",
+    "Susceptibilities": "theory.susceptibilities",
+    "susceptibilities": "theory.susceptibilities",
+    "PhaseDiagram": "theory.phase_diagram",
+    "phase_diagram": "theory.phase_diagram",
+    "Audit": "theory.audit",
+    "audit": "theory.audit",
     "Estimate": "estimate",
     "Prediction": "training.gaussian",
     "SampledPrediction": "training.sampled",
@@ -95,12 +104,21 @@ if TYPE_CHECKING:
     from finitewidth.loss import MSE as MSE
     from finitewidth.loss import CrossEntropy as CrossEntropy
     from finitewidth.network import MLP as MLP
+    from finitewidth.theory.audit import Audit as Audit
+    from finitewidth.theory.audit import audit as audit
+    from finitewidth.theory.criticality import Criticality as Criticality
+    from finitewidth.theory.criticality import criticality as criticality
+    from finitewidth.theory.exponents import fit_exponents as fit_exponents
     from finitewidth.theory.means import Kernels as Kernels
     from finitewidth.theory.means import kernels as kernels
+    from finitewidth.theory.phase_diagram import PhaseDiagram as PhaseDiagram
+    from finitewidth.theory.phase_diagram import phase_diagram as phase_diagram
     from finitewidth.theory.solve import Layer as Layer
     from finitewidth.theory.solve import Theory as Theory
     from finitewidth.theory.solve import load as load
     from finitewidth.theory.solve import solve as solve
+    from finitewidth.theory.susceptibilities import Susceptibilities as Susceptibilities
+    from finitewidth.theory.susceptibilities import susceptibilities as susceptibilities
     from finitewidth.theory.unroll import Unrolled as Unrolled
     from finitewidth.theory.unroll import unroll as unroll
     from finitewidth.training.bayes import Evidence as Evidence
