@@ -50,6 +50,8 @@ _HOMES = {
     "Prediction": "training.gaussian",
     "SampledPrediction": "training.sampled",
     "predict": "training.prediction",
+    "InductiveBias": "training.inductive_bias",
+    "inductive_bias": "training.inductive_bias",
     "ExpectedLoss": "training.depth_and_width",
     "expected_loss": "training.depth_and_width",
     "ExpansionWarning": "training.finite_width",
@@ -144,6 +146,8 @@ if TYPE_CHECKING:
     from finitewidth.training.generalization import TestLoss as TestLoss
     from finitewidth.training.generalization import neighbour as neighbour
     from finitewidth.training.generalization import test_loss as test_loss
+    from finitewidth.training.inductive_bias import InductiveBias as InductiveBias
+    from finitewidth.training.inductive_bias import inductive_bias as inductive_bias
     from finitewidth.training.linear import KernelMachine as KernelMachine
     from finitewidth.training.linear import LinearModel as LinearModel
     from finitewidth.training.linear import fit_kernel_machine as fit_kernel_machine
