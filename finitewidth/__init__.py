@@ -34,6 +34,13 @@ _HOMES = {
     "Unrolled": "theory.unroll",
     "unroll": "theory.unroll",
     "Estimate": "estimate",
+    "Control": "experiment.plan",
+    "DivergenceWarning": "experiment.ensemble",
+    "Ensemble": "experiment.results",
+    "SampledStatistics": "experiment.sample_statistics",
+    "UnfinishedWarning": "experiment.ensemble",
+    "sample_statistics": "experiment.sample_statistics",
+    "train_ensemble": "experiment.ensemble",
 }
 
 if TYPE_CHECKING:
@@ -46,6 +53,13 @@ if TYPE_CHECKING:
     from finitewidth.algorithm import StochasticGradientDescent as StochasticGradientDescent
     from finitewidth.algorithm import TwoStep as TwoStep
     from finitewidth.estimate import Estimate as Estimate
+    from finitewidth.experiment.ensemble import DivergenceWarning as DivergenceWarning
+    from finitewidth.experiment.ensemble import UnfinishedWarning as UnfinishedWarning
+    from finitewidth.experiment.ensemble import train_ensemble as train_ensemble
+    from finitewidth.experiment.plan import Control as Control
+    from finitewidth.experiment.results import Ensemble as Ensemble
+    from finitewidth.experiment.sample_statistics import SampledStatistics as SampledStatistics
+    from finitewidth.experiment.sample_statistics import sample_statistics as sample_statistics
     from finitewidth.loss import MSE as MSE
     from finitewidth.loss import CrossEntropy as CrossEntropy
     from finitewidth.network import MLP as MLP

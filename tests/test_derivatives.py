@@ -77,7 +77,7 @@ def test_ntk_is_the_definition_on_a_network_of_one_neuron():
     np.testing.assert_allclose(found.item(), expected, rtol=1e-12)
 
 
-# --- the differentials say how training moves outputs and the NTK --------------------------------------------
+# --- the differentials say how training moves outputs and the NTK -------------------------------------
 
 
 def test_a_gradient_step_moves_outputs_and_ntk_as_the_differentials_say(key):
@@ -110,7 +110,7 @@ def test_a_gradient_step_moves_outputs_and_ntk_as_the_differentials_say(key):
     assert 2.5 < np.log2(H_first / H_second) < 3.5
 
 
-# --- Taylor models -------------------------------------------------------------------------------------------
+# --- Taylor models ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])

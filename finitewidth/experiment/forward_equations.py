@@ -39,9 +39,7 @@ class _Step(NamedTuple):
     same: Array  # Kronecker delta of the new layer
 
 
-def forward_equations(
-    net: MLP, parameters: Parameters, X: Float[Array, "N n0"]
-) -> tuple[Differentials, ...]:
+def forward_equations(net: MLP, parameters: Parameters, X: Float[Array, "N n0"]) -> tuple[Differentials, ...]:
     """Layers 1 ... L."""
     count, widest = X.shape[0], max(net.widths[1:])
     require_memory(
@@ -73,18 +71,12 @@ def _next_layer(net, l, layer_parameters, old):
     step = _Step(W, s, d1, d2, d3, u, net.lambda_W[l] / net.widths[l], jnp.eye(W.shape[0]))
     gram = net.lambda_b[l] + step.rate * s.T @ s
     H = jnp.einsum("ij,ab->iajb", step.same, gram) + jnp.einsum("ipa,jqb,paqb->iajb", u, u, old.H)
-    return Differentials(
-        b[:, None] + W @ s, H, _dntk(step, old), _ddntk_1(step, old), _ddntk_2(step, old)
-    )
+    return Differentials(b[:, None] + W @ s, H, _dntk(step, old), _ddntk_1(step, old), _ddntk_2(step, old))
 
 
 def _dntk(step, old):
-    shared = step.rate * jnp.einsum(
-        "ij,pb,pa,krc,parc->iajbkc", step.same, step.s, step.d1, step.u, old.H
-    )
-    curved = jnp.einsum(
-        "ip,pa,jqb,krc,paqb,parc->iajbkc", step.W, step.d2, step.u, step.u, old.H, old.H
-    )
+    shared = step.rate * jnp.einsum("ij,pb,pa,krc,parc->iajbkc", step.same, step.s, step.d1, step.u, old.H)
+    curved = jnp.einsum("ip,pa,jqb,krc,paqb,parc->iajbkc", step.W, step.d2, step.u, step.u, old.H, old.H)
     carried = jnp.einsum("ipa,jqb,krc,paqbrc->iajbkc", step.u, step.u, step.u, old.dH)
     return shared + shared.transpose(0, 1, 4, 5, 2, 3) + curved + carried
 
@@ -106,12 +98,8 @@ def _ddntk_1(step, old):
 def _ddntk_2(step, old):
     W, s, d1, d2, _, u, rate, same = step
     H, dH = old.H, old.dH
-    total = rate**2 * jnp.einsum(
-        "ik,jl,pa,pc,qb,qd,paqb->iajbkcld", same, same, d1, s, d1, s, H
-    )
-    total += rate * jnp.einsum(
-        "ij,pa,pb,krc,lsd,parc,pbsd->iajbkcld", same, d1, d1, u, u, H, H
-    )
+    total = rate**2 * jnp.einsum("ik,jl,pa,pc,qb,qd,paqb->iajbkcld", same, same, d1, s, d1, s, H)
+    total += rate * jnp.einsum("ij,pa,pb,krc,lsd,parc,pbsd->iajbkcld", same, d1, d1, u, u, H, H)
     inner = jnp.einsum("qb,qbpa,qbsd->qbpasd", d2, H, H) + d1[:, :, None, None, None, None] * dH
     hung = rate * jnp.einsum("ik,pa,pc,jq,lsd,qbpasd->iajbkcld", same, d1, s, W, u, inner)
     total += hung + _swap(_swap(hung, 0, 1), 2, 3)

@@ -1,7 +1,8 @@
 """Real networks: their parameters at initialization, drawn for many members at once, and the forward pass.
 
-Member m of an ensemble has the key fold_in(key, m), and layer l of it fold_in(that, l): its parameters depend
-on nothing else, neither on the batch it is drawn in nor on the widths of other layers.
+Member m of an ensemble has the key fold_in(key, m), and its parameters are the stream of normal numbers of that
+key, layer by layer, biases before weights: they depend neither on the batch that a member is drawn in nor on
+later layers.
 """
 
 import numbers
@@ -44,12 +45,14 @@ def member_key(key: Array, member) -> Array:
 
 def draw(net: MLP, key: Array) -> Parameters:
     r"""The parameters of one network: $b \sim N(0, C_b)$, $W \sim N(0, C_W/n_{l-1})$ (PDLT section 2.3)."""
-    layers = []
+    normals = jax.random.normal(key, (net.parameter_count,), jnp.float64)  # one stream compiles fastest
+    layers, start = [], 0
     for l, (fan_in, fan_out) in enumerate(zip(net.widths, net.widths[1:], strict=False)):
-        of_biases, of_weights = jax.random.split(jax.random.fold_in(key, l))
-        b = net.C_b[l] ** 0.5 * jax.random.normal(of_biases, (fan_out,), jnp.float64)
-        W = (net.C_W[l] / fan_in) ** 0.5 * jax.random.normal(of_weights, (fan_out, fan_in), jnp.float64)
+        middle, end = start + fan_out, start + fan_out * (1 + fan_in)
+        b = net.C_b[l] ** 0.5 * normals[start:middle]
+        W = (net.C_W[l] / fan_in) ** 0.5 * normals[middle:end].reshape(fan_out, fan_in)
         layers.append(LayerParameters(b, W))
+        start = end
     return tuple(layers)
 
 
@@ -88,7 +91,5 @@ def up_to(net: MLP, layer: int, neurons: int | None = None) -> MLP:
     if not isinstance(layer, numbers.Integral) or not 1 <= layer <= net.depth:
         raise ValueError(f"layer must be a number from 1 to {net.depth}, got {layer!r}.")
     widths = (*net.widths[:layer], neurons or net.widths[layer])
-    hyperparameters = {
-        name: getattr(net, name)[:layer] for name in ("C_b", "C_W", "lambda_b", "lambda_W")
-    }
+    hyperparameters = {name: getattr(net, name)[:layer] for name in ("C_b", "C_W", "lambda_b", "lambda_W")}
     return MLP(widths, net.activation, **hyperparameters)
