@@ -81,7 +81,7 @@ def test_ntk_is_the_definition_on_a_network_of_one_neuron():
 
 
 def test_a_gradient_step_moves_outputs_and_ntk_as_the_differentials_say(key):
-    """Section 2.1 of the evolution: errors left over fall as eta^4 for z and eta^3 for H (PDLT chapter inf)."""
+    """What is left over falls as eta^4 for z and eta^3 for H (PDLT chapter infinity)."""
     net = network((3, 4, 3, 2), "tanh")
     theta = draw(net, key)
     e = jnp.asarray(np.random.default_rng(0).standard_normal((2, 2)))  # residual, (neuron, sample)

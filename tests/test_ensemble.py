@@ -137,14 +137,14 @@ def test_newton_fits_a_network_that_is_linear_in_its_parameters():
 
 
 def test_two_updates_leave_a_residual_beyond_first_order_in_inverse_width():
-    """Root mean square residual at widths 32 and 128, 64 members: powers 1 and 2 of the width, to 0.4."""
+    """Root mean square residual at widths 256 and 1024, 64 members: powers 1 and 2 of the width, to 0.25."""
     residual = []
-    for width in (32, 128):
-        net = fw.MLP((3, width, width, 2), "tanh", C_b=0.1, C_W=1.2)
+    for width in (256, 1024):
+        net = fw.MLP((3, width, 2), "tanh", C_b=0.1, C_W=1.2)
         found = trained(net, algorithm=fw.TwoStep(), members=64, record_at=(1,))
         residual.append(np.sqrt(found.loss.value))
     powers = np.log(residual[0] / residual[1]) / np.log(4)
-    np.testing.assert_allclose(powers, (1, 2), atol=0.4)
+    np.testing.assert_allclose(powers, (1, 2), atol=0.25)
 
 
 # --- estimates ----------------------------------------------------------------------------------------
@@ -211,15 +211,15 @@ def test_ntk_and_kernels_are_recorded_and_move():
     hidden = [np.tanh(preactivations(NET, p, X)[1]) for p in members]
     kernel = np.mean([s @ s.T / 5 for s in hidden], axis=0)
     np.testing.assert_allclose(found.kernels.value[0, 1], kernel, rtol=1e-10)
-    assert not found.ntk_movement.value[0].any() and not found.kernel_movement.value[0].any()
+    assert max(found.ntk_movement.value[0], *found.kernel_movement.value[0]) < 1e-15
     assert np.all(found.ntk_movement.value[1] > 0) and np.all(found.kernel_movement.value[1] > 0)
 
 
 def test_kernels_move_as_the_inverse_width():
-    """Relative movement of NTK and hidden kernels at widths 32 and 128, 64 members: power 1, to 0.2."""
+    """Relative movement of NTK and hidden kernel at widths 256 and 1024, 64 members: power 1, to 0.2."""
     moved = []
-    for width in (32, 128):
-        net = fw.MLP((3, width, width, 2), "tanh", C_b=0.1, C_W=1.2)
+    for width in (256, 1024):
+        net = fw.MLP((3, width, 2), "tanh", C_b=0.1, C_W=1.2)
         found = trained(net, members=64, algorithm=fw.GradientDescent(0.2, 20), ntk=True, kernels=True)
         moved.append([found.ntk_movement.value[-1], *found.kernel_movement.value[-1]])
     powers = np.log(np.divide(*moved)) / np.log(4)
@@ -232,10 +232,10 @@ def test_kernels_move_as_the_inverse_width():
 def test_members_that_diverge_are_counted_and_left_out():
     net = fw.MLP((3, 2, 2), "linear", C_b=0.1, C_W=1.2)
     with pytest.warns(fw.DivergenceWarning, match=r"of 60 members diverged and are not in the estimates"):
-        found = trained(net, members=60, algorithm=fw.GradientDescent(0.25, 200))
+        found = trained(net, members=60, algorithm=fw.GradientDescent(0.5, 200))
     assert 0 < found.diverged < 60
     assert np.isfinite(found.mean.value).all() and np.isfinite(found.covariance.value).all()
-    by_hand = [loop(squared, 0.25, 200, m, net) for m in range(60)]
+    by_hand = [loop(squared, 0.5, 200, m, net) for m in range(60)]
     stayed = [z for z in by_hand if np.isfinite(z).all() and np.max(np.abs(z)) < 1e3]
     assert len(stayed) == 60 - found.diverged
     np.testing.assert_allclose(found.outputs.value[-1], np.mean(stayed, axis=0), rtol=1e-6)
@@ -243,7 +243,7 @@ def test_members_that_diverge_are_counted_and_left_out():
 
 def test_an_ensemble_of_which_nothing_is_left_is_refused_with_the_remedy():
     with refused(
-        r"makes all 6 members diverge; use a learning rate below 2 / largest eigenvalue .* about 0\.\d"
+        r"makes all 6 members diverge; use a learning rate below 2 / largest eigenvalue .* about 1\.\d"
     ):
         trained(FLAT, algorithm=fw.GradientDescent(50.0, 300))
 

@@ -70,7 +70,7 @@ def test_hidden_layers_are_measured_like_outputs():
 
 
 def test_deep_linear_networks_are_exact_at_any_width():
-    """30000 networks: E[z_i^2 z_j^2] = K^2 prod (1 + 2/n_k), E[H] = Theta = L (lambda_b + lambda_W K), E[zz] = K."""
+    """30000 networks: E[z_i^2 z_j^2] = K^2 prod (1 + 2/n_k), E[H] = L (lambda_b + lambda_W K), E[zz] = K."""
     widths = (3, 4, 6, 5, 1)
     net = fw.MLP(widths, "linear", C_b=0.0, C_W=1.0, lambda_b=0.3, lambda_W=0.8)
     x = X[:1]

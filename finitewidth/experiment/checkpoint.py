@@ -1,8 +1,8 @@
 """A run on disk that can be killed at any moment: a Zarr store of finished batches, and a lock beside it.
 
-`store/batches` holds the moments of every batch, one chunk for each; a batch counts once its entry of `done`
-is written, which comes last. The randomness of a member comes from the key and its number, so finished batches
-are all the state there is. The group itself holds the results when the run is over.
+`store/batches` holds the moments of every batch, one chunk for each; a batch counts once its entry of
+`done` is written, which comes last. The randomness of a member comes from the key and its number, so finished
+batches are all the state there is. The group itself holds the results when the run is over.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import socket
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,14 +67,18 @@ def _group(path: Path, configuration: dict) -> zarr.Group:
     group = zarr.open_group(draft, mode="w")
     group.attrs.update({"kind": KIND, "finished": False, "configuration": json.dumps(configuration)})
     os.replace(draft, path)
-    return zarr.open_group(path, mode="r+")
+    return _open(path)
+
+
+def _open(path: Path) -> zarr.Group:
+    return zarr.open_group(path, mode="r+", use_consolidated=False)
 
 
 def _checked(path: Path, configuration: dict) -> zarr.Group:
     try:
-        group = zarr.open_group(path, mode="r+")
+        group = _open(path)
         known = json.loads(group.attrs["configuration"]) if group.attrs.get("kind") == KIND else None  # type: ignore[arg-type]
-    except OSError:
+    except PermissionError:
         raise
     except Exception:  # zarr raises many kinds for what is no store
         known = None
@@ -82,8 +87,9 @@ def _checked(path: Path, configuration: dict) -> zarr.Group:
     for name in [*configuration, *known]:
         if configuration.get(name) != known.get(name):
             raise ValueError(
-                f"store {str(path)!r} belongs to another configuration: its {name} is {_short(known.get(name))}, "
-                f"not {_short(configuration.get(name))}; use another store, or the same configuration."
+                f"store {str(path)!r} belongs to another configuration: its {name} is "
+                f"{_short(known.get(name))}, not {_short(configuration.get(name))}; use another "
+                "store, or the same configuration."
             )
     return group
 
@@ -159,10 +165,15 @@ def _flattened(found: dict[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
 
 def write_results(store: Store, results: "xarray.Dataset") -> None:
     """The results beside the batches; the store is finished when all of them are there."""
-    with _writable(store.path):
-        store.group.attrs["finished"] = False
+    if store.group.attrs["finished"]:
+        return
+    with _writable(store.path), warnings.catch_warnings():
         results.to_zarr(store.path, mode="a", consolidated=False)
-        zarr.open_group(store.path, mode="r+").attrs["finished"] = True
+        _open(store.path).attrs["finished"] = True
+        warnings.simplefilter(
+            "ignore"
+        )  # consolidated metadata are beyond the standard, but xarray asks for them
+        zarr.consolidate_metadata(store.path)
 
 
 # --- the lock -----------------------------------------------------------------------------------------
@@ -212,5 +223,6 @@ def _owner(descriptor: int) -> dict:
 def _in_use(path: Path, lock: Path, owner: dict) -> str:
     return (
         f"store {str(path)!r} is in use by process {owner.get('pid', 'unknown')} on host "
-        f"{owner.get('host', 'unknown')}; wait for it, use another store, or delete {str(lock)!r} if that run is dead."
+        f"{owner.get('host', 'unknown')}; wait for it, use another store, or delete {str(lock)!r} if that "
+        "run is dead."
     )

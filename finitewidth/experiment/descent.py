@@ -90,10 +90,11 @@ def descend(
         active = state.active & ~bad
         if plan.training_error is not None:
             active = active & (losses - plan.floor > plan.training_error)
-        eta = _learning_rate(plan, state.step) * active.astype(jnp.float64)
+        counted = active.astype(jnp.float64)
+        eta = _learning_rate(plan, state.step) * counted
         parameters = jax.vmap(lambda p, g, eta: moved(plan.net, p, g, eta))(state.parameters, found, eta)
         diverged = state.diverged | (state.active & bad)
-        return _State(parameters, state.step + 1, active, diverged, state.steps + active)
+        return _State(parameters, state.step + 1, active, diverged, state.steps + counted)
 
     def to_record(state: _State, target) -> tuple[_State, Any]:
         state = jax.lax.while_loop(lambda s: (s.step < target) & jnp.any(s.active), one_step, state)

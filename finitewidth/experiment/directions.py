@@ -20,7 +20,7 @@ from finitewidth.network import MLP
 
 
 class Outputs(NamedTuple):
-    """One network: its outputs, their NTK and, if asked for, its differentials; axes (neuron, sample) per leg."""
+    """One network: outputs, NTK and, if asked for, its differentials; axes (neuron, sample) for each leg."""
 
     z: Float[Array, "n N"]
     H: Float[Array, "n N n N"]

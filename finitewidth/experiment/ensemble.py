@@ -74,13 +74,13 @@ def train_ensemble(
 
     Training ends where `algorithm` says; a member stops before that when its loss is within `training_error`
     of the smallest possible, which is how endless training ends (there 1e-12 of its scale unless given, or
-    after `max_steps` updates). Records are taken at the end and at the steps or times `record_at`: outputs and
-    loss, with `ntk` the NTK, with `kernels` those of hidden layers. `tolerance` is that of gradient flow.
+    after `max_steps` updates). Records are taken at the end and at the steps or times `record_at`: outputs
+    and loss, with `ntk` the NTK, with `kernels` those of hidden layers. `tolerance` is that of gradient flow.
 
-    Members are a fixed partition into batches, chosen from `memory` (bytes) or given by `batch_size`. They run
-    on the JAX devices of this process or on the Dask `client`. With a `store` (a path that ends in .zarr)
-    finished batches are kept: a run that was killed goes on where it was, with the same result to the last bit;
-    `keep_members` keeps every member's outputs there as well.
+    Members are a fixed partition into batches, chosen from `memory` (bytes) or given by `batch_size`. They
+    run on the JAX devices of this process or on the Dask `client`. With a `store` (a path that ends in .zarr)
+    finished batches are kept: a run that was killed goes on where it was, with the same result to the last
+    bit; `keep_members` keeps every member's outputs there as well.
     """
     require_double_precision()
     X_train = as_inputs(X_train, net.widths[0], name="X_train")
@@ -173,12 +173,12 @@ def _judge(total: dict[str, Any], plan: Plan, parts: Partition, X: np.ndarray, k
         return
     if isinstance(plan.algorithm, Newton | TwoStep):
         raise ValueError(
-            "X_train gives every member a singular NTK, which these updates invert; remove repeated inputs or "
-            "widen the network."
+            "X_train gives every member a singular NTK, which these updates invert; remove repeated inputs "
+            "or widen the network."
         )
     raise ValueError(
-        f"algorithm {plan.algorithm} makes all {parts.members} members diverge; use a learning rate below 2 / "
-        f"largest eigenvalue of the NTK, here about {_largest_learning_rate(plan, X, key_data):.3g}."
+        f"algorithm {plan.algorithm} makes all {parts.members} members diverge; use a learning rate below "
+        f"2 / largest eigenvalue of the NTK, here about {_largest_learning_rate(plan, X, key_data):.3g}."
     )
 
 
@@ -198,14 +198,15 @@ def _warn_of_divergence(ensemble: Ensemble, algorithm: Algorithm) -> None:
     if ensemble.diverged:
         remedy = "; lower the learning rate" if isinstance(algorithm, _DESCENTS) else ""
         warnings.warn(
-            f"{ensemble.diverged} of {ensemble.members} members diverged and are not in the estimates{remedy}.",
+            f"{ensemble.diverged} of {ensemble.members} members diverged and are not in the estimates"
+            f"{remedy}.",
             DivergenceWarning,
             stacklevel=3,
         )
     if ensemble.unfinished:
         warnings.warn(
-            f"{ensemble.unfinished} of {ensemble.members} members did not reach the training error; they are in "
-            "the estimates as they are: raise max_steps, the learning rate or training_error.",
+            f"{ensemble.unfinished} of {ensemble.members} members did not reach the training error; they are "
+            "in the estimates as they are: raise max_steps, the learning rate or training_error.",
             UnfinishedWarning,
             stacklevel=3,
         )
@@ -224,8 +225,8 @@ class UnfinishedWarning(UserWarning):
 def _check_options(algorithm, loss, net: MLP, count: int, tolerance, max_steps) -> None:
     if net.activation.jump_order < 1:
         raise ValueError(
-            f"activation {net.activation.name!r} cannot be trained by gradients, since its derivative is a delta "
-            "function; use a continuous activation."
+            f"activation {net.activation.name!r} cannot be trained by gradients, since its derivative is a "
+            "delta function; use a continuous activation."
         )
     if isinstance(algorithm, Newton | TwoStep) and not isinstance(loss, MSE):
         raise ValueError(
@@ -233,8 +234,8 @@ def _check_options(algorithm, loss, net: MLP, count: int, tolerance, max_steps) 
         )
     if isinstance(algorithm, StochasticGradientDescent) and algorithm.batch_size > count:
         raise ValueError(
-            f"batch_size of StochasticGradientDescent is {algorithm.batch_size}, but there are {count} training "
-            "inputs; make it smaller."
+            f"batch_size of StochasticGradientDescent is {algorithm.batch_size}, but there are {count} "
+            "training inputs; make it smaller."
         )
     if not (isinstance(tolerance, numbers.Real) and 1e-14 <= tolerance <= 0.1):
         raise ValueError(f"tolerance must be a number from 1e-14 to 0.1, got {tolerance!r}; use 1e-8.")
@@ -254,7 +255,8 @@ def _checked_control(control: Control | None, count: int, width: int) -> Control
         raise ValueError(f"control does not fit outputs of shape {(count, width)} ({reason}).") from None
     if taken.shape != (count, width) or not np.isfinite(mean).all():
         raise ValueError(
-            f"control must take outputs {(count, width)} to that shape and have a finite mean, got {taken.shape}."
+            f"control must take outputs {(count, width)} to that shape and have a finite mean, "
+            f"got {taken.shape}."
         )
     return Control(control.function, mean)
 

@@ -1,7 +1,7 @@
 r"""Gradient flow of many networks at once, $d\theta/dt = -\lambda\, dL/d\theta$, each with its own steps.
 
-Integrated by diffrax (Kidger 2021) with the embedded Runge-Kutta pair of Tsitouras (2011), whose steps keep the
-estimated local error below the tolerance, absolute and relative to each parameter.
+Integrated by diffrax (Kidger 2021) with the embedded Runge-Kutta pair of Tsitouras (2011), whose steps keep
+the estimated local error below the tolerance, absolute and relative to each parameter.
 """
 
 from collections.abc import Callable

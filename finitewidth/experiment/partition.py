@@ -11,7 +11,7 @@ MEMORY_BUDGET = 1e9  # bytes that the batches in work may take together, unless 
 
 @dataclass(frozen=True)
 class Partition:
-    """Members 0 ... members - 1 in batches of one size; the last is filled up with members that do not count."""
+    """Members 0, 1, 2, ... in batches of one size; the last is filled up with members that do not count."""
 
     members: int
     batch_size: int

@@ -25,9 +25,9 @@ MAX_STEPS = 100_000
 class Control(NamedTuple):
     """A control variate for the mean of trained outputs.
 
-    `function` takes the outputs (N, n_L) of one member at initialization, on training and then test inputs, to
-    an array of that shape whose exact mean over members is `mean`. What infinitely wide networks predict is
-    such a function: it is affine in the initial outputs, and their mean is zero.
+    `function` takes the outputs (N, n_L) of one member at initialization, on training and then test inputs,
+    to an array of that shape whose exact mean over members is `mean`. What infinitely wide networks predict
+    is such a function: it is affine in the initial outputs, and their mean is zero.
     """
 
     function: Callable

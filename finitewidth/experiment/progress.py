@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def progress(what: str, total: int, *, done: int = 0, shown: bool | None = None) -> Iterator[Callable]:
-    """A function to call with how many more members are finished; shown if stderr is a terminal, or as asked."""
+    """A function to call with how many more are finished; shown on a terminal, or as asked."""
     if not (sys.stderr.isatty() if shown is None else shown):
         yield lambda more: None
         return

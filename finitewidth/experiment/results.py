@@ -173,5 +173,6 @@ def to_xarray(ensemble: Ensemble) -> "xarray.Dataset":
         "members": ensemble.members,
         "diverged": ensemble.diverged,
         "unfinished": ensemble.unfinished,
+        "finished": False,  # until all of it is written
     }
     return xarray.Dataset(variables, coords=coordinates, attrs=about)

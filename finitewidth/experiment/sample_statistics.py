@@ -38,7 +38,8 @@ LEAST_BATCHES = 200  # the standard errors are then known to 5 %
 class SampledStatistics:
     """Statistics of one layer as sampled networks have them.
 
-    `G` and `H` are K + G1/n and Theta + H1/n; tensors `V` ... `U` have 1/n stripped, index order as in theory.
+    `G` and `H` are K + G1/n and Theta + H1/n; tensors `V` ... `U` have 1/n stripped and the index order of
+    the theory.
     """
 
     net: MLP
@@ -154,13 +155,13 @@ def _partition(members: int, batch_size: int | None, memory: float, of_one: floa
         parts = Partition(parts.members, parts.batch_size + 1)
     if parts.members % parts.batch_size == 1:
         raise ValueError(
-            f"batch_size {batch_size} leaves a last batch of one network, and the estimates need pairs of them; "
-            "change it by one."
+            f"batch_size {batch_size} leaves a last batch of one network, and the estimates need pairs of "
+            "them; change it by one."
         )
     if parts.batches < 2:
         raise ValueError(
-            f"batch_size {parts.batch_size} puts all {members} members into one batch, which leaves no spread to "
-            "take standard errors from; make it smaller."
+            f"batch_size {parts.batch_size} puts all {members} members into one batch, which leaves no "
+            "spread to take standard errors from; make it smaller."
         )
     return parts
 

@@ -1,8 +1,8 @@
 """Real networks: their parameters at initialization, drawn for many members at once, and the forward pass.
 
-Member m of an ensemble has the key fold_in(key, m), and its parameters are the stream of normal numbers of that
-key, layer by layer, biases before weights: they depend neither on the batch that a member is drawn in nor on
-later layers.
+Member m of an ensemble has the key fold_in(key, m), and its parameters are the stream of normal numbers of
+that key, layer by layer, biases before weights: they depend neither on the batch that a member is drawn in
+nor on later layers.
 """
 
 import numbers

@@ -1,8 +1,8 @@
 r"""Means and covariances that are gathered batch by batch, with their standard errors.
 
-Each batch is reduced to its moments about its own mean; two batches are merged by shifting both to the common
-mean (Chan, Golub and LeVeque 1983, here up to $\sum d_a^2 d_b^2$). Merging in a fixed order gives the same bits
-whoever computed the batches. Memory does not depend on how many members there are.
+Each batch is reduced to its moments about its own mean; two batches are merged by shifting both to the
+common mean (Chan, Golub and LeVeque 1983, here up to $\sum d_a^2 d_b^2$). Merging in a fixed order gives the
+same bits whoever computed the batches. Memory does not depend on how many members there are.
 """
 
 from typing import NamedTuple
@@ -34,7 +34,7 @@ class JointMoments(NamedTuple):
     M22: Float[AnyArray, "*steps S S"]
 
 
-def moments(values: Float[Array, "M *shape"], weight: Float[Array, " M"]) -> Moments:
+def moments(values: Float[Array, "M ..."], weight: Float[Array, " M"]) -> Moments:
     """Moments of the rows of weight 1; rows of weight 0 may hold anything."""
     weight_of = weight.reshape(-1, *[1] * (values.ndim - 1))
     values = jnp.where(weight_of > 0, values, 0.0)

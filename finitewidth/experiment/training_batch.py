@@ -82,7 +82,8 @@ def _trained(plan, X, Y, keys, parameters, bound, observe) -> Trained:
 
 
 def _reduced(plan: Plan, keep: bool, trained: Trained, initial: dict, weight: Array) -> dict[str, Any]:
-    good = weight * ~trained.diverged
+    kept, finished = (x.astype(jnp.float64) for x in (~trained.diverged, trained.finished))
+    good = weight * kept
     records = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), trained.records)  # members first
     members, steps = records["loss"].shape
     flat = records["outputs"].reshape(members, steps, -1)
@@ -90,8 +91,8 @@ def _reduced(plan: Plan, keep: bool, trained: Trained, initial: dict, weight: Ar
         "outputs": joint_moments(flat, good),
         "loss": moments(records["loss"], good),
         "steps": moments(trained.steps, good),
-        "diverged": jnp.sum(weight * trained.diverged),
-        "unfinished": jnp.sum(good * ~trained.finished),
+        "diverged": jnp.sum(weight * (1 - kept)),
+        "unfinished": jnp.sum(good * (1 - finished)),
     }
     if plan.ntk:
         found["ntk"] = moments(records["ntk"], good)

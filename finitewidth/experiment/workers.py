@@ -1,7 +1,7 @@
 """Who works on the batches: one device, several devices of this process, or a Dask cluster.
 
-A batch is the unit of work and is computed by one program on one device whoever does it, so on machines of one
-kind the results have the same bits. Only a window of batches is in work at a time, which bounds memory.
+A batch is the unit of work and is computed by one program on one device whoever does it, so on machines of
+one kind the results have the same bits. Only a window of batches is in work at a time, which bounds memory.
 """
 
 import itertools

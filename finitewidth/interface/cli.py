@@ -137,8 +137,8 @@ def ensemble(
 ) -> None:
     r"""Train many real networks: mean, spread and standard errors of what they answer.
 
-    Finished batches are kept in the Zarr store ensemble.zarr of the output directory: the same command goes on
-    with a run that was stopped or killed. Results open with xarray.open_zarr.
+    Finished batches are kept in the Zarr store ensemble.zarr of the output directory: the same command goes
+    on with a run that was stopped or killed. Results open with xarray.open_zarr.
 
     Example: finitewidth ensemble config.toml --output results/flow, with a config.toml such as
 
