@@ -25,7 +25,7 @@ import numpy as np
 
 import finitewidth as fw
 from finitewidth.experiment import derivatives, directions
-from finitewidth.experiment.descent import descend, loss_and_residual, moved, pulled_back
+from finitewidth.experiment.descent import Members, descend, loss_and_residual, moved, pulled_back
 from finitewidth.experiment.plan import Plan
 from finitewidth.experiment.sampling import draw, draw_members, outputs, rates
 
@@ -83,8 +83,12 @@ def trainer(net: fw.MLP, X, Y, members: int, steps: int):
             "loss": jax.vmap(lambda p: loss_and_residual(plan.loss, outputs(net, p, X), Y)[0])(parameters)
         }
 
-    bound, keys = jnp.full(members, 1e9), jnp.arange(members)
-    return jax.jit(lambda parameters: descend(plan, X, Y, keys, parameters, bound, observe).records["loss"])
+    def run(parameters, numbers):
+        batch = Members(parameters, jnp.arange(members), jnp.full(members, 1e9))
+        return descend(plan.pattern, numbers, X, Y, batch, observe).records["loss"]
+
+    compiled = jax.jit(run)
+    return lambda parameters: compiled(parameters, plan.numbers)
 
 
 def products(net: fw.MLP, count: int, members: int, steps: int):
@@ -111,8 +115,8 @@ def training_section(quick: bool) -> list[str]:
     lines = [
         "## A training step against its own bare matrix products",
         "",
-        "Full-batch descent of a tanh network of four layers on 100 inputs of dimension 64; time of one step of all "
-        "members together. The bare products are the same batched products in one compiled loop, chained.",
+        "Full-batch descent of a tanh network of four layers on 100 inputs of dimension 64; time of one step of "
+        "all members together. The bare products are the same batched products in one compiled loop, chained.",
         "",
         "| width | members at once | step (ms) | bare products (ms) | ratio (target 1.5) | Gflop/s |",
         "|---|---|---|---|---|---|",
@@ -182,8 +186,8 @@ def narrow_section(quick: bool) -> list[str]:
     return [
         "## Narrow networks against a Python loop over members",
         "",
-        f"{members} members of width {width}, three layers, 10 inputs, {steps} steps. The loops are timed over {few} "
-        "members and scaled; each step of the first is compiled, in the second all steps of a member are.",
+        f"{members} members of width {width}, three layers, 10 inputs, {steps} steps. The loops are timed over "
+        f"{few} members and scaled; each step of the first is compiled, in the second all steps of a member are.",
         "",
         "| all members at once (s) | loop over members and steps (s) | ratio (target 20) "
         "| loop over members only (s) | ratio |",
@@ -231,9 +235,9 @@ def ntk_section(quick: bool) -> list[str]:
     lines = [
         f"## NTK of one network, width {width}, five layers, {count} inputs",
         "",
-        f"Largest difference between methods: {np.max(np.abs(ours - reference)) / np.max(reference):.0e} of the largest "
-        "entry. Structured derivatives of a multilayer perceptron (Novak, Sohl-Dickstein and Schoenholz 2022) are the "
-        "first method: the gradient of a weight matrix is an outer product and is never formed.",
+        f"Largest difference between methods: {np.max(np.abs(ours - reference)) / np.max(reference):.0e} of the "
+        "largest entry. Structured derivatives of a multilayer perceptron (Novak, Sohl-Dickstein and "
+        "Schoenholz 2022) are the first method: the gradient of a weight matrix is an outer product and is never formed.",
         "",
         "| method | time (ms) | over the fastest (target 1.2 for the first) |",
         "|---|---|---|",
@@ -315,11 +319,12 @@ def heading() -> list[str]:
     return [
         "# Ensembles of real networks: time and memory",
         "",
-        f"{datetime.date.today()}, {model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start, "
+        f"{datetime.date.today()}, {model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the "
+        "start, "
         f"Python {platform.python_version()}, "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
-        + f", finitewidth {fw.__version__}, double precision. Written by `python benchmarks/ensemble.py`; shortest of "
-        "several runs, those of different methods interleaved.",
+        + f", finitewidth {fw.__version__}, double precision. Written by `python benchmarks/ensemble.py`; "
+        "shortest of several runs, those of different methods interleaved.",
     ]
 
 

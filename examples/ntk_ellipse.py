@@ -1,9 +1,9 @@
 """The neural tangent kernel of two images as an ellipse, during training, at several widths.
 
-    python examples/ntk_ellipse.py          # a minute; writes ntk_ellipse.png
+    python examples/ntk_ellipse.py          # a few minutes; writes ntk_ellipse.png
 
-Two handwritten digits make the NTK a matrix of two rows, drawn as the ellipse {x : x^T Theta^-1 x = 1}. Gradient
-flow turns and stretches it; the wider the network, the less, until at infinite width it is frozen (Jacot,
+Two handwritten digits make the NTK a matrix of two rows, drawn as the ellipse {x : x^T Theta^-1 x = 1}.
+Gradient flow turns and stretches it; the wider the network, the less, until at infinite width it is frozen (Jacot,
 Gabriel and Hongler 2018). At finite width it moves by the differential of the NTK, which is of order 1/n
 (PDLT section 11.2), so its motion must fall as the inverse width. The script fits the power and says so.
 """
@@ -42,7 +42,7 @@ def train(width: int, members: int) -> fw.Ensemble:
         members=members,
         key=0,
         ntk=True,
-        tolerance=1e-6,
+        tolerance=1e-4,
     )
 
 

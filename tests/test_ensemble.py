@@ -64,8 +64,8 @@ def test_descent_is_that_of_a_loop_over_members(loss, targets, by_hand):
 
 
 def test_stochastic_descent_with_all_samples_in_a_batch_is_descent():
-    full = trained(record_at=(1,))
-    found = trained(algorithm=fw.StochasticGradientDescent(0.2, 5, batch_size=2), record_at=(1,))
+    full = trained(record_at=(0, 2))
+    found = trained(algorithm=fw.StochasticGradientDescent(0.2, 5, batch_size=2), record_at=(0, 2))
     np.testing.assert_allclose(found.outputs.value, full.outputs.value, rtol=1e-10, atol=1e-12)
 
 
@@ -74,10 +74,10 @@ def test_mini_batches_of_an_epoch_add_up_to_the_full_gradient():
     deviation = []
     for rate in (1e-3, 5e-4):
         found = trained(
-            algorithm=fw.StochasticGradientDescent(rate, 2, batch_size=1), record_at=(0,)
+            algorithm=fw.StochasticGradientDescent(rate, 2, batch_size=1), record_at=(0, 1)
         ).outputs.value
-        full = trained(algorithm=fw.GradientDescent(rate, 2), record_at=(0,)).outputs.value
-        deviation.append(np.max(np.abs(found[1] - full[1])) / np.max(np.abs(full[1] - full[0])))
+        full = trained(algorithm=fw.GradientDescent(rate, 2), record_at=(0, 1)).outputs.value
+        deviation.append(np.max(np.abs(found[2] - full[2])) / np.max(np.abs(full[2] - full[0])))
     assert deviation[0] < 0.01
     assert 1.6 < deviation[0] / deviation[1] < 2.4
 
@@ -110,16 +110,19 @@ def test_gradient_flow_of_a_network_linear_in_its_parameters_is_exponential():
 
 def test_gradient_flow_is_the_limit_of_small_steps():
     """At time 1; Richardson's extrapolation of steps 1/200 and 1/400 is right to about 1e-5 of the change."""
-    flow = trained(algorithm=fw.GradientFlow(1.0), record_at=(0,), tolerance=1e-9).outputs.value
-    coarse, fine = (trained(algorithm=fw.GradientDescent(1 / n, n)).outputs.value[-1] for n in (200, 400))
-    change = np.max(np.abs(flow[1] - flow[0]))
-    assert np.max(np.abs(fine - flow[1])) > 1e-4 * change  # small steps alone are not the flow
-    np.testing.assert_allclose(2 * fine - coarse, flow[1], rtol=0, atol=1e-4 * change)
+    flow = trained(algorithm=fw.GradientFlow(1.0), record_at=(0, 0.5), tolerance=1e-9).outputs.value
+    coarse, fine = (
+        trained(algorithm=fw.GradientDescent(1 / n, n), record_at=(0, n // 2)).outputs.value
+        for n in (200, 400)
+    )
+    change = np.max(np.abs(flow[2] - flow[0]))
+    assert np.max(np.abs(fine - flow)) > 1e-4 * change  # small steps alone are not the flow
+    np.testing.assert_allclose(2 * fine - coarse, flow, rtol=0, atol=1e-4 * change)
 
 
 def test_endless_training_ends_at_the_training_error():
     for algorithm in (fw.GradientFlow(), fw.GradientDescent(0.3)):
-        found = trained(algorithm=algorithm, training_error=1e-8, record_at=(1.0,))
+        found = trained(algorithm=algorithm, training_error=1e-8, record_at=(0, 1))
         assert found.unfinished == 0 and found.loss.value[-1] <= 1e-8 < found.loss.value[0]
         assert found.steps.value > 3
         np.testing.assert_allclose(found.train_mean.value, Y, atol=2e-4)
@@ -127,7 +130,9 @@ def test_endless_training_ends_at_the_training_error():
 
 def test_training_that_does_not_reach_its_error_says_so():
     with pytest.warns(fw.UnfinishedWarning, match="6 of 6 members did not reach the training error"):
-        found = trained(algorithm=fw.GradientDescent(0.01), training_error=1e-8, max_steps=3)
+        found = trained(
+            algorithm=fw.GradientDescent(0.01), training_error=1e-8, max_steps=3, record_at=(0, 1)
+        )
     assert found.unfinished == 6 and found.steps.value == 3
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from finitewidth.algorithm import GradientDescent, StochasticGradientDescent
-from finitewidth.experiment.plan import Plan
+from finitewidth.experiment.plan import Numbers, Plan
 from finitewidth.experiment.sampling import LayerParameters, Parameters, outputs, rates
 from finitewidth.loss import MSE, Loss
 from finitewidth.network import MLP
@@ -28,7 +28,7 @@ class Trained(NamedTuple):
 
     records: Any
     diverged: Bool[Array, " M"]
-    finished: Bool[Array, " M"]  # whether the loss fell to the training error, if one was set
+    finished: Bool[Array, " M"]  # whether the loss fell to the training error
     steps: Float[Array, " M"]  # updates made
 
 
@@ -77,21 +77,25 @@ class _State(NamedTuple):
     steps: Float[Array, " M"]
 
 
-def descend(
-    plan: Plan, X: Array, Y: Array, keys: Array, parameters: Parameters, bound: Array, observe: Callable
-) -> Trained:
-    """Train all members to the end of `plan`, recording what `observe` sees on the way."""
+class Members(NamedTuple):
+    """The members of a batch at initialization, and the loss beyond which they have diverged."""
+
+    parameters: Parameters
+    keys: Array
+    bound: Float[Array, " M"]
+
+
+def descend(plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, observe: Callable) -> Trained:
+    """Train all members to the end of the plan, recording what `observe` sees on the way."""
     gradients = _full_batch if isinstance(plan.algorithm, GradientDescent) else _mini_batch
-    members = bound.shape[0]
+    count, bound = members.bound.shape[0], members.bound
 
     def one_step(state: _State) -> _State:
-        losses, found = gradients(plan, state, X, Y, keys)
+        losses, found = gradients(plan, state, X, Y, members.keys)
         bad = ~(losses <= bound)  # also where the loss is NaN
-        active = state.active & ~bad
-        if plan.training_error is not None:
-            active = active & (losses - plan.floor > plan.training_error)
+        active = state.active & ~bad & (losses > numbers.low_enough)
         counted = active.astype(jnp.float64)
-        eta = _learning_rate(plan, state.step) * counted
+        eta = counted * numbers.learning_rate / (1 + numbers.decay * state.step.astype(jnp.float64))
         parameters = jax.vmap(lambda p, g, eta: moved(plan.net, p, g, eta))(state.parameters, found, eta)
         diverged = state.diverged | (state.active & bad)
         return _State(parameters, state.step + 1, active, diverged, state.steps + counted)
@@ -100,32 +104,12 @@ def descend(
         state = jax.lax.while_loop(lambda s: (s.step < target) & jnp.any(s.active), one_step, state)
         return state._replace(step=target), observe(state.parameters)
 
-    start = _State(
-        parameters,
-        jnp.zeros((), jnp.int64),
-        jnp.ones(members, bool),
-        jnp.zeros(members, bool),
-        jnp.zeros(members),
-    )
-    state, records = jax.lax.scan(to_record, start, jnp.asarray(plan.targets).astype(jnp.int64))
+    everyone, nobody = jnp.ones(count, bool), jnp.zeros(count, bool)
+    start = _State(members.parameters, jnp.zeros((), jnp.int64), everyone, nobody, jnp.zeros(count))
+    state, records = jax.lax.scan(to_record, start, numbers.steps.astype(jnp.int64))
     last = records["loss"][-1]
     diverged = state.diverged | ~(last <= bound)
-    return Trained(records, diverged, finished(plan, last), state.steps)
-
-
-def finished(plan: Plan, losses: Float[Array, " M"]) -> Bool[Array, " M"]:
-    """Whether the training error was reached, where one was set."""
-    if plan.training_error is None:
-        return jnp.ones(losses.shape, bool)
-    return losses - plan.floor <= plan.training_error
-
-
-def _learning_rate(plan: Plan, step: Array) -> Array:
-    algorithm = plan.algorithm
-    if isinstance(algorithm, StochasticGradientDescent):
-        return algorithm.learning_rate / (1 + algorithm.decay * step.astype(jnp.float64))
-    assert isinstance(algorithm, GradientDescent)
-    return jnp.asarray(algorithm.learning_rate)
+    return Trained(records, diverged, last <= numbers.low_enough, state.steps)
 
 
 def _full_batch(plan: Plan, state: _State, X: Array, Y: Array, keys: Array) -> tuple[Array, Parameters]:

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from finitewidth.experiment.descent import Trained, finished, loss_and_residual, pulled_back
-from finitewidth.experiment.plan import Plan
+from finitewidth.experiment.descent import Members, Trained, loss_and_residual, pulled_back
+from finitewidth.experiment.plan import Numbers, Plan
 from finitewidth.experiment.sampling import LayerParameters, Parameters, outputs, rates
 
 
@@ -24,30 +24,29 @@ class _State(NamedTuple):
     steps: Float[Array, " M"]
 
 
-def follow(
-    plan: Plan, X: Array, Y: Array, parameters: Parameters, bound: Array, observe: Callable
-) -> Trained:
-    """Train all members to the end of `plan`, recording what `observe` sees on the way."""
+def follow(plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, observe: Callable) -> Trained:
+    """Train all members to the end of the plan, recording what `observe` sees on the way."""
 
     def to_record(state: _State, target) -> tuple[_State, Any]:
         def one(start, active):
-            return _integrated(plan, X, Y, start, state.time, jnp.where(active, target, state.time))
+            end = jnp.where(active, target, state.time)
+            return _integrated(plan, numbers, X, Y, start, (state.time, end))
 
         parameters, steps, reached = jax.vmap(one)(state.parameters, state.active)
         new = _State(parameters, target, state.active & ~reached, state.steps + steps)
         return new, observe(parameters)
 
-    members = bound.shape[0]
-    start = _State(parameters, jnp.zeros(()), jnp.ones(members, bool), jnp.zeros(members))
-    state, records = jax.lax.scan(to_record, start, jnp.asarray(plan.points))
+    count = members.bound.shape[0]
+    start = _State(members.parameters, jnp.zeros(()), jnp.ones(count, bool), jnp.zeros(count))
+    state, records = jax.lax.scan(to_record, start, numbers.points)
     last = records["loss"][-1]
-    return Trained(records, ~(last <= bound), finished(plan, last), state.steps)
+    return Trained(records, ~(last <= members.bound), last <= numbers.low_enough, state.steps)
 
 
 def _integrated(
-    plan: Plan, X: Array, Y: Array, start: Parameters, begin: Array, end: Array
+    plan: Plan, numbers: Numbers, X: Array, Y: Array, start: Parameters, times: tuple[Array, Array]
 ) -> tuple[Parameters, Array, Array]:
-    """One member from `begin` to `end`, or until its training error is reached; and whether it was."""
+    """One member from one time to another, or until its training error is reached; and whether it was."""
 
     def velocity(t, parameters, _):
         gradients = pulled_back(plan.net, parameters, X, lambda z: loss_and_residual(plan.loss, z, Y))[1]
@@ -58,23 +57,20 @@ def _integrated(
 
     def reached(t, parameters, *_, **__):
         value = loss_and_residual(plan.loss, outputs(plan.net, parameters, X), Y)[0]
-        return value - plan.floor <= (plan.training_error or 0.0)
+        return value <= numbers.low_enough
 
-    stops = plan.training_error is not None
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(velocity),  # pyright: ignore[reportArgumentType]
         diffrax.Tsit5(),
-        begin,
-        end,
+        *times,
         None,
         start,
-        stepsize_controller=diffrax.PIDController(rtol=plan.tolerance, atol=plan.tolerance),
+        stepsize_controller=diffrax.PIDController(rtol=numbers.tolerance, atol=numbers.tolerance),
         saveat=diffrax.SaveAt(t1=True),
         adjoint=diffrax.ForwardMode(),  # a plain loop: nobody differentiates through it
-        event=diffrax.Event(reached) if stops else None,
+        event=diffrax.Event(reached),
         max_steps=plan.max_steps,
         throw=False,
     )
     final = jax.tree.map(lambda leaf: leaf[0], solution.ys)
-    is_reached = reached(None, final) if stops else jnp.zeros((), bool)
-    return final, solution.stats["num_accepted_steps"].astype(jnp.float64), is_reached
+    return final, solution.stats["num_accepted_steps"].astype(jnp.float64), reached(None, final)

@@ -12,13 +12,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from finitewidth.experiment.descent import Trained, finished, moved, pulled_back
+from finitewidth.experiment.descent import Members, Trained, moved, pulled_back
 from finitewidth.experiment.directions import outputs_and_ntk
-from finitewidth.experiment.plan import Plan
-from finitewidth.experiment.sampling import Parameters
+from finitewidth.experiment.plan import Numbers, Plan
 
 
-def leap(plan: Plan, X: Array, Y: Array, parameters: Parameters, bound: Array, observe: Callable) -> Trained:
+def leap(plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, observe: Callable) -> Trained:
     """Both updates or the first of them, as the end of `plan` says."""
 
     def factorized(one):
@@ -33,12 +32,12 @@ def leap(plan: Plan, X: Array, Y: Array, parameters: Parameters, bound: Array, o
 
         return moved(plan.net, one, pulled_back(plan.net, one, X, residual)[1], 1.0)
 
-    factors = jax.vmap(factorized)(parameters)
-    states = [parameters]
+    factors = jax.vmap(factorized)(members.parameters)
+    states = [members.parameters]
     for _ in range(int(plan.points[-1])):
         states.append(jax.vmap(update)(states[-1], factors))
     seen = [observe(states[int(point)]) for point in plan.points]
     records = jax.tree.map(lambda *leaves: jnp.stack(leaves), *seen)
     last = records["loss"][-1]
-    steps = jnp.full(bound.shape, float(plan.points[-1]))
-    return Trained(records, ~(last <= bound), finished(plan, last), steps)
+    steps = jnp.full(last.shape, float(plan.points[-1]))
+    return Trained(records, ~(last <= members.bound), last <= numbers.low_enough, steps)

@@ -1,5 +1,6 @@
 """What is to be done with every member of an ensemble: a hashable record, so that it is compiled once."""
 
+import dataclasses
 import math
 import numbers
 from collections.abc import Callable, Sequence
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Array, Float
 
 from finitewidth.algorithm import (
     Algorithm,
@@ -52,13 +54,52 @@ class Plan:
     floor: float  # the smallest possible loss
 
     @property
-    def endless(self) -> bool:
-        return math.isinf(self.points[-1])
+    def pattern(self) -> "Plan":
+        """What is compiled: the plan without the numbers that `numbers` hands to it."""
+        algorithm = self.algorithm
+        match algorithm:
+            case GradientDescent():
+                algorithm = GradientDescent(1.0)
+            case StochasticGradientDescent():
+                algorithm = StochasticGradientDescent(1.0, 0, algorithm.batch_size)
+            case GradientFlow():
+                algorithm = GradientFlow()
+            case _:
+                return self
+        return dataclasses.replace(
+            self,
+            algorithm=algorithm,
+            points=(0.0,) * len(self.points),
+            training_error=None if self.training_error is None else 1.0,
+            tolerance=1.0,
+            floor=0.0,
+        )
 
     @property
-    def targets(self) -> tuple[float, ...]:
-        """The points in steps, an endless one as the largest number of steps."""
-        return tuple(self.max_steps if math.isinf(point) else point for point in self.points)
+    def numbers(self) -> "Numbers":
+        """What may change without compiling again."""
+        steps = [self.max_steps if math.isinf(point) else point for point in self.points]
+        error = -math.inf if self.training_error is None else self.training_error
+        values = (
+            np.asarray(self.points),
+            np.asarray(steps),
+            getattr(self.algorithm, "learning_rate", 0.0),
+            getattr(self.algorithm, "decay", 0.0),
+            self.floor + error,
+            self.tolerance,
+        )
+        return Numbers(*(np.asarray(value, dtype=np.float64) for value in values))
+
+
+class Numbers(NamedTuple):
+    """The numbers of a plan."""
+
+    points: Float[Array | np.ndarray, " records"]
+    steps: Float[Array | np.ndarray, " records"]  # the points in steps, an endless one as the largest number
+    learning_rate: Float[Array | np.ndarray, ""]
+    decay: Float[Array | np.ndarray, ""]
+    low_enough: Float[Array | np.ndarray, ""]  # the loss at which a member stops
+    tolerance: Float[Array | np.ndarray, ""]
 
 
 def end_of(algorithm: Algorithm) -> float:

@@ -9,14 +9,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from finitewidth.algorithm import GradientDescent, GradientFlow, Newton, StochasticGradientDescent, TwoStep
-from finitewidth.experiment.descent import GROWTH, Trained, descend, loss_and_residual
+from finitewidth.experiment.descent import GROWTH, Members, Trained, descend, loss_and_residual
 from finitewidth.experiment.directions import ntk
 from finitewidth.experiment.flow import follow
 from finitewidth.experiment.newton import leap
 from finitewidth.experiment.partition import Partition
-from finitewidth.experiment.plan import Plan
+from finitewidth.experiment.plan import Numbers, Plan
 from finitewidth.experiment.sampling import Parameters, draw_members, member_key, preactivations
 from finitewidth.experiment.streaming import JointMoments, Moments, joint_moments, moments
+from finitewidth.network import MLP
 
 
 def observed(plan: Plan, parameters: Parameters, X: Array, Y: Array) -> dict[str, Array]:
@@ -41,48 +42,54 @@ def train_batch(
 ) -> dict[str, Any]:
     """Moments of every record over the members of a batch, by name; `keep` adds every member's outputs."""
     numbers, weight = parts.numbers(batch)
-    arrays = (
-        jnp.asarray(X),
-        jnp.asarray(Y),
-        jnp.asarray(key_data),
-        jnp.asarray(numbers),
-        jnp.asarray(weight),
-    )
-    found = jax.tree.map(np.asarray, _train_batch(plan, keep, *arrays))
+    keys, parameters = _drawn(plan.net, key_data, numbers)
+    found = _train_batch(plan.pattern, keep, plan.numbers, X, Y, keys, parameters, weight)
+    found = jax.tree.map(np.asarray, found)
     if keep:
         found["member_outputs"] = found["member_outputs"][: parts.size(batch)]
     return found
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _drawn(net: MLP, key_data: Array, numbers: Array) -> tuple[Array, Parameters]:
+    key = jax.random.wrap_key_data(key_data)
+    return jax.vmap(lambda m: member_key(key, m))(numbers), draw_members(net, key, numbers)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _train_batch(
-    plan: Plan, keep: bool, X: Array, Y: Array, key_data: Array, numbers: Array, weight: Array
+    plan: Plan,
+    keep: bool,
+    numbers: Numbers,
+    X: Array,
+    Y: Array,
+    keys: Array,
+    parameters: Parameters,
+    weight: Array,
 ) -> dict[str, Any]:
-    key = jax.random.wrap_key_data(key_data)
-    keys = jax.vmap(lambda m: member_key(key, m))(numbers)
-    parameters = draw_members(plan.net, key, numbers)
-
     def observe(parameters):
         return jax.vmap(lambda one: observed(plan, one, X, Y))(parameters)
 
     initial = observe(parameters)
     scale = jnp.maximum(initial["loss"], 0.5 * jnp.sum(Y**2))
-    trained = _trained(plan, X[: plan.train_count], Y, keys, parameters, GROWTH * (scale + 1e-300), observe)
+    members = Members(parameters, keys, GROWTH * (scale + 1e-300))
+    trained = _trained(plan, numbers, X[: plan.train_count], Y, members, observe)
     return _reduced(plan, keep, trained, initial, weight)
 
 
-def _trained(plan, X, Y, keys, parameters, bound, observe) -> Trained:
+def _trained(plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, observe) -> Trained:
     match plan.algorithm:
         case GradientDescent() | StochasticGradientDescent():
-            return descend(plan, X, Y, keys, parameters, bound, observe)
+            return descend(plan, numbers, X, Y, members, observe)
         case GradientFlow():
-            return follow(plan, X, Y, parameters, bound, observe)
+            return follow(plan, numbers, X, Y, members, observe)
         case Newton() | TwoStep():
-            return leap(plan, X, Y, parameters, bound, observe)
+            return leap(plan, numbers, X, Y, members, observe)
 
 
 def _reduced(plan: Plan, keep: bool, trained: Trained, initial: dict, weight: Array) -> dict[str, Any]:
-    kept, finished = (x.astype(jnp.float64) for x in (~trained.diverged, trained.finished))
+    kept = (~trained.diverged).astype(jnp.float64)
+    unfinished = (~trained.finished).astype(jnp.float64) * float(plan.training_error is not None)
     good = weight * kept
     records = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), trained.records)  # members first
     members, steps = records["loss"].shape
@@ -92,7 +99,7 @@ def _reduced(plan: Plan, keep: bool, trained: Trained, initial: dict, weight: Ar
         "loss": moments(records["loss"], good),
         "steps": moments(trained.steps, good),
         "diverged": jnp.sum(weight * (1 - kept)),
-        "unfinished": jnp.sum(good * (1 - finished)),
+        "unfinished": jnp.sum(good * unfinished),
     }
     if plan.ntk:
         found["ntk"] = moments(records["ntk"], good)
