@@ -115,8 +115,9 @@ def training_section(quick: bool) -> list[str]:
     lines = [
         "## A training step against its own bare matrix products",
         "",
-        "Full-batch descent of a tanh network of four layers on 100 inputs of dimension 64; time of one step of "
-        "all members together. The bare products are the same batched products in one compiled loop, chained.",
+        "Full-batch descent of a tanh network of four layers on 100 inputs of dimension 64; time of one step "
+        "of all members together. The bare products are the same batched products in one compiled loop, "
+        "chained.",
         "",
         "| width | members at once | step (ms) | bare products (ms) | ratio (target 1.5) | Gflop/s |",
         "|---|---|---|---|---|---|",
@@ -186,8 +187,9 @@ def narrow_section(quick: bool) -> list[str]:
     return [
         "## Narrow networks against a Python loop over members",
         "",
-        f"{members} members of width {width}, three layers, 10 inputs, {steps} steps. The loops are timed over "
-        f"{few} members and scaled; each step of the first is compiled, in the second all steps of a member are.",
+        f"{members} members of width {width}, three layers, 10 inputs, {steps} steps. The loops are timed "
+        f"over {few} members and scaled; each step of the first is compiled, in the second all steps of a "
+        "member are.",
         "",
         "| all members at once (s) | loop over members and steps (s) | ratio (target 20) "
         "| loop over members only (s) | ratio |",
@@ -235,9 +237,10 @@ def ntk_section(quick: bool) -> list[str]:
     lines = [
         f"## NTK of one network, width {width}, five layers, {count} inputs",
         "",
-        f"Largest difference between methods: {np.max(np.abs(ours - reference)) / np.max(reference):.0e} of the "
-        "largest entry. Structured derivatives of a multilayer perceptron (Novak, Sohl-Dickstein and "
-        "Schoenholz 2022) are the first method: the gradient of a weight matrix is an outer product and is never formed.",
+        f"Largest difference between methods: {np.max(np.abs(ours - reference)) / np.max(reference):.0e} of "
+        "the largest entry. Structured derivatives of a multilayer perceptron (Novak, Sohl-Dickstein and "
+        "Schoenholz 2022) are the first method: the gradient of a weight matrix is an outer product and "
+        "is never formed.",
         "",
         "| method | time (ms) | over the fastest (target 1.2 for the first) |",
         "|---|---|---|",

@@ -3,9 +3,9 @@
     python examples/ntk_ellipse.py          # a few minutes; writes ntk_ellipse.png
 
 Two handwritten digits make the NTK a matrix of two rows, drawn as the ellipse {x : x^T Theta^-1 x = 1}.
-Gradient flow turns and stretches it; the wider the network, the less, until at infinite width it is frozen (Jacot,
-Gabriel and Hongler 2018). At finite width it moves by the differential of the NTK, which is of order 1/n
-(PDLT section 11.2), so its motion must fall as the inverse width. The script fits the power and says so.
+Gradient flow turns and stretches it; the wider the network, the less, until at infinite width it is frozen
+(Jacot, Gabriel and Hongler 2018). At finite width it moves by the differential of the NTK, which is of order
+1/n (PDLT section 11.2), so its motion must fall as the inverse width. The script fits the power and says so.
 """
 
 import argparse

@@ -31,12 +31,7 @@ def network(widths, activation):
     return fw.MLP(widths, activation, **{name: values[:depth] for name, values in PER_LAYER.items()})
 
 
-NETWORKS = [
-    network((3, 3, 2), "tanh"),
-    network((3, 2, 3, 2), "gelu"),
-    network((3, 2, 2, 3, 1), "sin"),
-    network((3, 2), "tanh"),
-]
+NETWORKS = [network((3, 2, 3, 2), "gelu"), network((3, 3, 2), "tanh")]
 
 
 def assert_agree(found, expected, name):
@@ -45,24 +40,22 @@ def assert_agree(found, expected, name):
 
 
 @pytest.mark.parametrize("net", NETWORKS, ids=str)
-def test_automatic_differentiation_agrees_with_the_forward_equations_at_every_layer(net, key):
-    parameters = draw(net, key)
-    layers = jax.jit(lambda p: forward_equations(net, p, X))(parameters)
-    for l, expected in enumerate(layers, start=1):
-        for name, function in AUTODIFF.items():
-            found = jax.jit(lambda p, f=function, l=l: f(net, p, X, l))(parameters)
-            assert_agree(found, getattr(expected, name), f"{name} of layer {l}")
-            assert np.any(np.asarray(found)) or (l == 1 and name != "H")
+def test_automatic_differentiation_and_directions_agree_with_the_forward_equations_at_every_layer(net, key):
+    @jax.jit
+    def three_ways(parameters):
+        layers = range(1, net.depth + 1)
+        by_autodiff = {l: {name: f(net, parameters, X, l) for name, f in AUTODIFF.items()} for l in layers}
+        by_hand = directions.differentials(net, parameters, X), directions.ntk(net, parameters, X)
+        return forward_equations(net, parameters, X), by_autodiff, by_hand
 
-
-@pytest.mark.parametrize("net", NETWORKS, ids=str)
-def test_directions_sent_through_by_hand_agree_with_the_forward_equations(net, key):
-    parameters = draw(net, key)
-    expected = jax.jit(lambda p: forward_equations(net, p, X)[-1])(parameters)
-    found = jax.jit(lambda p: directions.differentials(net, p, X))(parameters)
+    expected, by_autodiff, (by_hand, by_matrices) = three_ways(draw(net, key))
+    for l, found in by_autodiff.items():
+        for name, value in found.items():
+            assert_agree(value, getattr(expected[l - 1], name), f"{name} of layer {l}")
+            assert np.any(np.asarray(value)) or (l == 1 and name != "H")
     for name in ("z", *AUTODIFF):
-        assert_agree(getattr(found, name), getattr(expected, name), name)
-    assert_agree(jax.jit(lambda p: directions.ntk(net, p, X))(parameters), expected.H, "H by matrices")
+        assert_agree(getattr(by_hand, name), getattr(expected[-1], name), name)
+    assert_agree(by_matrices, expected[-1].H, "H by matrices")
 
 
 def test_ntk_is_the_definition_on_a_network_of_one_neuron():

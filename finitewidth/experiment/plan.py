@@ -57,6 +57,7 @@ class Plan:
     def pattern(self) -> "Plan":
         """What is compiled: the plan without the numbers that `numbers` hands to it."""
         algorithm = self.algorithm
+        stochastic = isinstance(algorithm, StochasticGradientDescent)
         match algorithm:
             case GradientDescent():
                 algorithm = GradientDescent(1.0)
@@ -70,7 +71,8 @@ class Plan:
             self,
             algorithm=algorithm,
             points=(0.0,) * len(self.points),
-            training_error=None if self.training_error is None else 1.0,
+            training_error=1.0 if stochastic and self.training_error is not None else None,
+            max_steps=self.max_steps if isinstance(algorithm, GradientFlow) else 1,
             tolerance=1.0,
             floor=0.0,
         )
