@@ -148,9 +148,9 @@ def read_batch(store: Store, batch: int) -> dict[str, Any]:
 def _array(store: Store, name: str, shape: tuple[int, ...], chunk: int) -> zarr.Array:
     if name in store.group:
         return store.group[name]  # type: ignore[return-value]
-    extra = {"dimension_names": ("member", "record", "sample", "output")} if name == "member_outputs" else {}
+    names = ("member", "record", "sample", "output") if name == "member_outputs" else None
     return store.group.create_array(
-        name, shape=shape, chunks=(chunk, *shape[1:]), dtype="float64", fill_value=0.0, **extra
+        name, shape=shape, chunks=(chunk, *shape[1:]), dtype="float64", fill_value=0.0, dimension_names=names
     )
 
 

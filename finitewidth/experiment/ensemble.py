@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import json
-import numbers
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -18,7 +17,7 @@ import finitewidth.experiment.checkpoint as checkpoint
 from finitewidth import __version__
 from finitewidth.algorithm import Algorithm, GradientDescent, Newton, StochasticGradientDescent, TwoStep
 from finitewidth.experiment.directions import ntk as ntk_of_one
-from finitewidth.experiment.partition import MEMORY_BUDGET, Partition, partition
+from finitewidth.experiment.partition import MEMORY_BUDGET, Partition, as_count, as_number, partition
 from finitewidth.experiment.plan import (
     MAX_STEPS,
     Control,
@@ -237,10 +236,9 @@ def _check_options(algorithm, loss, net: MLP, count: int, tolerance, max_steps) 
             f"batch_size of StochasticGradientDescent is {algorithm.batch_size}, but there are {count} "
             "training inputs; make it smaller."
         )
-    if not (isinstance(tolerance, numbers.Real) and 1e-14 <= tolerance <= 0.1):
+    if not 1e-14 <= as_number(tolerance) <= 0.1:
         raise ValueError(f"tolerance must be a number from 1e-14 to 0.1, got {tolerance!r}; use 1e-8.")
-    if not (isinstance(max_steps, numbers.Real) and max_steps >= 1 and max_steps == int(max_steps)):
-        raise ValueError(f"max_steps must be a whole number of at least 1, got {max_steps!r}.")
+    as_count("max_steps", max_steps, lowest=1)
 
 
 def _checked_control(control: Control | None, count: int, width: int) -> Control | None:

@@ -37,10 +37,12 @@ def partition(
 
     Without `batch_size` there are at least `least_batches` batches, where there are members for them.
     """
-    members = _count("members", members, lowest=1)
+    members = as_count("members", members, lowest=1)
     if batch_size is not None:
-        return Partition(members, min(_count("batch_size", batch_size, lowest=lowest), max(members, lowest)))
-    if not (isinstance(memory, numbers.Real) and memory > 0):
+        return Partition(
+            members, min(as_count("batch_size", batch_size, lowest=lowest), max(members, lowest))
+        )
+    if not as_number(memory) > 0:
         raise ValueError(f"memory must be a positive number of bytes, got {memory!r}; use memory=1e9.")
     fits = int(memory // of_one)
     if fits < lowest:
@@ -51,10 +53,18 @@ def partition(
     return Partition(members, max(lowest, min(fits, math.ceil(members / least_batches))))
 
 
-def _count(name: str, value, *, lowest: int) -> int:
-    whole = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-    if whole and value == int(value) and value >= lowest:
-        if name == "members" and value > 2**32:
+def as_number(value) -> float:
+    """A real number as a float; NaN, which compares with nothing, for what is none."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return math.nan
+    return float(value)
+
+
+def as_count(name: str, value, *, lowest: int) -> int:
+    """A whole number of at least `lowest`."""
+    number = as_number(value)
+    if math.isfinite(number) and number == int(number) and number >= lowest:
+        if name == "members" and number > 2**32:
             raise ValueError(f"members must be at most 2^32, got {value}; use several keys.")
-        return int(value)
+        return int(number)
     raise ValueError(f"{name} must be a whole number of at least {lowest}, got {value!r}.")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from finitewidth.algorithm import (
     StochasticGradientDescent,
     TwoStep,
 )
+from finitewidth.experiment.partition import as_number
 from finitewidth.loss import MSE, CrossEntropy, Loss
 from finitewidth.network import MLP
 
@@ -184,6 +184,6 @@ def stopping_error(algorithm: Algorithm, training_error, floor: float, Y: np.nda
         if not math.isinf(end_of(algorithm)):
             return None
         return 1e-12 * max(0.5 * float(np.sum(Y**2)), 1e-3, floor)
-    if isinstance(training_error, numbers.Real) and 0 < training_error < math.inf:
+    if 0 < as_number(training_error) < math.inf:
         return float(training_error)
     raise ValueError(f"training_error must be a positive number, got {training_error!r}.")

@@ -74,13 +74,13 @@ def merge_joint(first: JointMoments, second: JointMoments) -> JointMoments:
     if count == 0:
         return first
     mean = first.mean + (second.mean - first.mean) * (second.count / count)
-    shifted = [_shifted(part, mean - part.mean) for part in (first, second)]
+    shifted = [_shifted(part, np.asarray(mean - part.mean)) for part in (first, second)]
     return JointMoments(np.asarray(count), mean, *(a + b for a, b in zip(*shifted, strict=True)))
 
 
 def _shifted(part: JointMoments, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     """M11, M21 and M22 about mean + shift."""
-    n, M11, M21, M22 = part.count, part.M11, part.M21, part.M22
+    n, M11, M21, M22 = (np.asarray(x) for x in (part.count, part.M11, part.M21, part.M22))
     a, b = shift[..., :, None], shift[..., None, :]
     squares = np.einsum("...aa->...a", M11)
     square_a, square_b = squares[..., :, None], squares[..., None, :]
@@ -114,7 +114,7 @@ def covariance_estimate(found: JointMoments) -> Estimate:
     count = float(found.count)
     if count < 2:
         return Estimate(np.full(found.M11.shape, np.nan), np.full(found.M11.shape, np.inf))
-    covariance = found.M11 / (count - 1)
+    covariance = np.asarray(found.M11) / (count - 1)
     squares = np.einsum("...aa->...a", covariance)
     spread = found.M22 / count - (count - 2) / (count - 1) * covariance**2
     spread = spread + squares[..., :, None] * squares[..., None, :] / (count - 1)

@@ -35,6 +35,9 @@ def taylor(net: MLP, initial: Parameters, order: int) -> Callable:
             return values_and_derivative
 
         terms = towers(order)(initial)
-        return sum((term / math.factorial(k) for k, term in enumerate(terms[1:], start=1)), terms[0])
+        value = terms[0]
+        for k, term in enumerate(terms[1:], start=1):
+            value = value + term / math.factorial(k)
+        return value
 
     return model

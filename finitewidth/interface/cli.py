@@ -150,13 +150,13 @@ def ensemble(
     train_targets = "Y.csv"
     test_inputs = "X_test.csv"
     \[training]
-    algorithm = "gradient_descent"  # gradient_flow, stochastic_gradient_descent, newton, two_step
+    algorithm = "gradient_descent"  # or gradient_flow, newton, two_step
     learning_rate = 0.1
     steps = 100
     \[ensemble]
     members = 1000
     key = 0
-    record_at = \[0, 10]         # also ntk, kernels, keep_members = true; batch_size, memory
+    record_at = \[0, 10]         # likewise ntk = true, kernels = true
     """
     with plain_errors(debug):
         try:

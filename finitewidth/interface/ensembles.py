@@ -69,8 +69,10 @@ def read(path: Path) -> EnsembleRun:
     algorithm = _algorithm(training, f"{path}: [training]")
     loss = _LOSSES[_choice("loss", training.get("loss", "mse"), _LOSSES, f"{path}: [training]")]()
     stopping = {name: training[name] for name in _STOPPING if name in training}
-    arrays = _arrays(tables["data"], path)
-    return EnsembleRun(path.stem, network, *arrays, algorithm, loss, {**ensemble, **stopping})
+    X_train, Y_train, X_test = _arrays(tables["data"], path)
+    return EnsembleRun(
+        path.stem, network, X_train, Y_train, X_test, algorithm, loss, {**ensemble, **stopping}
+    )
 
 
 def _arrays(data: Mapping, path: Path) -> list[np.ndarray]:
