@@ -6,7 +6,10 @@ lambda_W / n_{l-1} for weights, and the loss L is a sum over samples.
 
 import math
 import numbers
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -57,23 +60,98 @@ class TwoStep:
     """Two second-order updates that train a network of finite width fully (PDLT section inf.2.2)."""
 
 
-Algorithm = GradientFlow | GradientDescent | StochasticGradientDescent | Newton | TwoStep
+@dataclass(frozen=True, eq=False, repr=False)
+class Schedule:
+    r"""Any sequence of first- and second-order updates (PDLT 10.19), one entry of `updates` for each step.
+
+    $$d\theta_\mu = -\sum_{\nu, \alpha_1, \alpha_2} \lambda_{\mu\nu}\, \frac{dz_{\alpha_1}}{d\theta_\nu}\,
+      (\eta\kappa)_{\alpha_1\alpha_2}\, (z - y)_{\alpha_2}$$
+
+    An entry is $\eta\kappa$: a learning rate, or one rate for each training sample (zeros leave samples out,
+    which is a mini-batch), or a matrix (a learning rate times a Newton tensor).
+    """
+
+    updates: tuple[np.ndarray, ...]
+
+    def __init__(self, updates: Iterable):
+        object.__setattr__(self, "updates", tuple(_update(step, u) for step, u in enumerate(updates)))
+
+    def __repr__(self) -> str:
+        return f"Schedule({len(self.updates)} updates)"
+
+
+def _universal_two(l_a, l_b):
+    return 1 / (2 * l_a * l_b)
+
+
+def _universal_three(l_a, l_b, l_c):
+    return -1 / (6 * l_a * l_b * l_c)
+
+
+def _nothing(*eigenvalues):
+    return 0.0 * sum(eigenvalues)
+
+
+@dataclass(frozen=True)
+class Projectors:
+    """An algorithm of one's own that trains fully, by its projectors (PDLT inf.142-inf.147).
+
+    Each is a function of eigenvalues of the training NTK, given as arrays that broadcast. Z_B and Z_IB are
+    the same for every algorithm; what is left out stays as in the two-step solution.
+    """
+
+    Z_A: Callable = _nothing
+    Z_B: Callable = _universal_two
+    Z_IA: Callable = _nothing
+    Z_IB: Callable = _universal_three
+    Z_IIA: Callable = _nothing
+    Z_IIB: Callable = _nothing
+
+
+Algorithm = (
+    GradientFlow | GradientDescent | StochasticGradientDescent | Newton | TwoStep | Schedule | Projectors
+)
+
+
+def _update(step: int, value) -> np.ndarray:
+    try:
+        update = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"updates must be numbers or arrays, got {value!r} for step {step}.") from None
+    square = update.ndim < 2 or (update.ndim == 2 and update.shape[0] == update.shape[1])
+    if not square or not np.isfinite(update).all():
+        raise ValueError(
+            f"update {step} must be a finite number, one for each training sample, or a square matrix over "
+            f"them, got an array of shape {update.shape}."
+        )
+    return update
 
 
 def _positive(name: str, value, *, or_zero: bool = False, or_infinite: bool = False) -> float:
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(value)
-    if is_number and (value > 0 or (or_zero and value == 0)) and (or_infinite or math.isfinite(value)):
-        return float(value)
+    number = _number(value)
+    if (
+        number is not None
+        and (number > 0 or (or_zero and number == 0))
+        and (or_infinite or math.isfinite(number))
+    ):
+        return number
     wanted = "zero or a positive number" if or_zero else "a positive number"
     raise ValueError(f"{name} must be {wanted}{', or infinity' * or_infinite}, got {value!r}.")
+
+
+def _number(value) -> float | None:
+    """A float, unless the value is no number at all."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or math.isnan(value):
+        return None
+    return float(value)
 
 
 def _count(name: str, value, *, lowest: int, or_infinite: bool = False) -> float | int:
     if or_infinite and value == math.inf:
         return math.inf
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if is_number and math.isfinite(value) and value == int(value) >= lowest:
-        return int(value)
+    number = _number(value)
+    if number is not None and math.isfinite(number) and number == int(number) >= lowest:
+        return int(number)
     raise ValueError(
         f"{name} must be a whole number of at least {lowest}{', or infinity' * or_infinite}, got {value!r}."
     )

@@ -32,7 +32,8 @@ def find_jumps(derivatives: Callable, name: str, highest: int) -> list[Jump]:
     offset = 0.0137  # keeps round numbers away from the ends of cells
     edges = np.linspace(-_REACH, _REACH, _CELLS + 1) + offset
     left, right = edges[:-1], edges[1:]
-    floor = None
+    floor = np.zeros((highest, 1))
+    coarse = None
     while True:
         mismatch, size = measure(left, right)
         if not np.isfinite(size).all():
@@ -41,9 +42,10 @@ def find_jumps(derivatives: Callable, name: str, highest: int) -> list[Jump]:
                 f"activation {name!r} has a derivative that is not finite near z = {left[cell]:.3g}; "
                 "write it so that automatic differentiation stays finite there."
             )
-        if floor is None:
-            floor = size[:, np.abs(left) < 3].max(axis=1, keepdims=True)
-            floor = np.maximum(floor, floor[0])  # a sharp feature between the nodes must not lower it
+        # a sharp feature between the first nodes shows its size later, and its rounding error is no jump
+        floor = np.maximum(floor, size[:, np.abs(left) < 3].max(axis=1, keepdims=True, initial=0.0))
+        floor = np.maximum(floor, floor[0])
+        coarse = floor if coarse is None else coarse
         excess = mismatch / (_NOTICED * (floor + size) + np.finfo(float).tiny)
         suspect = (excess > 1).any(axis=0)
         left, right, mismatch, excess = (
@@ -60,7 +62,7 @@ def find_jumps(derivatives: Callable, name: str, highest: int) -> list[Jump]:
                 "use a function with few kinks and derivatives that agree with it."
             )
         if right[0] - left[0] < _NARROWEST:
-            _refuse_unbounded(left, size[:, suspect] / (floor + 1), name)
+            _refuse_unbounded(left, size[:, suspect] / (coarse + 1), name)
             return _merge(left, mismatch, excess)
         middle = (left + right) / 2
         left, right = np.concatenate([left, middle]), np.concatenate([middle, right])

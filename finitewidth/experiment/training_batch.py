@@ -80,11 +80,12 @@ def _train_batch(
 def _trained(plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, observe) -> Trained:
     match plan.algorithm:
         case GradientDescent() | StochasticGradientDescent():
-            return descend(plan, numbers, X, Y, members, observe)
+            train = descend
         case GradientFlow():
-            return follow(plan, numbers, X, Y, members, observe)
-        case Newton() | TwoStep():
-            return leap(plan, numbers, X, Y, members, observe)
+            train = follow
+        case _:
+            train = leap
+    return train(plan, numbers, X, Y, members, observe)
 
 
 def _reduced(

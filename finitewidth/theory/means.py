@@ -53,6 +53,7 @@ class Propagation:
     mirrors them.
     """
 
+    @np.errstate(over="ignore", invalid="ignore")  # refused below with a remedy
     def __init__(self, net: MLP, X: np.ndarray, X_other: np.ndarray | None, rule: AbstractExpectation):
         self.net, self.rule, self.layer, self.error = net, rule, 1, 0.0
         self.symmetric = X_other is None
@@ -60,6 +61,8 @@ class Propagation:
         n_0 = net.widths[0]
         gram = X @ other.T / n_0
         squares = [np.einsum("ij,ij->i", points, points) / n_0 for points in (X, other)]
+        self.coincident = _coincident(X, X_other)
+        gram[self.coincident] = squares[0][self.coincident[0]]
         if self.symmetric:
             np.fill_diagonal(gram, squares[0])
         self.tiles = list(tiles(*gram.shape, symmetric=self.symmetric))
@@ -78,7 +81,20 @@ class Propagation:
             )
         # one object for both sides tells the rule that rows and columns are the same legs
         self.variances = (sides[0], sides[0]) if self.symmetric else (sides[0], sides[1])
+        self._tie()
 
+    def _tie(self) -> None:
+        """One input met twice has correlation one to the last bit; a kink makes 1e-8 of a rounding error."""
+        rows, columns = self.coincident
+        if rows.size:
+            first, second = self.variances
+            second[columns] = first[rows]
+            first[rows] = second[columns]
+            self.K[rows, columns] = first[rows]
+            if self.symmetric:
+                np.fill_diagonal(self.K, first)
+
+    @np.errstate(over="ignore", invalid="ignore")
     def advance(self) -> None:
         """From layer l to layer l + 1."""
         net, layer = self.net, self.layer  # hyperparameters of layer l + 1, counted from zero
@@ -99,6 +115,7 @@ class Propagation:
         else:
             self._set_variances([net.C_b[layer] + net.C_W[layer] * square for square in squares])
 
+    @np.errstate(over="ignore", invalid="ignore")  # of this thread
     def _update(self, tile: Tile, mean: np.ndarray, slope: np.ndarray | None = None) -> None:
         net, layer = self.net, self.layer
         K = self.K[tile.rows, tile.columns]
@@ -118,6 +135,11 @@ class Propagation:
                 if matrix is not None:
                     for tile in self.tiles:
                         _mirror(matrix, tile)
+        if self.Theta is not None and not np.isfinite(self.Theta).all():
+            raise ValueError(
+                f"the NTK of layer {self.layer} exceeds what double precision holds; scale X, C_W or "
+                "lambda_W down."
+            )
         return self.K, self.Theta
 
     def _largest_correlation(self) -> float:
@@ -131,6 +153,22 @@ class Propagation:
                 np.fill_diagonal(c, 0.0)
             largest = max(largest, float(c.max(initial=0.0)))
         return min(largest, 1.0)
+
+
+def _coincident(X: np.ndarray, X_other: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of pairs of equal inputs; among inputs themselves only pairs above the diagonal."""
+    seen: dict[bytes, list[int]] = {}
+    for column, x in enumerate((X if X_other is None else X_other) + 0.0):  # + 0.0 turns -0.0 into 0.0
+        seen.setdefault(x.tobytes(), []).append(column)
+    pairs = [
+        (row, column)
+        for row, x in enumerate(X + 0.0)
+        for column in seen.get(x.tobytes(), ())
+        if X_other is not None or row < column
+    ]
+    # the last of several writes counts: the first of a group of equal inputs then decides for all
+    rows, columns = np.asarray(pairs[::-1], dtype=int).reshape(-1, 2).T
+    return rows, columns
 
 
 def _mirror(matrix: np.ndarray, tile: Tile) -> None:
