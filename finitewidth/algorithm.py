@@ -96,8 +96,8 @@ def _nothing(*eigenvalues):
 class Projectors:
     """An algorithm of one's own that trains fully, by its projectors (PDLT inf.142-inf.147).
 
-    Each is a function of eigenvalues of the training NTK, given as arrays that broadcast. Z_B and Z_IB are the
-    same for every algorithm; what is left out stays as in the two-step solution.
+    Each is a function of eigenvalues of the training NTK, given as arrays that broadcast. Z_B and Z_IB are
+    the same for every algorithm; what is left out stays as in the two-step solution.
     """
 
     Z_A: Callable = _nothing
