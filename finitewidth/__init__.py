@@ -41,6 +41,12 @@ _HOMES = {
     "Prediction": "training.gaussian",
     "SampledPrediction": "training.sampled",
     "predict": "training.prediction",
+    "ExpansionWarning": "training.finite_width",
+    "FiniteWidth": "training.finite_width",
+    "finite_width": "training.finite_width",
+    "NetworkPrediction": "training.one_network",
+    "predict_network": "training.one_network",
+    "Projectors": "algorithm",
     "Fitted": "training.fitting",
     "fit": "training.fitting",
     "Trajectory": "training.dynamics",
@@ -107,6 +113,9 @@ if TYPE_CHECKING:
     from finitewidth.training.dynamics import stopping_time as stopping_time
     from finitewidth.training.dynamics import trajectory as trajectory
     from finitewidth.training.finite_angle import finite_angle as finite_angle
+    from finitewidth.training.finite_width import ExpansionWarning as ExpansionWarning
+    from finitewidth.training.finite_width import FiniteWidth as FiniteWidth
+    from finitewidth.training.finite_width import finite_width as finite_width
     from finitewidth.training.fitting import Fitted as Fitted
     from finitewidth.training.fitting import fit as fit
     from finitewidth.training.gaussian import Prediction as Prediction
@@ -119,6 +128,8 @@ if TYPE_CHECKING:
     from finitewidth.training.linear import fit_linear_model as fit_linear_model
     from finitewidth.training.linear import random_features as random_features
     from finitewidth.training.linear import with_constant as with_constant
+    from finitewidth.training.one_network import NetworkPrediction as NetworkPrediction
+    from finitewidth.training.one_network import predict_network as predict_network
     from finitewidth.training.prediction import predict as predict
     from finitewidth.training.ridge import choose_ridge as choose_ridge
     from finitewidth.training.sampled import SampledPrediction as SampledPrediction

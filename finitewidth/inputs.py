@@ -12,11 +12,11 @@ def as_inputs(X, width: int, *, name: str = "X") -> Float[np.ndarray, "N n0"]:
         raise ValueError(f"{name} must be a rectangular array, one row for each sample.") from None
     if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
         raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}; convert it to float64.")
-    array = np.ascontiguousarray(array, dtype=np.float64)
     if array.ndim != 2:
         raise ValueError(
             f"{name} must have shape (samples, {width}), got {array.shape}; use {name}.reshape(-1, {width})."
         )
+    array = np.ascontiguousarray(array, dtype=np.float64)
     if array.shape[0] == 0:
         raise ValueError(f"{name} has no samples; pass at least one row.")
     if array.shape[1] != width:

@@ -35,13 +35,19 @@ def write_arrays(path: str | Path, arrays: dict[str, np.ndarray], about: dict) -
 def read_arrays(path: str | Path, *, kind: str) -> tuple[dict[str, np.ndarray], dict]:
     """The arrays and the configuration that `write_arrays` wrote."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
+        # zipfile closes what it opened where numpy's own loader leaves a damaged file open
+        with zipfile.ZipFile(path) as archive:
+            arrays = {name.removesuffix(".npy"): _array(archive, name) for name in archive.namelist()}
         about = json.loads(arrays.pop(_ABOUT).tobytes())
     except FileNotFoundError:
         raise ValueError(f"path {str(path)!r} does not exist; check the name.") from None
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
         raise ValueError(f"path {str(path)!r} is not a file that finitewidth wrote, or is damaged.") from None
     if not isinstance(about, dict) or about.get("kind") != kind:
         raise ValueError(f"path {str(path)!r} holds no {kind}; load it with what saved it.")
     return arrays, about
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    with archive.open(name) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)

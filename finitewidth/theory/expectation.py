@@ -132,8 +132,12 @@ class HermiteSeries(AbstractExpectation):
 
     def on_tiles(self, activation, first, second, orders, largest_correlation=lambda: 1.0):
         exact = max(float(first.max(initial=0.0)), float(second.max(initial=0.0)))
-        quadrature.reach(activation, exact)  # refuses growth that no Gaussian tames
         widest = _rounded_up(exact)
+        try:
+            quadrature.reach(activation, widest)
+        except ValueError:  # growth that no Gaussian tames; perhaps it is tame without the rounding
+            quadrature.reach(activation, exact)
+            widest = exact
         legs = tuple(sorted({order for pair in orders for order in pair}))
         precision = quadrature.precision(
             activation, widest, _functions(activation, orders), self.tolerance / 4
@@ -147,10 +151,19 @@ class HermiteSeries(AbstractExpectation):
             count=precision.count,
         )
         same = second is first
-        alone = _alone(activation, first, orders, precision.count)
-        rows = series.tables(activation, first, legs, length, precision.count, alone.squares)
-        columns = rows if same else series.tables(activation, second, legs, length, precision.count)
+        prepare = functools.partial(
+            series.tables,
+            activation,
+            pairs=orders,
+            length=length,
+            widest=widest,
+            count=precision.count,
+            tolerance=self.tolerance / 16,
+        )
+        rows = prepare(first)
+        columns = rows if same else prepare(second)
         bound = _remainder(rows, columns, orders, activation)
+        present = series.parities(rows, columns, orders)
         sigma = np.sqrt(first), np.sqrt(second)
         beyond = any(max(pair) > activation.jump_order for pair in orders)
 
@@ -158,21 +171,26 @@ class HermiteSeries(AbstractExpectation):
             correlation = _correlation(cross, sigma[0][tile.rows], sigma[1][tile.columns])
             if tile.on_diagonal and same:  # done by one-dimensional integrals below
                 np.fill_diagonal(correlation, 0.0)
+            largest = np.abs(correlation).max(initial=0.0)
             left = {a: tile.padded_last(rows.coefficients[a], tile.rows) for a in legs}
             right = {a: tile.padded_last(columns.coefficients[a], tile.columns) for a in legs}
             padded = tile.padded(correlation)
-            sums, error = series.evaluate(left, right, padded, bound, self.tolerance / 2, orders)
+            sums, error = series.evaluate(
+                left, right, padded, bound, largest, self.tolerance / 2, orders, present
+            )
             values = [np.array(s)[: cross.shape[0], : cross.shape[1]] for s in sums]
-            slow = bound[-1] * np.abs(correlation) ** length > self.tolerance / 2
-            if beyond:  # a delta function on a narrow leg next to a wide one: the series loses digits
-                ratio = np.divide.outer(np.maximum(first[tile.rows], 1e-300), second[tile.columns] + 1e-300)
-                slow |= (ratio > 1e4) | (ratio < 1e-4)
-            if slow.any():
-                variances = first[tile.rows], second[tile.columns]
-                error = self._replace(values, slow, activation, *variances, cross, orders)
+            if beyond or bound[-1] * largest**length > self.tolerance / 2:
+                slow = bound[-1] * np.abs(correlation) ** length > self.tolerance / 2
+                if beyond:  # a delta function on a narrow leg next to a wide one: the series loses digits
+                    narrow = np.maximum(first[tile.rows], 1e-300)
+                    ratio = np.divide.outer(narrow, second[tile.columns] + 1e-300)
+                    slow |= (ratio > 1e4) | (ratio < 1e-4)
+                if slow.any():
+                    variances = first[tile.rows], second[tile.columns]
+                    error = self._replace(values, slow, activation, *variances, cross, orders)
             if tile.on_diagonal and same:
-                for value, diagonal in zip(values, alone.diagonals, strict=True):
-                    np.fill_diagonal(value, diagonal[tile.rows])
+                for value, pair in zip(values, orders, strict=True):
+                    np.fill_diagonal(value, rows.alone[pair][tile.rows])
             return values, error + precision.error
 
         return evaluate
@@ -229,21 +247,6 @@ def _largest_correlation(K: np.ndarray, sigma: np.ndarray) -> float:
 def _rounded_up(variance: float) -> float:
     """To a quarter power of two, so that what is prepared for the widest leg serves many layers."""
     return 2.0 ** (math.ceil(4 * math.log2(variance)) / 4) if variance > 0 else 0.0
-
-
-class _Alone(NamedTuple):
-    """Averages of legs with themselves."""
-
-    diagonals: np.ndarray  # <sigma^(a) sigma^(b)>, (orders, M)
-    squares: dict[int, np.ndarray]  # <(sigma^(a))^2> by order
-
-
-def _alone(activation: Activation, variances: np.ndarray, orders: tuple[Orders, ...], count: int) -> _Alone:
-    squares = _functions(activation, orders)
-    asked = (*orders, *(pair for pair in squares if pair not in orders))
-    values = dict(zip(asked, quadrature.one_leg(activation, variances, asked, count=count).fine, strict=True))
-    diagonals = np.stack([values[pair] for pair in orders])
-    return _Alone(diagonals, {a: values[a, a] for a, _ in squares})
 
 
 def _functions(activation: Activation, orders: tuple[Orders, ...]) -> tuple[Orders, ...]:

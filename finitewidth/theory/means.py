@@ -53,6 +53,7 @@ class Propagation:
     mirrors them.
     """
 
+    @np.errstate(over="ignore", invalid="ignore")  # refused below with a remedy
     def __init__(self, net: MLP, X: np.ndarray, X_other: np.ndarray | None, rule: AbstractExpectation):
         self.net, self.rule, self.layer, self.error = net, rule, 1, 0.0
         self.symmetric = X_other is None
@@ -93,6 +94,7 @@ class Propagation:
             if self.symmetric:
                 np.fill_diagonal(self.K, first)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def advance(self) -> None:
         """From layer l to layer l + 1."""
         net, layer = self.net, self.layer  # hyperparameters of layer l + 1, counted from zero
@@ -113,6 +115,7 @@ class Propagation:
         else:
             self._set_variances([net.C_b[layer] + net.C_W[layer] * square for square in squares])
 
+    @np.errstate(over="ignore", invalid="ignore")  # of this thread
     def _update(self, tile: Tile, mean: np.ndarray, slope: np.ndarray | None = None) -> None:
         net, layer = self.net, self.layer
         K = self.K[tile.rows, tile.columns]
@@ -132,6 +135,11 @@ class Propagation:
                 if matrix is not None:
                     for tile in self.tiles:
                         _mirror(matrix, tile)
+        if self.Theta is not None and not np.isfinite(self.Theta).all():
+            raise ValueError(
+                f"the NTK of layer {self.layer} exceeds what double precision holds; scale X, C_W or "
+                "lambda_W down."
+            )
         return self.K, self.Theta
 
     def _largest_correlation(self) -> float:

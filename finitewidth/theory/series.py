@@ -9,6 +9,7 @@ Parseval's identity leaves over, $\langle \sigma^{(a)2}_i \rangle - \sum_{k<P} \
 """
 
 import functools
+import math
 from typing import NamedTuple
 
 import jax
@@ -24,15 +25,24 @@ LONGEST = 1024
 _SHORTEST = 32
 _CHUNK = 8  # terms per turn of the loop: enough to keep the sums in registers
 _SMALL_TILE = 1024  # entries
+_WORTH_A_POOL = 1 << 18  # evaluations
+_LONGEST_UNIFORM = 256  # beyond, he_k itself asks for a grid that is no cheaper than the graded one
+_ABSENT = 1e-14  # coefficients below this fraction of the largest are rounding; their product is nothing
+Orders = tuple[int, int]
+Parity = tuple[bool, bool]  # even, odd
 _HERMITE_REACH = 12.2  # |he_k| exp(-x^2/4) is at most one, so what lies beyond is below 1e-16
 _NODES = {256: 321, LONGEST: 641}  # per segment at least, by number of terms: he_k has k zeros to resolve
 
 
+_STEPS = (0.4, 0.28, 0.2, 0.14, 0.1, 0.07)  # of uniform grids, in standard deviations
+
+
 class Tables(NamedTuple):
-    """Hermite coefficients of the legs of one side, by derivative order."""
+    """Hermite coefficients of the legs of one side, by derivative order, and averages of single legs."""
 
     coefficients: dict[int, np.ndarray]  # order: (P, M)
     tails: dict[int, np.ndarray]  # order: largest relative Parseval remainder after k terms, (P + 1,)
+    alone: dict[Orders, np.ndarray]  # <sigma^(a) sigma^(b)> by pair of orders, (M,)
 
 
 @functools.cache
@@ -64,68 +74,124 @@ def _on_own_grids(activation: Activation, sigma: np.ndarray, orders, length: int
     return found
 
 
-def _on_one_grid(activation: Activation, sigma: np.ndarray, orders, length: int, extent: float, count: int):
-    """The same where all legs can share a grid: one matrix product."""
-    x, hermite = _shared_grid(length, extent, count)
+def _on_shared_grid(activation: Activation, sigma: np.ndarray, orders, grid: "Grid", pairs=()):
+    """The same where legs can share a grid, by one matrix product; and <sigma^(a) sigma^(b)> for `pairs`."""
     tower = Tower(activation, max(orders))
-    found = np.empty((len(orders), length, sigma.size))
+    found = np.empty((len(orders), grid.hermite.shape[0], sigma.size))
+    alone = {pair: np.empty(sigma.size) for pair in pairs}
 
     def work(part: slice) -> None:
-        legs = tower(sigma[part, None] * x[None, :])
+        legs = tower(sigma[part, None] * grid.x[None, :])
         for index, order in enumerate(orders):
-            found[index, :, part] = hermite @ legs[order].T
+            found[index, :, part] = grid.hermite @ legs[order].T
+        for a, b in pairs:
+            alone[a, b][part] = np.einsum("mg,mg,g->m", legs[a], legs[b], grid.hermite[0])
 
     parts = [slice(start, start + 256) for start in range(0, sigma.size, 256)]
-    if len(parts) == 1:  # not worth a pool
-        work(parts[0])
+    if sigma.size * grid.x.size < _WORTH_A_POOL:
+        for part in parts:
+            work(part)
     else:
         list(on_all_cores(work, parts))
-    return found
+    return found, alone
 
 
-@functools.lru_cache(maxsize=8)
-def _shared_grid(length: int, extent: float, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes x (G,) that crowd at zero, and weighted Hermite polynomials (length, G)."""
+class Grid(NamedTuple):
+    """Nodes x (G,) and Hermite polynomials (length, G) times the weights of a unit Gaussian."""
+
+    x: np.ndarray
+    hermite: np.ndarray
+
+
+@functools.lru_cache(maxsize=16)
+def _graded(length: int, extent: float, count: int) -> Grid:
+    """A grid that crowds at zero."""
     x, weights = quadrature.gaussian_grid(np.zeros(1), extent, count)
-    return x, np.stack(_weighted_hermite(x, weights, length))
+    return Grid(x, _weighted_hermite(x, weights, length))
 
 
-def _weighted_hermite(x: np.ndarray, weights: np.ndarray, length: int) -> list[np.ndarray]:
+@functools.lru_cache(maxsize=16)
+def _uniform(length: int, extent: float, step: float) -> Grid:
+    """The trapezoidal rule, which converges exponentially for a smooth function."""
+    x = step * np.arange(-math.ceil(extent / step), math.ceil(extent / step) + 1)
+    weights = step * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+    return Grid(x, _weighted_hermite(x, weights, length))
+
+
+def _weighted_hermite(x: np.ndarray, weights: np.ndarray, length: int) -> np.ndarray:
     rows, now, before = [], np.ones_like(x), np.zeros_like(x)
     for up, down in zip(*_recursion(length), strict=True):
         rows.append(now * weights)
         now, before = up * x * now - down * before, now
-    return rows
+    return np.stack(rows)
+
+
+@functools.lru_cache(maxsize=4096)
+def _uniform_step(
+    activation: Activation, widest: float, orders, length: int, tolerance: float
+) -> float | None:
+    """The largest step of a uniform grid that agrees with a graded one for a wide and a narrow leg."""
+    extent = max(_HERMITE_REACH, quadrature.reach(activation, widest))
+    sigma = np.sqrt([widest, widest / 8])
+    pairs = tuple((a, a) for a in orders)
+    exact, squares = _on_shared_grid(
+        activation, sigma, orders, _graded(length, extent, _NODES[LONGEST]), pairs
+    )
+    scale = np.sqrt(np.stack([squares[pair] for pair in pairs]))[:, None, :]
+    for step in _STEPS:
+        found, _ = _on_shared_grid(activation, sigma, orders, _uniform(length, extent, step))
+        if (np.abs(found - exact) <= tolerance * scale).all():
+            return step
+    return None
 
 
 def tables(
     activation: Activation,
     variances: np.ndarray,
-    orders: tuple[int, ...],
+    pairs: tuple[Orders, ...],
     length: int,
+    *,
+    widest: float,
     count: int,
-    squares: dict[int, np.ndarray] | None = None,
+    tolerance: float,
 ) -> Tables:
-    """Hermite coefficients of sigma^(order) for every variance, with `count` nodes or more per segment.
+    """Hermite coefficients for every variance, with `count` nodes or more per segment of a graded grid.
 
-    `squares` are the averages <(sigma^(order))^2> where they are known already.
+    `widest` is at least the largest variance; `pairs` are the averages that are asked for.
     """
-    nodes = max(count, next(nodes for longest, nodes in _NODES.items() if length <= longest))
+    orders = tuple(sorted({order for pair in pairs for order in pair}))
     regular = tuple(sorted({min(order, _highest_function(activation)) for order in orders}))
-    extent = max(_HERMITE_REACH, quadrature.reach(activation, float(variances.max(initial=0.0))))
+    squares = tuple((a, a) for a in regular)
+    wanted = (*pairs, *(pair for pair in squares if pair not in pairs))
+    extent = max(_HERMITE_REACH, quadrature.reach(activation, widest))
     sigma = np.sqrt(variances)
-    # where segments end at zero whatever the variance, one grid serves all legs
-    compute = _on_one_grid if all(kink == 0.0 for kink in activation.kinks) else _on_own_grids
-    stacked = compute(activation, sigma, regular, length + 1, extent, nodes)
+    step = None
+    if activation.is_smooth and length <= _LONGEST_UNIFORM:
+        step = _uniform_step(activation, widest, regular, length, tolerance)
+    if step is not None:
+        stacked, alone = _on_shared_grid(
+            activation, sigma, regular, _uniform(length + 1, extent, step), wanted
+        )
+    else:
+        nodes = max(count, next(nodes for longest, nodes in _NODES.items() if length <= longest))
+        stacked = _on_graded_grids(activation, sigma, regular, length + 1, extent, nodes)
+        averages = quadrature.one_leg(activation, variances, wanted, count=count).fine
+        alone = dict(zip(wanted, averages, strict=True))
     found = dict(zip(regular, stacked, strict=True))
-    if squares is None:
-        averages = quadrature.one_leg(activation, variances, tuple((a, a) for a in regular), count=count)
-        squares = dict(zip(regular, averages.fine, strict=True))
-    tails = {a: _tails(found[a][:length], squares[a]) for a in regular}
+    tails = {a: _tails(found[a][:length], alone[a, a]) for a in regular}
     for order in orders:
         if order not in found:  # one beyond the jump: in the sense of distributions
             found[order] = _by_parts(found[order - 1], sigma)
-    return Tables({a: found[a][:length] for a in found}, tails)
+    return Tables({a: found[a][:length] for a in found}, tails, alone)
+
+
+def _on_graded_grids(
+    activation: Activation, sigma: np.ndarray, orders, length: int, extent: float, nodes: int
+):
+    # where segments end at zero whatever the variance, one grid serves all legs
+    if all(kink == 0.0 for kink in activation.kinks):
+        return _on_shared_grid(activation, sigma, orders, _graded(length, extent, nodes))[0]
+    return _on_own_grids(activation, sigma, orders, length, extent, nodes)
 
 
 def _highest_function(activation: Activation) -> int:
@@ -150,7 +216,9 @@ def _tails(coefficients: np.ndarray, squares: np.ndarray) -> np.ndarray:
 @functools.lru_cache(maxsize=4096)
 def _widest_tails(activation: Activation, widest: float, orders: tuple[int, ...], count: int) -> np.ndarray:
     """The largest Parseval remainder after k terms for one variance, (1025,)."""
-    found = tables(activation, np.asarray([widest]), orders, LONGEST, count)
+    pairs = tuple((a, a) for a in {min(order, _highest_function(activation)) for order in orders})
+    one = np.asarray([widest])
+    found = tables(activation, one, pairs, LONGEST, widest=widest, count=count, tolerance=0.0)
     return np.max(list(found.tails.values()), axis=0)
 
 
@@ -171,22 +239,39 @@ def length_for(
     return length
 
 
-def evaluate(first, second, correlation, bound, tolerance: float, orders):
-    """Sums of the series for a tile of correlations, as long as the largest of them needs.
+def parities(rows: Tables, columns: Tables, orders: tuple[Orders, ...]) -> tuple[Parity, ...]:
+    """Whether there are even and odd terms beyond the first two: often one of them is absent."""
+    present = {
+        side: {a: _present(table, a) for a in table.coefficients}
+        for side, table in enumerate((rows, columns))
+    }
+    return tuple(
+        (present[0][a][0] and present[1][b][0], present[0][a][1] and present[1][b][1]) for a, b in orders
+    )
+
+
+def _present(table: Tables, order: int) -> Parity:
+    size = np.abs(table.coefficients[order]).max(axis=1, initial=0.0)
+    even, odd = (size[start::2].max(initial=0.0) > _ABSENT * size.max(initial=0.0) for start in (2, 3))
+    return bool(even), bool(odd)
+
+
+def evaluate(first, second, correlation, bound, largest: float, tolerance: float, orders, present):
+    """Sums of the series for a tile of correlations, as long as the `largest` of them needs.
 
     `first` and `second` map a derivative order to coefficients (P, rows) and (P, columns); `bound` (P + 1,)
-    is the relative remainder at correlation one. Returns values, one for each order, and the largest
-    remainder over entries.
+    is the relative remainder at correlation one; `present` says of each order which parities there are.
+    Returns values, one for each order, and the largest remainder over entries.
     """
     total = bound.size - 1
-    remainder = bound * np.abs(correlation).max(initial=0.0) ** np.arange(total + 1)
+    remainder = bound * largest ** np.arange(total + 1)
     enough = remainder <= tolerance
     needed = int(np.argmax(enough)) if enough.any() else total
     chunks = max(1, -(-needed // _CHUNK))
     left = float(remainder[min(chunks * _CHUNK, total)])
     if correlation.size <= _SMALL_TILE:  # not worth a compiler
         return _sum_small(first, second, correlation, chunks * _CHUNK, orders), left
-    return _sum_large(first, second, correlation, chunks, orders), left
+    return _sum_large(first, second, correlation, chunks, orders, present), left
 
 
 def _sum_small(first, second, correlation, length: int, orders) -> list[np.ndarray]:
@@ -194,24 +279,36 @@ def _sum_small(first, second, correlation, length: int, orders) -> list[np.ndarr
     return [np.einsum("kr,kc,krc->rc", first[a][:length], second[b][:length], powers) for a, b in orders]
 
 
-@functools.partial(jax.jit, static_argnames=("orders",))
-def _sum_large(first, second, correlation, chunks, orders):
-    power = correlation**_CHUNK
+@functools.partial(jax.jit, static_argnames=("orders", "present"))
+def _sum_large(first, second, correlation, chunks, orders, present):
+    """Even and odd terms apart, each a polynomial in c^2, so that absent parities cost nothing."""
+    square = correlation * correlation
+    power = square ** (_CHUNK // 2)
+    places = [(i, parity) for i in range(len(orders)) for parity in (0, 1) if present[i][parity]]
 
     def add_chunk(turn, sums):
         start = (chunks - 1 - turn) * _CHUNK
         return tuple(
-            total * power + _horner(first[a], second[b], correlation, start)
-            for total, (a, b) in zip(sums, orders, strict=True)
+            total * power + _horner(first[orders[i][0]], second[orders[i][1]], square, start + parity)
+            for total, (i, parity) in zip(sums, places, strict=True)
         )
 
-    return jax.lax.fori_loop(0, chunks, add_chunk, tuple(jnp.zeros_like(correlation) for _ in orders))
+    sums = jax.lax.fori_loop(0, chunks, add_chunk, tuple(jnp.zeros_like(correlation) for _ in places))
+    full = dict(zip(places, sums, strict=True))
+    totals = []
+    for i, (a, b) in enumerate(orders):
+        even, odd = (
+            full.get((i, k), first[a][k][:, None] * second[b][k][None, :])  # the first term alone
+            for k in (0, 1)
+        )
+        totals.append(even + correlation * odd)
+    return tuple(totals)
 
 
-def _horner(first, second, correlation, start):
-    rows = jax.lax.dynamic_slice_in_dim(first, start, _CHUNK)
-    columns = jax.lax.dynamic_slice_in_dim(second, start, _CHUNK)
-    value = jnp.zeros_like(correlation)
-    for k in reversed(range(_CHUNK)):
-        value = value * correlation + rows[k][:, None] * columns[k][None, :]
+def _horner(first, second, square, start):
+    rows = jax.lax.dynamic_slice_in_dim(first, start, _CHUNK - 1)
+    columns = jax.lax.dynamic_slice_in_dim(second, start, _CHUNK - 1)
+    value = jnp.zeros_like(square)
+    for k in reversed(range(0, _CHUNK, 2)):
+        value = value * square + rows[k][:, None] * columns[k][None, :]
     return value

@@ -22,17 +22,19 @@ def dense(unrolled: Unrolled, shape: Shape, tolerance: float) -> np.ndarray:
     count = unrolled.count
     total = np.zeros((count,) * 4)
     for source in unrolled.sources:
-        families = {_family(legs) for _, _, legs in _products(source, shape)}
+        families = {family_of(legs) for _, _, legs in products(source, shape)}
         averages = averages_by_layer(unrolled, source, tuple(families), tolerance)
         block = np.zeros_like(total)
-        for row, column, legs in _products(source, shape):
+        for row, column, legs in products(source, shape):
             labels = "".join(label for _, label in legs)
             present = "".join(sorted(set(labels)))
-            average = np.einsum(f"{labels}->{present}", averages[_family(legs)].value)
+            average = np.einsum(f"{labels}->{present}", averages[family_of(legs)].value)
             average = average.reshape([count if label in present else 1 for label in "abcd"])
             block += row[:, :, None, None] * column[None, None] * average
         if shape.centred:
-            block -= np.multiply.outer(_mean(source, shape.row), _mean(source, shape.column))
+            block -= np.multiply.outer(
+                mean_of_feature(source, shape.row), mean_of_feature(source, shape.column)
+            )
         for first, second in shape.ties:
             block *= _tie(source.Theta, first, second)
         total += source.weight * block
@@ -46,8 +48,8 @@ def streamed(unrolled: Unrolled, requests: Requests, tolerance: float) -> dict[s
     """Contractions with one vector per label; at most a few arrays of size N^3 are held."""
     totals = dict.fromkeys(requests, 0.0)
     for source in unrolled.sources:
-        products = {name: list(_products(source, shape)) for name, (shape, _) in requests.items()}
-        families = tuple({_family(legs) for listed in products.values() for _, _, legs in listed})
+        products = {name: list(products(source, shape)) for name, (shape, _) in requests.items()}
+        families = tuple({family_of(legs) for listed in products.values() for _, _, legs in listed})
         for fixed in range(unrolled.count):
             averages = averages_with_fixed_leg(unrolled, source, fixed, families, tolerance)
             for name, (shape, vectors) in requests.items():
@@ -65,8 +67,8 @@ def _product_of_means(source: Source, shape: Shape, vectors: dict[str, np.ndarra
     """What a covariance subtracts."""
     if not shape.centred:
         return 0.0
-    rows = vectors["a"] @ _mean(source, shape.row) @ vectors["b"]
-    columns = vectors["c"] @ _mean(source, shape.column) @ vectors["d"]
+    rows = vectors["a"] @ mean_of_feature(source, shape.row) @ vectors["b"]
+    columns = vectors["c"] @ mean_of_feature(source, shape.column) @ vectors["d"]
     return float(rows * columns)
 
 
@@ -81,7 +83,7 @@ def _slice_sum(source, shape, vectors, row, column, legs: Labelled, fixed: int, 
     for first, second in shape.ties:
         operands += [source.Theta, first + second]
     slot = max(index for index, (_, label) in enumerate(legs) if label == last)
-    values = averages[_family(legs), slot].value
+    values = averages[family_of(legs), slot].value
     labels = [label for index, (_, label) in enumerate(legs) if index != slot]
     operands += [values, "".join(labels)]
     return _einsum_with_fixed(operands, last, fixed)
@@ -97,7 +99,7 @@ def _einsum_with_fixed(operands: list, fixed_label: str, fixed: int) -> float:
     return float(np.einsum(",".join(subscripts) + "->", *arrays, optimize="greedy"))
 
 
-def _products(source: Source, shape: Shape) -> Iterator[tuple[np.ndarray, np.ndarray, Labelled]]:
+def products(source: Source, shape: Shape) -> Iterator[tuple[np.ndarray, np.ndarray, Labelled]]:
     """Every product of a row term and a column term, with its legs sorted by derivative order."""
     for (row, row_legs), (column, column_legs) in itertools.product(
         source.feature(shape.row), source.feature(shape.column)
@@ -110,7 +112,7 @@ def _labelled(legs: tuple[Leg, Leg], labels: str) -> list[tuple[int, str]]:
     return [(order, labels[which]) for which, order in legs]
 
 
-def _family(legs: Labelled) -> tuple[int, int, int, int]:
+def family_of(legs: Labelled) -> tuple[int, int, int, int]:
     first, second, third, fourth = (order for order, _ in legs)
     return first, second, third, fourth
 
@@ -124,7 +126,7 @@ def _tie(Theta: np.ndarray, first: str, second: str) -> np.ndarray:
     return Theta.reshape(shape)  # Theta is symmetric, so the order of the labels does not matter
 
 
-def _mean(source: Source, feature: str) -> np.ndarray:
+def mean_of_feature(source: Source, feature: str) -> np.ndarray:
     """<feature> over pairs (N, N), from two-leg averages kept with the source."""
     total = np.zeros_like(source.K)
     for matrix, legs in source.feature(feature):

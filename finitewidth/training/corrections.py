@@ -1,10 +1,10 @@
 r"""Trained mean and covariance at order 1/n (PDLT section inf.2.4), in eigenmodes of the training NTK.
 
 Samples are the training ones, rotated to modes a, b, c, e, followed by the test ones. Everything that
-happens to a prediction is one of two shapes: a linear form in the targets, $\lambda_{d;a} y_{ia}$, from NTK
-fluctuations (A, B) and the dNTK (P, Q), and a cubic form $M_{d;abc}$ from the ddNTKs (R, S, T, U), averaged over
-outputs at initialization. The covariance is made of the same forms and of how z moves together with the NTK
-(D, F) and the dNTK. Its components are $\delta_{ij} S_{12}$ plus what the targets wire together.
+happens to a prediction has one of two shapes: a linear form in the targets, $\lambda_{d;a} y_{ia}$, from NTK
+fluctuations (A, B) and the dNTK (P, Q), and a cubic form $M_{d;abc}$ from the ddNTKs (R, S, T, U), averaged
+over outputs at initialization. The covariance is made of the same forms and of how z moves together with the
+NTK (D, F) and the dNTK. Its components are $\delta_{ij} S_{12}$ plus what the targets wire together.
 """
 
 from collections.abc import Callable
@@ -33,9 +33,9 @@ class Modes:
         """From matrices and tensors in samples, and targets (N_A, n_L)."""
         count = Y.shape[0]
         l, vectors = np.linalg.eigh(H[:count, :count])
-        rotated = [rotate(matrix, vectors) for matrix in (H, K, G)]
-        rotated[0][:count, :count] = np.diag(l)
-        return cls(l, vectors, *rotated, Y.T @ vectors, samples)
+        in_modes = rotate(H, vectors)
+        in_modes[:count, :count] = np.diag(l)
+        return cls(l, vectors, in_modes, rotate(K, vectors), rotate(G, vectors), Y.T @ vectors, samples)
 
     def tensor(self, name: str) -> np.ndarray:
         """A tensor in modes."""
@@ -66,18 +66,11 @@ class Modes:
 
 
 @dataclass
-class Covariance:
-    """n times the corrections to the covariance: a part for each output by itself, and what targets wire."""
+class _Covariance:
+    """Corrections to the covariance on the way; the part with samples exchanged is added at the end."""
 
-    own: np.ndarray  # S, (N, N); the part with samples exchanged is added at the end
-    wired: np.ndarray  # (n_L, N, n_L, N), likewise
-
-    def total(self) -> np.ndarray:
-        """(N, n_L, N, n_L)."""
-        outputs = self.wired.shape[0]
-        own = np.multiply.outer(np.eye(outputs), self.own + self.own.T)  # i j 1 2
-        wired = self.wired + self.wired.transpose(2, 3, 0, 1)  # i 1 j 2
-        return own.transpose(2, 0, 3, 1) + wired.transpose(1, 0, 3, 2)
+    own: np.ndarray  # (N, N)
+    wired: np.ndarray  # (n_L, N, n_L, N)
 
 
 @dataclass(frozen=True)
@@ -85,13 +78,16 @@ class Corrections:
     """Order 1/n on all samples, training ones first; the factor 1/n is not in it."""
 
     mean: dict[str, np.ndarray]  # by contribution, (N, n_L)
-    covariance: np.ndarray | None  # (N, n_L, N, n_L)
+    own: np.ndarray | None  # covariance of each output by itself, the same for all, (N, N)
+    wired: np.ndarray | None  # what the targets add to it, also between outputs, (N, n_L, N, n_L)
 
 
 def corrections(modes: Modes, symbols: Symbols, *, covariance: bool) -> Corrections:
     """The four contributions to the mean and, where it is wanted, the whole covariance, times n."""
     size, outputs = modes.H.shape[0], modes.outputs
-    extra = Covariance(np.zeros((size, size)), np.zeros((outputs, size, outputs, size))) if covariance else None
+    extra = None
+    if covariance:
+        extra = _Covariance(np.zeros((size, size)), np.zeros((outputs, size, outputs, size)))
     linear = {
         "ntk_fluctuation": _ntk_fluctuation(modes, symbols, extra),
         "dntk": _dntk(modes, symbols, extra),
@@ -100,12 +96,13 @@ def corrections(modes: Modes, symbols: Symbols, *, covariance: bool) -> Correcti
     }
     mean = {name: modes.back(form @ modes.y.T) for name, form in linear.items()}
     if extra is None:
-        return Corrections(mean, None)
+        return Corrections(mean, None, None)
     _output_with_ntk(modes, symbols, extra)
     # by Stein's lemma, a linear form meets the initial output through its kernel with the training modes
-    extra.own -= trained_kernel(modes, symbols) @ sum(linear.values()).T
-    total = extra.total()
-    return Corrections(mean, modes.back(modes.back(total, 0), 2))
+    extra.own -= trained_kernel(modes, symbols) @ np.sum(list(linear.values()), axis=0).T
+    own = modes.back(modes.back(extra.own + extra.own.T, 0), 1)
+    wired = (extra.wired + extra.wired.transpose(2, 3, 0, 1)).transpose(1, 0, 3, 2)
+    return Corrections(mean, own, modes.back(modes.back(wired, 0), 2))
 
 
 def leap(modes: Modes, symbols: Symbols) -> np.ndarray:
@@ -121,7 +118,7 @@ def trained_kernel(modes: Modes, symbols: Symbols) -> np.ndarray:
 
 
 def _dressed_leg(modes: Modes, symbols: Symbols, X: np.ndarray) -> np.ndarray:
-    """f_a X_da + sum_e H_de f[e, a] X_ea for a fluctuation of the NTK between samples d and a, (N, N_A, ...)."""
+    """f_a X_da + sum_e H_de f[e, a] X_ea for the NTK between samples d and a fluctuating, (N, N_A, ...)."""
     wide = (..., *[None] * (X.ndim - 2))
     inner = symbols.f_2[wide] * X[: modes.count]
     return symbols.f[wide] * X + np.tensordot(modes.H[:, : modes.count], inner, 1)
@@ -130,7 +127,7 @@ def _dressed_leg(modes: Modes, symbols: Symbols, X: np.ndarray) -> np.ndarray:
 # --- contributions -----------------------------------------------------------------------------------
 
 
-def _ntk_fluctuation(modes: Modes, symbols: Symbols, extra: Covariance | None) -> np.ndarray:
+def _ntk_fluctuation(modes: Modes, symbols: Symbols, extra: _Covariance | None) -> np.ndarray:
     """The squared fluctuation of the NTK as a linear form, (N, N_A); A, B."""
     A, B = modes.tensor("A"), modes.tensor("B")
     t = slice(modes.count)  # training modes
@@ -156,7 +153,7 @@ def _both_legs(modes: Modes, symbols: Symbols, X: np.ndarray) -> np.ndarray:
     return _dressed_leg(modes, symbols, once.transpose(2, 3, 0, 1)).transpose(2, 3, 0, 1)
 
 
-def _output_with_ntk(modes: Modes, symbols: Symbols, extra: Covariance) -> None:
+def _output_with_ntk(modes: Modes, symbols: Symbols, extra: _Covariance) -> None:
     """How the initial output moves together with the NTK; D, F."""
     D, F = modes.tensor("D"), modes.tensor("F")
     t = slice(modes.count)
@@ -166,12 +163,12 @@ def _output_with_ntk(modes: Modes, symbols: Symbols, extra: Covariance) -> None:
     extra.own -= leap(modes, symbols) @ met.T
 
 
-def _dntk(modes: Modes, symbols: Symbols, extra: Covariance | None) -> np.ndarray:
+def _dntk(modes: Modes, symbols: Symbols, extra: _Covariance | None) -> np.ndarray:
     """The dNTK as a linear form, (N, N_A); P, Q."""
     P, Q = modes.tensor("P"), modes.tensor("Q")
     t, outputs = slice(modes.count), modes.outputs
-    dress_A = lambda X: dressed(modes, symbols, "A", X)  # noqa: E731
-    P_B, Q_B = (dressed(modes, symbols, "B", X[:, t, t, :]) for X in (P, Q))
+    dress_A = lambda X: dressed(modes.l, modes.H, symbols, "A", X)  # noqa: E731
+    P_B, Q_B = (dressed(modes.l, modes.H, symbols, "B", X[:, t, t, :]) for X in (P, Q))
     P_A, Q_A = (dress_A(X[t, :, t, :].transpose(1, 0, 2, 3)) for X in (P, Q))  # X_adb. at d a b .
     Q_C = dress_A(Q[t, t, :, :].transpose(2, 0, 1, 3))  # Q_abd. at d a b .
     form = -2 * np.einsum("daba->db", (P_B + Q_B)[..., t]) - 2 * outputs * np.einsum("dbaa->db", Q_B[..., t])
@@ -191,11 +188,11 @@ def _dntk(modes: Modes, symbols: Symbols, extra: Covariance | None) -> np.ndarra
 def _first_ddntk(modes: Modes, symbols: Symbols) -> np.ndarray:
     """The cubic form M_dabc that meets y_a (Y_bc + n_L K_bc) + K_ab y_c + K_ac y_b; R."""
     R, t = modes.tensor("R"), slice(modes.count)
-    M = 3 * dressed(modes, symbols, "IB", R[:, t, t, t])
-    M += dressed(modes, symbols, "IA", R[t, :, t, t].transpose(1, 0, 2, 3))  # R_adbc
+    M = 3 * dressed(modes.l, modes.H, symbols, "IB", R[:, t, t, t])
+    M += dressed(modes.l, modes.H, symbols, "IA", R[t, :, t, t].transpose(1, 0, 2, 3))  # R_adbc
     # R_abcd meets the pair (ab), R_acdb the pair (ca): slots are renamed
-    M += dressed(modes, symbols, "IA", R[t, t, t, :].transpose(3, 0, 1, 2)).transpose(0, 3, 1, 2)
-    M += dressed(modes, symbols, "IA", R[t, t, :, t].transpose(2, 0, 3, 1)).transpose(0, 2, 3, 1)
+    M += dressed(modes.l, modes.H, symbols, "IA", R[t, t, t, :].transpose(3, 0, 1, 2)).transpose(0, 3, 1, 2)
+    M += dressed(modes.l, modes.H, symbols, "IA", R[t, t, :, t].transpose(2, 0, 3, 1)).transpose(0, 2, 3, 1)
     return M
 
 
@@ -203,18 +200,26 @@ def _second_ddntk(modes: Modes, symbols: Symbols) -> np.ndarray:
     """The same of the second ddNTK; S, T, U."""
     t = slice(modes.count)
     S = modes.tensor("S")
-    M = dressed(modes, symbols, "IIB", S[:, t, t, t])  # S_dabc
-    M += dressed(modes, symbols, "IIA", S[t, t, :, t].transpose(2, 0, 1, 3)).transpose(0, 3, 1, 2)  # S_abdc
+    M = dressed(modes.l, modes.H, symbols, "IIB", S[:, t, t, t])  # S_dabc
+    M += dressed(modes.l, modes.H, symbols, "IIA", S[t, t, :, t].transpose(2, 0, 1, 3)).transpose(
+        0, 3, 1, 2
+    )  # S_abdc
     T = modes.tensor("T")
-    M += dressed(modes, symbols, "IIB", T[:, t, t, t].transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)  # T_dbca
-    M += dressed(modes, symbols, "IIA", T[t, :, t, t].transpose(1, 0, 3, 2))  # T_adcb
+    M += dressed(modes.l, modes.H, symbols, "IIB", T[:, t, t, t].transpose(0, 3, 1, 2)).transpose(
+        0, 2, 3, 1
+    )  # T_dbca
+    M += dressed(modes.l, modes.H, symbols, "IIA", T[t, :, t, t].transpose(1, 0, 3, 2))  # T_adcb
     U = modes.tensor("U")
-    M += dressed(modes, symbols, "IIB", U[:, t, t, t].transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)  # U_dcab
-    M += dressed(modes, symbols, "IIA", U[t, t, t, :].transpose(3, 0, 2, 1)).transpose(0, 2, 3, 1)  # U_acbd
+    M += dressed(modes.l, modes.H, symbols, "IIB", U[:, t, t, t].transpose(0, 2, 3, 1)).transpose(
+        0, 3, 1, 2
+    )  # U_dcab
+    M += dressed(modes.l, modes.H, symbols, "IIA", U[t, t, t, :].transpose(3, 0, 2, 1)).transpose(
+        0, 2, 3, 1
+    )  # U_acbd
     return M
 
 
-def _ddntk(modes: Modes, M: np.ndarray, symbols: Symbols, extra: Covariance | None) -> np.ndarray:
+def _ddntk(modes: Modes, M: np.ndarray, symbols: Symbols, extra: _Covariance | None) -> np.ndarray:
     """A cubic form averaged over initial outputs: the linear form (N, N_A) that is left of it."""
     M = (M + M.transpose(0, 1, 3, 2)) / 2
     form = np.einsum("dabc,bc->da", M, modes.pair) + 2 * np.einsum("dabc,ab->dc", M, modes.training_kernel)

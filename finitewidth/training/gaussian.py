@@ -13,6 +13,23 @@ from finitewidth.network import MLP
 Factor = tuple[Float[np.ndarray, "n_L n_L"], Float[np.ndarray, "M M"]]
 
 
+@dataclass(frozen=True)
+class Expansion:
+    """How large the corrections of order 1/n are: what is neglected is about their square."""
+
+    depth_over_width: float  # sum of 1/n over hidden layers
+    mean: float  # largest correction to the mean, relative to the largest target
+    covariance: (
+        float  # largest correction to a variance, relative to the largest variance; 0 if not asked for
+    )
+    lowest_eigenvalue: float  # of the covariance, relative to the largest variance; it should not be negative
+
+    @property
+    def size(self) -> float:
+        """The largest of the relative corrections."""
+        return max(self.mean, self.covariance)
+
+
 @dataclass(frozen=True, eq=False)
 class Prediction:
     """Mean and covariance of trained networks on test inputs."""
@@ -27,6 +44,7 @@ class Prediction:
     contributions: dict[str, np.ndarray] = field(default_factory=dict, repr=False)  # of order 1/n to the mean
     leading: "Prediction | None" = field(default=None, repr=False)
     wired: Float[np.ndarray, "M n_L M n_L"] | None = field(default=None, repr=False)  # what no factor holds
+    expansion: Expansion | None = None  # at order 1
 
     @property
     def covariance(self) -> Float[np.ndarray, "M n_L M n_L"]:

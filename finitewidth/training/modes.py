@@ -3,20 +3,9 @@ r"""Eigenmodes of the training NTK, and how a source reaches a prediction.
 Arrays have training indices first, rotated to modes, and test indices behind them as they are.
 """
 
-from typing import Protocol
-
 import numpy as np
 
 from finitewidth.training.symbols import Symbols
-
-
-class HasModes(Protocol):
-    """An eigensystem of the training NTK and the NTK of all indices with it."""
-
-    @property
-    def l(self) -> np.ndarray: ...  # eigenvalues, (M,)
-    @property
-    def H(self) -> np.ndarray: ...  # NTK in modes, (I, I)
 
 
 def rotate_axis(array: np.ndarray, vectors: np.ndarray, axis: int) -> np.ndarray:
@@ -34,17 +23,17 @@ def rotate(array: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array)
 
 
-def dressed(modes: HasModes, symbols: Symbols, kind: str, X: np.ndarray) -> np.ndarray:
+def dressed(l: np.ndarray, H: np.ndarray, symbols: Symbols, kind: str, X: np.ndarray) -> np.ndarray:
     """Z X_d - sum_e H_de (Z X_e absorbed by mode e): a source on d itself, and on the training set.
 
-    X has shape (I, modes of the symbol, anything).
+    l (M,) are eigenvalues, H (I, I) is the NTK in modes; X has shape (I, modes of the symbol, anything).
     """
-    count = modes.l.size
+    count = l.size
     Z = symbols.outputs[kind]
     wide = (..., *[None] * (X.ndim - 1 - Z.ndim))
     result = Z[wide] * X
     if symbols.absorbed is None:
-        inner = result[:count] / modes.l.reshape(-1, *[1] * (X.ndim - 1))
+        inner = result[:count] / l.reshape(-1, *[1] * (X.ndim - 1))
     else:
         inner = np.stack([symbols.absorbed(e)[kind][wide] * X[e] for e in range(count)])
-    return result - np.tensordot(modes.H[:, :count], inner, 1)
+    return result - np.tensordot(H[:, :count], inner, 1)

@@ -1,4 +1,4 @@
-r"""One particular network: its trained outputs and NTK from its derivatives at initialization (PDLT section inf.2.3).
+r"""One network: trained outputs and NTK from its derivatives at initialization (PDLT section inf.2.3).
 
 Pairs of a sample and an output component are one index I; training samples come first. The network's own
 NTK is kept whole where it acts alone, so what is neglected is the product of a differential with a
@@ -32,11 +32,9 @@ class NetworkModes:
 
     @classmethod
     def of(cls, z, ntk, dntk, ddntk_1, ddntk_2, Y) -> "NetworkModes":
-        """From arrays with axes (sample, component) for each index, and targets (N_A, n_L)."""
+        """From outputs (N, n_L), targets (N_A, n_L), and arrays with axes (component, sample) per index."""
         size, count = z.size, Y.size
-        H, dH, ddI, ddII = (
-            np.reshape(array, (size,) * (array.ndim // 2)) for array in (ntk, dntk, ddntk_1, ddntk_2)
-        )
+        H, dH, ddI, ddII = (_paired(array, size) for array in (ntk, dntk, ddntk_1, ddntk_2))
         l, vectors = np.linalg.eigh((H[:count, :count] + H[:count, :count].T) / 2)
         rotated = [rotate(array, vectors) for array in (H, dH, ddI, ddII)]
         eps = vectors.T @ (z.ravel()[:count] - Y.ravel())
@@ -48,35 +46,48 @@ class NetworkModes:
         return self.l.size
 
 
+def _swapped(axes: int) -> list[int]:
+    """(sample, component) for (component, sample) on each index, and back."""
+    return [place for index in range(axes // 2) for place in (2 * index + 1, 2 * index)]
+
+
+def _paired(array, size: int) -> np.ndarray:
+    array = np.asarray(array)
+    return array.transpose(_swapped(array.ndim)).reshape((size,) * (array.ndim // 2))
+
+
+def _folded(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return array.reshape(shape * array.ndim).transpose(_swapped(2 * array.ndim))
+
+
 @dataclass(frozen=True)
 class NetworkPrediction:
     """What training does to one network, to order 1/n."""
 
     outputs: Outputs  # trained outputs, training samples first
     free: Outputs  # what its own NTK at initialization would make of it
-    ntk: Float[np.ndarray, "N n_L N n_L"]  # NTK when training stops
-    dntk: Float[np.ndarray, "N n_L N n_L N n_L"]
-    trained_ntk: Float[np.ndarray, "N n_L M"] | None  # kernel whose kernel prediction this is; end of training only
+    ntk: Float[np.ndarray, "n_L N n_L N"]  # NTK when training stops
+    dntk: Float[np.ndarray, "n_L N n_L N n_L N"]
+    trained_ntk: Float[np.ndarray, "N n_L M"] | None  # whose kernel prediction this is; converged only
 
 
 def predict_network(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: Algorithm) -> NetworkPrediction:
     """Outputs and NTK of one network after training, without training it.
 
-    Arguments are its outputs z (N, n_L), NTK, dNTK and ddNTKs at initialization, with axes (sample, component)
-    for each index and training samples first, and targets Y (N_A, n_L).
+    Arguments are its outputs z (N, n_L), NTK, dNTK and ddNTKs at initialization, with axes (component,
+    sample) for each index and training samples first, and targets Y (N_A, n_L).
     """
     modes = NetworkModes.of(z, ntk, dntk, ddntk_1, ddntk_2, Y)
     s = symbols(algorithm, modes.l)
     free = modes.z - modes.H[:, : modes.count] @ (s.f * modes.eps)
     final = free + interaction(modes, s)
-    back = lambda array: _back(modes, array, z.shape)  # noqa: E731
+    back = lambda array: rotate(array, modes.vectors.T)  # noqa: E731
+    fold = lambda array: _folded(back(array), z.shape)  # noqa: E731
     trained = _trained_ntk(modes, s).reshape(*z.shape, -1) if s.absorbed is None else None
-    return NetworkPrediction(back(final), back(free), back(evolved_ntk(modes, s)), back(evolved_dntk(modes, s)), trained)
-
-
-def _back(modes: NetworkModes, array: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    samples = rotate(array, modes.vectors.T)
-    return samples.reshape(shape * array.ndim)
+    outputs, alone = (back(array).reshape(z.shape) for array in (final, free))
+    return NetworkPrediction(
+        outputs, alone, fold(evolved_ntk(modes, s)), fold(evolved_dntk(modes, s)), trained
+    )
 
 
 def _stripped(modes: NetworkModes, s: Symbols, dress) -> np.ndarray:
@@ -91,11 +102,11 @@ def _stripped(modes: NetworkModes, s: Symbols, dress) -> np.ndarray:
 
 def interaction(modes: NetworkModes, s: Symbols) -> np.ndarray:
     """What the differentials of the NTK add to the free solution, (I,) (inf.141)."""
-    return _stripped(modes, s, lambda kind, X: dressed(modes, s, kind, X)) @ modes.eps
+    return _stripped(modes, s, lambda kind, X: dressed(modes.l, modes.H, s, kind, X)) @ modes.eps
 
 
 def _trained_ntk(modes: NetworkModes, s: Symbols) -> np.ndarray:
-    """H# of (inf.155), from all pairs to training pairs: z - H# (H# on the training set)^-1 eps is the prediction."""
+    """H# of (inf.155), from all pairs to training pairs: the prediction is z - H# (H# in training)^-1 eps."""
     bare = lambda kind, X: s.outputs[kind] * X  # noqa: E731
     grown = modes.H[:, : modes.count] - modes.l * _stripped(modes, s, bare)
     return rotate_axis(rotate_axis(grown, modes.vectors.T, 0), modes.vectors.T, 1)

@@ -4,6 +4,7 @@ from finitewidth.algorithm import Algorithm, GradientFlow
 from finitewidth.loss import MSE, CrossEntropy, Loss
 from finitewidth.network import MLP
 from finitewidth.training.cross_entropy import predict_cross_entropy
+from finitewidth.training.finite_width import check_finite_width, finite_width
 from finitewidth.training.fitting import fit
 from finitewidth.training.gaussian import Prediction
 from finitewidth.training.learned import check_supported
@@ -21,20 +22,22 @@ def predict(
     order: int = 1,
     ridge: float = 0.0,
     cutoff: float = 0.0,
+    four_leg_tolerance: float | None = None,
     members: int = 1000,
     key=0,
 ) -> Prediction | SampledPrediction:
     """The distribution of trained networks on X_test (or on X_train itself, if X_test is not given).
 
-    With the squared loss it is Gaussian. Trained part of the way on the cross-entropy it is not, and
+    Through order 1/n by default, with `four_leg_tolerance` as in `finite_width`; `order=0` is infinite width.
+    There, with the squared loss it is Gaussian. Trained part of the way on the cross-entropy it is not, and
     `members` networks are drawn with `key` and trained in function space. `ridge` and `cutoff` as in `fit`.
     """
-    if order == 1:
-        raise ValueError(
-            "order=1 (through 1/width) is not available yet; pass order=0 (infinite width)."
-        )
-    if order != 0:
+    if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
+    if order == 1:
+        return _through_first_order(
+            net, X_train, Y_train, X_test, algorithm, loss, ridge, cutoff, four_leg_tolerance
+        )
     X_test = X_train if X_test is None else X_test
     if isinstance(loss, CrossEntropy):
         if ridge or cutoff:
@@ -49,3 +52,15 @@ def predict(
         raise ValueError(f"loss must be fw.MSE() or fw.CrossEntropy(), got {loss!r}.")
     fitted = fit(net, X_train, Y_train, algorithm=algorithm, ridge=ridge, cutoff=cutoff)
     return fitted.predict(X_test)
+
+
+def _through_first_order(
+    net, X_train, Y_train, X_test, algorithm, loss, ridge, cutoff, tolerance
+) -> Prediction:
+    if not isinstance(loss, MSE):
+        raise ValueError(f"order=1 knows loss=fw.MSE() only, got {loss!r}; use order=0.")
+    if ridge or cutoff:
+        raise ValueError("ridge and cutoff are for order=0; at order 1 stop at a finite time instead.")
+    check_finite_width(net, algorithm)
+    prepared = finite_width(net, X_train, Y_train, X_test, four_leg_tolerance=tolerance)
+    return prepared.predict(algorithm)

@@ -5,11 +5,11 @@ All that an algorithm does to a prediction at order 1/n is in sums over ordered 
 $$\eta^k \sum_{T > s_1 > \ldots > s_k} u_1^{s_1} \cdots u_k^{s_k}, \qquad u = 1 - \eta l,$$
 
 or their integrals for gradient flow. Such a sum is a divided difference of $x^T$ at the points
-$1, u_1, u_1 u_2, \ldots$ (of $e^{-T x}$ at $0, l_1, l_1 + l_2, \ldots$). What the training set feels of it in
-mode e begins at $u_e$ instead of 1, and what it has lost of it, divided by $l_e$, is the divided difference with
-$u_e$ as one more point: so nothing is ever divided by an eigenvalue. Divided differences are entries of a
-function of a bidiagonal matrix, evaluated here by repeated squaring: small and degenerate eigenvalues lose no
-digits, where quotients of differences lose all.
+$1, u_1, u_1 u_2, \ldots$ (of $e^{-T x}$ at $0, l_1, l_1 + l_2, \ldots$). What the training set feels of it
+in mode e begins at $u_e$ instead of 1, and what it has lost of it, over $l_e$, is the divided difference with
+$u_e$ as one more point: so nothing is ever divided by an eigenvalue. Divided differences are entries of
+a function of a bidiagonal matrix, evaluated here by repeated squaring: small and degenerate eigenvalues lose
+no digits, where quotients of differences lose all.
 """
 
 import functools
@@ -37,7 +37,9 @@ class Symbols:
     f_2: np.ndarray  # divided differences of f as a function of l, (a b)
     f_3: np.ndarray  # (a b c)
     outputs: dict[str, np.ndarray]  # A, B: (a b); IA, IB, IIA, IIB: (a b c)
-    absorbed: Callable[[int], dict[str, np.ndarray]] | None  # e: the same over l_e, less what is left of it in
+    absorbed: (
+        Callable[[int], dict[str, np.ndarray]] | None
+    )  # e: the same over l_e, less what is left of it in
     # the training residual of mode e; None where nothing is left of it
 
 
@@ -63,7 +65,10 @@ def symbols(algorithm: Algorithm, eigenvalues: np.ndarray) -> Symbols:
 def _converged(algorithm: Projectors, l: np.ndarray) -> Symbols:
     f_2, f_3 = -1 / np.multiply.outer(l, l), 1 / np.multiply.outer(np.multiply.outer(l, l), l)
     a, b, c = l[:, None, None], l[None, :, None], l[None, None, :]
-    two = {name: np.broadcast_to(getattr(algorithm, f"Z_{name}")(a[..., 0], b[..., 0]), f_2.shape) for name in "AB"}
+    two = {
+        name: np.broadcast_to(getattr(algorithm, f"Z_{name}")(a[..., 0], b[..., 0]), f_2.shape)
+        for name in "AB"
+    }
     three = {
         name: np.broadcast_to(getattr(algorithm, f"Z_{name}")(a, b, c), f_3.shape)
         for name in ("IA", "IB", "IIA", "IIB")

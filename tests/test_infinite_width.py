@@ -220,7 +220,9 @@ def test_a_block_may_hold_the_same_input_on_both_sides(activation):
     net = fw.MLP(WIDTHS, activation, C_W=1.5)
     square, block = fw.kernels(net, X), fw.kernels(net, X, X[::2])
     np.testing.assert_allclose(block.K, square.K[:, ::2], rtol=TOLERANCE)
-    np.testing.assert_allclose(block.Theta, square.Theta[:, ::2], rtol=TOLERANCE)
+    # a square knows its diagonal; in a block the same input meets itself at a correlation of one to rounding
+    rounding = PARALLEL if activation == "relu" else TOLERANCE
+    np.testing.assert_allclose(block.Theta, square.Theta[:, ::2], rtol=rounding)
 
 
 @pytest.mark.parametrize("activation", KINDS)
@@ -271,10 +273,13 @@ def inputs(draw):
 def test_kernels_are_symmetric_and_positive_semidefinite(activation, X):
     net = fw.MLP(WIDTHS, activation, C_b=0.05, C_W=1.5)
     for layer in layers(fw.solve(net, X, order=0)):
-        for matrix in [layer.K] + ([layer.Theta] if activation != "perceptron" else []):
+        matrices = {"K": layer.K} | ({"Theta": layer.Theta} if activation != "perceptron" else {})
+        for name, matrix in matrices.items():
             np.testing.assert_array_equal(matrix, matrix.T)
             lowest = np.linalg.eigvalsh(matrix).min()
-            assert lowest >= -SEMIDEFINITE * len(X) * np.abs(matrix).max()
+            # some of the inputs are parallel
+            rounding = PARALLEL if (name, activation) == ("Theta", "relu") else SEMIDEFINITE
+            assert lowest >= -rounding * len(X) * np.abs(matrix).max()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.int8, np.uint8, np.float16])
@@ -307,7 +312,8 @@ def test_the_number_of_threads_changes_nothing(activation, monkeypatch):
     np.testing.assert_array_equal(found[0].Theta, found[1].Theta)
     np.testing.assert_array_equal(found[0].K, found[0].K.T)
     few = fw.kernels(net, X[250:270])  # across the border of tiles
-    np.testing.assert_allclose(found[0].K[250:270, 250:270], few.K, rtol=TOLERANCE)
+    scale = np.sqrt(np.outer(np.diag(few.K), np.diag(few.K)))
+    assert (np.abs(found[0].K[250:270, 250:270] - few.K) <= TOLERANCE * scale).all()
 
 
 def test_the_error_of_the_averages_is_reported():

@@ -1,0 +1,211 @@
+r"""The trained ensemble through order 1/n (PDLT section inf.2): what `fw.predict` gives by default.
+
+$$m = \Theta_{\beta A} F y + \frac1n \mu, \qquad
+  \mathrm{Cov} = \delta_{ij} L G L^T + \frac1n C$$
+
+with the mean NTK $H = \Theta + H_1/n$ and the mean kernel $G = K + G_1/n$ kept whole in the leading terms.
+Statistics at initialization are the costly part: they are prepared once and serve any algorithm and time.
+"""
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, Newton, Projectors, TwoStep
+from finitewidth.inputs import as_inputs, as_targets
+from finitewidth.network import MLP
+from finitewidth.theory.solve import solve
+from finitewidth.training.conditioning import largest_condition, singular_error
+from finitewidth.training.corrections import Modes, corrections, leap
+from finitewidth.training.gaussian import Expansion, Prediction
+from finitewidth.training.learned import check_learning_rate, is_finished
+from finitewidth.training.symbols import Symbols, symbols
+
+TRUSTED = 0.5  # corrections beyond this fraction of what they correct are called out
+_ROUNDING = 1e-10
+_NEGATIVE = 1e-6  # eigenvalues closer to zero than this may be rounding of the averages
+NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
+_TOLERANCES = {16: 1e-8, 32: 1e-6, math.inf: 1e-5}  # of four-leg averages, by number of samples
+
+
+class ExpansionWarning(UserWarning):
+    """The expansion in 1/n has left its range: corrections are not small."""
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteWidth:
+    """Statistics of a network on training and test inputs, ready for any algorithm."""
+
+    net: MLP
+    X: Float[np.ndarray, "N n0"]  # training inputs first, then test inputs that are not among them
+    Y: Float[np.ndarray, "N_A n_L"]
+    tests: Sequence[int]  # where the test inputs are in X
+    error: float  # of two-leg averages, in units of the scale they live on
+    four_leg_error: float
+    infinite: Modes = field(repr=False)  # with Theta in the place of H
+    modes: Modes = field(repr=False)
+
+    @property
+    def n(self) -> int:
+        """The width n_{L-1} that the expansion is in."""
+        return self.net.widths[-2]
+
+    def predict(self, algorithm: Algorithm = GradientFlow(), *, covariance: bool = True) -> Prediction:
+        """Mean and covariance of trained networks on the test inputs."""
+        check_finite_width(self.net, algorithm)
+        leading, condition = self._leading(self.infinite, algorithm)
+        free, _ = self._leading(self.modes, algorithm)
+        found = corrections(self.modes, self._symbols(self.modes, algorithm), covariance=covariance)
+        rows = np.asarray(self.tests)
+        parts = {"ntk_mean": (free.mean - leading.mean)[rows]}
+        parts |= {name: part[rows] / self.n for name, part in found.mean.items()}
+        infinite = self._prediction(
+            0, algorithm, leading.mean[rows], leading.among, None, condition, {}, None
+        )
+        mean = infinite.mean + sum(parts.values())
+        among, wired = free.among, None
+        if found.own is not None and found.wired is not None:
+            among = among + found.own / self.n
+            wired = found.wired[np.ix_(rows, range(self.Y.shape[1]), rows, range(self.Y.shape[1]))] / self.n
+        prediction = self._prediction(1, algorithm, mean, among, wired, condition, parts, infinite)
+        prediction = dataclasses.replace(prediction, expansion=self._expansion(prediction, covariance))
+        _warn(prediction)
+        return prediction
+
+    def _leading(self, modes: Modes, algorithm: Algorithm) -> "tuple[_Leading, float]":
+        s = self._symbols(modes, algorithm)
+        L = leap(modes, s)
+        mean = modes.back((modes.H[:, : modes.count] * s.f) @ modes.y.T)
+        among = modes.back(modes.back(L @ modes.G @ L.T, 0), 1)
+        return _Leading(mean, (among + among.T) / 2), _condition(modes.l)
+
+    def _symbols(self, modes: Modes, algorithm: Algorithm) -> Symbols:
+        if is_finished(algorithm):
+            condition = _condition(modes.l)
+            if condition > largest_condition(modes.count):
+                X = self.X[: modes.count]
+                raise singular_error(self.net, X, self.Y, condition, remedy="stop at a finite time")
+            check_learning_rate(algorithm, float(modes.l[-1]), 0.0)
+        return symbols(algorithm, modes.l)
+
+    def _expansion(self, prediction: Prediction, covariance: bool) -> Expansion:
+        depth_over_width = sum(1 / n for n in self.net.widths[1:-1])
+        infinite, scale = prediction.infinite_width, np.abs(self.Y).max(initial=0.0)
+        moved = np.abs(prediction.mean - infinite.mean).max(initial=0.0)
+        mean = float(moved / scale) if scale > 0 else 0.0
+        if not covariance:
+            return Expansion(depth_over_width, mean, 0.0, 0.0)
+        untrained = np.diag(self.infinite.K).max(initial=0.0)  # variances below rounding of it are zero
+        largest = max(infinite.variance.max(initial=0.0), _ROUNDING * untrained)
+        spread = np.abs(prediction.variance - infinite.variance).max(initial=0.0)
+        eigenvalues = np.linalg.eigvalsh(prediction.covariance.reshape(prediction.mean.size, -1))
+        return Expansion(depth_over_width, mean, float(spread / largest), float(eigenvalues[0] / largest))
+
+    def _prediction(self, order, algorithm, mean, among, wired, condition, parts, infinite) -> Prediction:
+        rows = np.asarray(self.tests)
+        factors = ((np.eye(mean.shape[1]), among[np.ix_(rows, rows)]),)
+        error = max(self.error, self.four_leg_error) if order else self.error
+        return Prediction(self.net, algorithm, order, mean, factors, condition, error, parts, infinite, wired)
+
+
+@dataclass(frozen=True)
+class _Leading:
+    mean: np.ndarray  # (N, n_L)
+    among: np.ndarray  # (N, N)
+
+
+def finite_width(
+    net: MLP, X_train, Y_train, X_test=None, *, four_leg_tolerance: float | None = None
+) -> FiniteWidth:
+    """Prepare statistics through order 1/n once, to ask about many algorithms and times.
+
+    `four_leg_tolerance` is the accuracy of four-leg averages; inverses of the training NTK amplify their
+    errors 20 to 1000 times. By default it is 1e-8 for up to 16 samples, 1e-6 up to 32, and 1e-5 beyond.
+    """
+    check_finite_width(net, GradientFlow())
+    X = as_inputs(X_train, net.widths[0], name="X_train")
+    Y = as_targets(Y_train, X.shape[0], net.widths[-1])
+    together, tests = X, list(range(X.shape[0]))
+    if X_test is not None:
+        together, tests = _together(X, as_inputs(X_test, net.widths[0], name="X_test"))
+    if four_leg_tolerance is None:
+        four_leg_tolerance = next(tol for most, tol in _TOLERANCES.items() if together.shape[0] <= most)
+    theory = solve(net, together, layers=(net.depth,), tensors=NEEDED, four_leg_tolerance=four_leg_tolerance)
+    out = theory.output
+    modes = Modes.of(out.K, out.G, out.H, Y, lambda name: getattr(out, name))
+    infinite = Modes.of(out.K, out.K, out.Theta, Y, _no_tensor)
+    return FiniteWidth(net, together, Y, tests, theory.error, theory.four_leg_error, infinite, modes)
+
+
+def _no_tensor(name: str) -> np.ndarray:
+    raise KeyError(name)
+
+
+def _together(X: np.ndarray, X_test: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Training inputs and what is new among the test inputs, and where each test input is."""
+    places = {}
+    for row, x in enumerate(X + 0.0):
+        places.setdefault(x.tobytes(), row)
+    tests, new = [], []
+    for x in X_test + 0.0:
+        if x.tobytes() not in places:
+            places[x.tobytes()] = X.shape[0] + len(new)
+            new.append(x)
+        tests.append(places[x.tobytes()])
+    return np.concatenate([X, np.reshape(new, (-1, X.shape[1]))]), tests
+
+
+def check_finite_width(net: MLP, algorithm: Algorithm) -> None:
+    """Refuse networks and algorithms that the expansion in 1/n does not know."""
+    if not net.activation.is_smooth:
+        raise ValueError(
+            f"activation {net.activation.name!r} has a kink, where the dNTK and ddNTKs are infinite and "
+            "order 1/n does not exist; use a smooth one such as gelu, swish or tanh, or order=0."
+        )
+    if net.depth > 1 and min(net.widths[1:-1]) == 1:
+        raise ValueError(
+            f"widths={net.widths} has a hidden layer of width 1, where an expansion in 1/n means nothing; "
+            "widen it, or use order=0."
+        )
+    if isinstance(algorithm, Newton):
+        raise ValueError(
+            "algorithm=Newton() lands beside the minimum at finite width; use fw.TwoStep(), or order=0."
+        )
+    if not isinstance(algorithm, GradientFlow | GradientDescent | TwoStep | Projectors):
+        raise ValueError(
+            f"algorithm={algorithm!r} has no solution at order 1/n; use fw.GradientFlow(), "
+            "fw.GradientDescent(learning_rate), fw.TwoStep() or fw.Projectors(...)."
+        )
+
+
+def _condition(l: np.ndarray) -> float:
+    return float(l[-1] / l[0]) if l[0] > 0 else math.inf
+
+
+def _warn(prediction: Prediction) -> None:
+    """Say where corrections are not small, or leave a covariance that no ensemble can have."""
+    expansion = prediction.expansion
+    assert expansion is not None
+    if expansion.size > TRUSTED:
+        part = "mean" if expansion.mean >= expansion.covariance else "covariance"
+        warnings.warn(
+            f"corrections of order 1/n to the {part} are {expansion.size:.2g} of what they correct (depth "
+            f"over width {expansion.depth_over_width:.2g}, condition number of the training NTK "
+            f"{prediction.condition:.1e}), beyond the range of the expansion; widen the network or separate "
+            "the inputs.",
+            ExpansionWarning,
+            stacklevel=4,
+        )
+    elif expansion.lowest_eigenvalue < -_NEGATIVE:
+        warnings.warn(
+            "the covariance through order 1/n has an eigenvalue of "
+            f"{expansion.lowest_eigenvalue:.2g} of its largest, below zero: the expansion has left its range "
+            "there; widen the network.",
+            ExpansionWarning,
+            stacklevel=4,
+        )
