@@ -237,11 +237,6 @@ def test_deeper_networks_with_two_outputs_are_distributed_as_predicted(key):
 # --- bad input ---------------------------------------------------------------------------------------
 
 
-def test_order_one_names_order_zero():
-    with refused(r"order=1 .* pass order=0"):
-        fw.predict(NETWORKS["tanh"], X, Y, X_TEST)
-
-
 @pytest.mark.parametrize(
     "change, message",
     [
