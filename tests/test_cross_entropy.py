@@ -108,18 +108,18 @@ def test_long_flow_arrives_at_the_end_of_training():
 
 
 def test_real_networks_trained_on_cross_entropy_are_distributed_as_sampled(key):
-    """200 erf networks of width 512, one-hot labels, 20 steps, against 3000 sampled members."""
+    """128 erf networks of width 512, one-hot labels, 20 steps, against 3000 sampled members."""
     net = fw.MLP((3, 512, 3), "erf", C_b=0.1, C_W=1.5, lambda_b=1.0, lambda_W=1.5)
     rate, steps = 0.15, 20
     (real,) = train(
-        net, X, HARD, X_TEST, key, learning_rate=rate, steps=(steps,), members=200, loss=cross_entropy
+        net, X, HARD, X_TEST, key, learning_rate=rate, steps=(steps,), members=128, loss=cross_entropy
     )
     algorithm = fw.GradientDescent(rate, steps)
     theory = fw.predict(net, X, HARD, X_TEST, loss=LOSS, algorithm=algorithm, order=0, members=3000, key=2)
-    stderr = np.hypot(real.std(axis=0, ddof=1) / np.sqrt(200), theory.mean.stderr)
+    stderr = np.hypot(real.std(axis=0, ddof=1) / np.sqrt(128), theory.mean.stderr)
     assert np.abs((real.mean(axis=0) - theory.mean.value) / stderr).max() < 4
     of_covariance = pulls(real, theory.mean.value, theory.covariance.value)[1]
-    assert np.abs(of_covariance).max() < 4.5  # 144 entries; the error of 3000 members is a quarter of 200's
+    assert np.abs(of_covariance).max() < 4.5  # 144 entries; the error of 3000 members is a fifth of 128's
     assert np.abs(theory.mean.value).max() > 10 * stderr.max()  # training is seen
 
 
