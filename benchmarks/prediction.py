@@ -102,8 +102,8 @@ def compare(report: Report, N: int) -> list[str]:
         rows,
         f"Medians of {ROUNDS} interleaved runs, each with new inputs. The bare minimum is the Gram matrix of "
         "the inputs and `scipy.linalg.cho_factor` with one solve; finitewidth is `fw.fit`: K and Theta of "
-        "all pairs, checks, factorization, condition number and solve; neural-tangents is its compiled kernel "
-        "function for nngp and ntk and the same factorization and solve.",
+        "all pairs, checks, factorization, condition number and solve; neural-tangents is its compiled "
+        "kernel function for nngp and ntk and the same factorization and solve.",
     )
     return [", ".join(f"{name} {version}" for name, version in one.items()) for one in about]
 

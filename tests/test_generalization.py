@@ -231,10 +231,10 @@ def test_odd_activations_stay_robust_under_learning_rate_equivalence():
 
 @pytest.mark.parametrize("activation, a_1", [("tanh", -2.0), ("sin", -1.0)])
 def test_equal_learning_rates_lose_robustness_with_depth(activation, a_1):
-    """(10.79)-(10.81) for odd activations: Theta_00 grows as lb l/2, dd Theta_[2] stays, their ratio falls as 1/L.
+    """(10.79)-(10.81) for odd activations: Theta_00 grows as lb l/2, dd Theta_[2] stays, the ratio falls.
 
-    (10.80) prints lW sigma_1^2 delta^2 for dd Theta_[2]. <s''s''> falls as 1/l, but multiplies a Theta_00 that
-    grows as l, and adds (-a_1) lb/2 to lW sigma_1^2.
+    (10.80) prints lW sigma_1^2 delta^2 for dd Theta_[2]. <s''s''> falls as 1/l, but multiplies a Theta_00
+    that grows as l, and adds (-a_1) lb/2 to lW sigma_1^2.
     """
     depth, lb, lW = 400, 0.8, 1.1
     net = fw.MLP((3, *[1] * depth), activation, lambda_b=lb, lambda_W=lW)
