@@ -37,10 +37,23 @@ _HOMES = {
     "solve": "theory.solve",
     "Unrolled": "theory.unroll",
     "unroll": "theory.unroll",
+    "Criticality": "theory.criticality",
+    "criticality": "theory.criticality",
+    "fit_exponents": "theory.exponents",
+    "Susceptibilities": "theory.susceptibilities",
+    "susceptibilities": "theory.susceptibilities",
+    "PhaseDiagram": "theory.phase_diagram",
+    "phase_diagram": "theory.phase_diagram",
+    "Audit": "theory.audit",
+    "audit": "theory.audit",
     "Estimate": "estimate",
     "Prediction": "training.gaussian",
     "SampledPrediction": "training.sampled",
     "predict": "training.prediction",
+    "InductiveBias": "training.inductive_bias",
+    "inductive_bias": "training.inductive_bias",
+    "ExpectedLoss": "training.depth_and_width",
+    "expected_loss": "training.depth_and_width",
     "ExpansionWarning": "training.finite_width",
     "FiniteWidth": "training.finite_width",
     "finite_width": "training.finite_width",
@@ -93,12 +106,21 @@ if TYPE_CHECKING:
     from finitewidth.loss import MSE as MSE
     from finitewidth.loss import CrossEntropy as CrossEntropy
     from finitewidth.network import MLP as MLP
+    from finitewidth.theory.audit import Audit as Audit
+    from finitewidth.theory.audit import audit as audit
+    from finitewidth.theory.criticality import Criticality as Criticality
+    from finitewidth.theory.criticality import criticality as criticality
+    from finitewidth.theory.exponents import fit_exponents as fit_exponents
     from finitewidth.theory.means import Kernels as Kernels
     from finitewidth.theory.means import kernels as kernels
+    from finitewidth.theory.phase_diagram import PhaseDiagram as PhaseDiagram
+    from finitewidth.theory.phase_diagram import phase_diagram as phase_diagram
     from finitewidth.theory.solve import Layer as Layer
     from finitewidth.theory.solve import Theory as Theory
     from finitewidth.theory.solve import load as load
     from finitewidth.theory.solve import solve as solve
+    from finitewidth.theory.susceptibilities import Susceptibilities as Susceptibilities
+    from finitewidth.theory.susceptibilities import susceptibilities as susceptibilities
     from finitewidth.theory.unroll import Unrolled as Unrolled
     from finitewidth.theory.unroll import unroll as unroll
     from finitewidth.training.bayes import Evidence as Evidence
@@ -109,6 +131,8 @@ if TYPE_CHECKING:
     from finitewidth.training.cross_entropy import outputs_of as outputs_of
     from finitewidth.training.cross_entropy import softmax as softmax
     from finitewidth.training.delta_expansion import delta_expansion as delta_expansion
+    from finitewidth.training.depth_and_width import ExpectedLoss as ExpectedLoss
+    from finitewidth.training.depth_and_width import expected_loss as expected_loss
     from finitewidth.training.dynamics import Trajectory as Trajectory
     from finitewidth.training.dynamics import stopping_time as stopping_time
     from finitewidth.training.dynamics import trajectory as trajectory
@@ -122,6 +146,8 @@ if TYPE_CHECKING:
     from finitewidth.training.generalization import TestLoss as TestLoss
     from finitewidth.training.generalization import neighbour as neighbour
     from finitewidth.training.generalization import test_loss as test_loss
+    from finitewidth.training.inductive_bias import InductiveBias as InductiveBias
+    from finitewidth.training.inductive_bias import inductive_bias as inductive_bias
     from finitewidth.training.linear import KernelMachine as KernelMachine
     from finitewidth.training.linear import LinearModel as LinearModel
     from finitewidth.training.linear import fit_kernel_machine as fit_kernel_machine

@@ -434,6 +434,24 @@ def as_activation(activation: "str | Activation | Callable") -> Activation:
     return Activation(activation)
 
 
+def shifted(activation: Activation, value: float) -> Activation:
+    """sigma(z) - value, with the kinks and jumps that sigma is known to have."""
+    exact = activation.exact
+    fields = {
+        "function": lambda z: activation.function(z) - value,
+        "name": f"{activation.name} {'-' if value > 0 else '+'} {abs(value):.6g}",
+        "kinks": activation.kinks,
+        "family": None,
+        "parameters": (),
+        "jump_order": activation.jump_order,
+        "exact": (lambda z, m: (exact(z, 0)[0] - value, *exact(z, m)[1:])) if exact else None,
+    }
+    moved = object.__new__(Activation)  # its checks were passed by sigma
+    for name, field in fields.items():
+        object.__setattr__(moved, name, field)
+    return moved
+
+
 def _from_name(text: str) -> Activation:
     match = re.fullmatch(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", text)
     name, listed = (match[1].lower(), match[2] or "") if match else (text, "")

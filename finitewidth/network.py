@@ -59,6 +59,27 @@ class MLP:
         beta = float(beta)
         return cls(widths, activation, C_b=beta**2, C_W=1.0, lambda_b=beta**2, lambda_W=1.0)
 
+    @classmethod
+    def critical(
+        cls,
+        widths: Sequence[int],
+        activation: str | Activation | Callable,
+        lambda_b=1.0,
+        lambda_W=1.0,
+        *,
+        input_scale=1.0,
+    ) -> "MLP":
+        r"""The network at its activation's critical point, with learning rates that let all layers learn
+        equally.
+
+        `lambda_b` and `lambda_W` are shared out over depth by the equivalence principle (PDLT section 9.4).
+        `input_scale`, the mean square of the input components, is used at half-stable points: there the first
+        layer has $C_b = 0$, $C_W = K^*/$`input_scale`, so that signals start at K*.
+        """
+        from finitewidth.theory.tuning import critical_network  # theory answers; it is not known before
+
+        return critical_network(widths, activation, lambda_b, lambda_W, input_scale)
+
     @property
     def depth(self) -> int:
         """L, the number of layers with parameters."""

@@ -181,6 +181,22 @@ def test_linear_networks_keep_only_what_their_depth_makes():
     np.testing.assert_array_equal(found.mean, found.infinite_width.mean)
 
 
+def test_the_mean_alone_needs_no_tensor_of_four_samples(prepared, monkeypatch):
+    """Leg by leg with duals on three modes; four-leg averages are good to 1e-8."""
+    monkeypatch.setattr("finitewidth.training.finite_width.DENSE", 4)
+    for algorithm in (fw.GradientFlow(), fw.GradientDescent(0.2)):
+        whole, alone = (
+            prepared.predict(algorithm),
+            fw.predict(NET, X[:3], Y, X, algorithm=algorithm, covariance=False),
+        )
+        for name, part in whole.contributions.items():
+            np.testing.assert_allclose(alone.contributions[name], part, atol=1e-8)
+    with refused("the covariance was not computed; predict with covariance=True"):
+        alone.covariance  # noqa: B018
+    with refused("at a finite time the mean at order 1/n needs whole tensors"):
+        fw.predict(NET, X[:3], Y, X, algorithm=fw.GradientFlow(1.0), covariance=False)
+
+
 # --- real networks -----------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ import pytest
 import finitewidth as fw
 from finitewidth.theory.solve import TENSORS
 from finitewidth.theory.unroll import unroll
+from finitewidth.theory.unrolled_slots import Request, contract_slots
 
 DERIVED, PULL, SAMPLES = 1e-9, 4.0, 20_000
 FINE = 1e-11
@@ -79,6 +80,17 @@ def test_standard_errors_fall_with_the_root_of_the_number_of_samples():
     assert few / many == pytest.approx(4.0, rel=0.3)
     again = unrolled("sin").sample_contraction("B", VECTORS, samples=1000)
     assert again.stderr == few  # the same key gives the same samples
+
+
+def test_every_slot_may_be_left_open_against_a_dual_on_the_others():
+    """Duals on the first two of three samples; all tensors and slots in one pass."""
+    duals = np.random.default_rng(3).standard_normal((2, 2, 2, 2))
+    requests = [Request(name, slot, duals) for name in TENSORS for slot in range(4)]
+    found = contract_slots(unrolled("tanh"), requests, tolerance=FINE)
+    for request, values in zip(requests, found, strict=True):
+        tensor = np.moveaxis(getattr(recursion("tanh").output, request.tensor), request.slot, 0)
+        exact = np.einsum("dxyz,kxyz->kd", tensor[:, :2, :2, :2], duals)
+        assert np.abs(values - exact).max() <= DERIVED * np.abs(tensor).max() * np.abs(duals).sum()
 
 
 def test_repeated_and_vanishing_inputs_can_be_unrolled():

@@ -1,30 +1,19 @@
 """A figure of the spectrum of the training NTK, from its record."""
 
-from importlib.resources import as_file, files
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from finitewidth.interface.look import ROLES
+from finitewidth.interface.saving import save_figure
 from finitewidth.training.spectrum import Spectrum
 
 
 def save_spectrum(spectrum: Spectrum, path: str | Path) -> None:
     """Eigenvalues and time scales of learning, as the file type that `path` ends in (.svg, .png, .pdf)."""
-    path = Path(path)
-    if path.suffix not in (".svg", ".png", ".pdf"):
-        raise ValueError(f"path must end in .svg, .png or .pdf, got {str(path)!r}; rename it.")
-    with as_file(files("finitewidth.interface") / "finitewidth.mplstyle") as style:
-        rules = matplotlib.rc_params_from_file(style, use_default_template=False)
-    with matplotlib.rc_context(rules):
-        figure = _draw(spectrum)
-        try:
-            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else {})
-        except OSError as error:
-            raise ValueError(f"path {str(path)!r} cannot be written: {error.strerror}.") from None
+    save_figure(lambda: _draw(spectrum), path)
 
 
 def _draw(spectrum: Spectrum) -> Figure:

@@ -48,14 +48,14 @@ def streamed(unrolled: Unrolled, requests: Requests, tolerance: float) -> dict[s
     """Contractions with one vector per label; at most a few arrays of size N^3 are held."""
     totals = dict.fromkeys(requests, 0.0)
     for source in unrolled.sources:
-        products = {name: list(products(source, shape)) for name, (shape, _) in requests.items()}
-        families = tuple({family_of(legs) for listed in products.values() for _, _, legs in listed})
+        of_tensor = {name: list(products(source, shape)) for name, (shape, _) in requests.items()}
+        families = tuple({family_of(legs) for listed in of_tensor.values() for _, _, legs in listed})
         for fixed in range(unrolled.count):
             averages = averages_with_fixed_leg(unrolled, source, fixed, families, tolerance)
             for name, (shape, vectors) in requests.items():
                 slices = (
                     _slice_sum(source, shape, vectors, row, column, legs, fixed, averages)
-                    for row, column, legs in products[name]
+                    for row, column, legs in of_tensor[name]
                 )
                 totals[name] += source.weight * sum(slices)
         for name, (shape, vectors) in requests.items():

@@ -116,7 +116,7 @@ def _average(averages, legs: Labelled, label: str) -> tuple[np.ndarray, str]:
 def _at(
     array: np.ndarray, labels: str, label: str, fixed: int, count: int, whole: str = ""
 ) -> tuple[np.ndarray, str]:
-    """Repeated labels on their diagonal, `label` at its fixed value, other labels cut to the dual's samples."""
+    """Repeated labels on their diagonal, `label` at its fixed value, others cut to the dual's samples."""
     distinct = "".join(dict.fromkeys(labels))
     if distinct != labels:
         array = np.einsum(f"{labels}->{distinct}", array)

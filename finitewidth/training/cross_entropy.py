@@ -112,6 +112,7 @@ def _trained_to_the_end(net, X, p, X_test, algorithm, loss: CrossEntropy) -> Pre
     else:
         algorithm_of_leap = algorithm
     leap = fit(net, X, y, algorithm=algorithm_of_leap).predict(X_test)
+    assert leap.factors is not None
     among, outputs = leap.factors[0][1], net.widths[-1]
     common = np.full((outputs, outputs), 1 / outputs)
     prior = kernels(net, as_inputs(X_test, net.widths[0], name="X_test")).K

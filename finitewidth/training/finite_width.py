@@ -8,9 +8,10 @@ Statistics at initialization are the costly part: they are prepared once and ser
 """
 
 import dataclasses
+import functools
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,16 +20,20 @@ from jaxtyping import Float
 from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, Newton, Projectors, TwoStep
 from finitewidth.inputs import as_inputs, as_targets
 from finitewidth.network import MLP
+from finitewidth.theory.means import kernels
 from finitewidth.theory.solve import solve
 from finitewidth.training.conditioning import largest_condition, singular_error
-from finitewidth.training.corrections import Modes, corrections, leap
+from finitewidth.training.corrections import Corrections, Modes, corrections, leap
 from finitewidth.training.gaussian import Expansion, Prediction
 from finitewidth.training.learned import check_learning_rate, is_finished
+from finitewidth.training.streamed import pair_corrections, streamed_contributions
 from finitewidth.training.symbols import Symbols, symbols
 
+DENSE = 64  # samples; beyond, tensors of N^4 numbers are avoided where only the mean is asked for
 TRUSTED = 0.5  # corrections beyond this fraction of what they correct are called out
 _ROUNDING = 1e-10
 _NEGATIVE = 1e-6  # eigenvalues closer to zero than this may be rounding of the averages
+MEANS = ("K", "Theta", "G1", "H1")
 NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
 _TOLERANCES = {16: 1e-8, 32: 1e-6, math.inf: 1e-5}  # of four-leg averages, by number of samples
 
@@ -47,20 +52,45 @@ class FiniteWidth:
     tests: Sequence[int]  # where the test inputs are in X
     error: float  # of two-leg averages, in units of the scale they live on
     four_leg_error: float
-    infinite: Modes = field(repr=False)  # with Theta in the place of H
-    modes: Modes = field(repr=False)
+    means: dict[str, np.ndarray] = field(repr=False)  # K, Theta, G1, H1 of the output, (N, N)
+    tensors: Callable[[str], np.ndarray] = field(repr=False)  # by name, (N, N, N, N)
+    streamed: float | None  # accuracy of four-leg averages where tensors are contracted leg by leg, else None
 
     @property
     def n(self) -> int:
         """The width n_{L-1} that the expansion is in."""
         return self.net.widths[-2]
 
-    def predict(self, algorithm: Algorithm = GradientFlow(), *, covariance: bool = True) -> Prediction:
-        """Mean and covariance of trained networks on the test inputs."""
+    @functools.cached_property
+    def modes(self) -> Modes:
+        """Of the mean NTK at this width."""
+        K, Theta, G1, H1 = self.means.values()
+        return Modes.of(K, K + G1 / self.n, Theta + H1 / self.n, self.Y, self.tensors)
+
+    @functools.cached_property
+    def infinite(self) -> Modes:
+        """Of the NTK at infinite width."""
+        return Modes.of(self.means["K"], self.means["K"], self.means["Theta"], self.Y, self.tensors)
+
+    def with_width(self, n: int) -> "FiniteWidth":
+        """The same where all hidden layers have width n: tensors know ratios of widths only."""
+        hidden = self.net.widths[1:-1]
+        if len(set(hidden)) > 1:
+            raise ValueError(f"widths={self.net.widths} has unequal hidden layers; prepare it anew.")
+        widths = (self.net.widths[0], *[n] * len(hidden), self.net.widths[-1])
+        return dataclasses.replace(self, net=self.net.replace(widths=widths))
+
+    def with_targets(self, Y_train) -> "FiniteWidth":
+        """The same for other targets."""
+        return dataclasses.replace(self, Y=as_targets(Y_train, self.Y.shape[0], self.Y.shape[1]))
+
+    def predict(self, algorithm: Algorithm = GradientFlow(), *, covariance: bool | None = None) -> Prediction:
+        """Mean and covariance of trained networks on the test inputs, or the mean alone."""
         check_finite_width(self.net, algorithm)
+        covariance = self.streamed is None if covariance is None else covariance
         leading, condition = self._leading(self.infinite, algorithm)
         free, _ = self._leading(self.modes, algorithm)
-        found = corrections(self.modes, self._symbols(self.modes, algorithm), covariance=covariance)
+        found = self._corrections(algorithm, covariance)
         rows = np.asarray(self.tests)
         parts = {"ntk_mean": (free.mean - leading.mean)[rows]}
         parts |= {name: part[rows] / self.n for name, part in found.mean.items()}
@@ -68,14 +98,23 @@ class FiniteWidth:
             0, algorithm, leading.mean[rows], leading.among, None, condition, {}, None
         )
         mean = infinite.mean + sum(parts.values())
-        among, wired = free.among, None
+        among, wired = None, None
         if found.own is not None and found.wired is not None:
-            among = among + found.own / self.n
-            wired = found.wired[np.ix_(rows, range(self.Y.shape[1]), rows, range(self.Y.shape[1]))] / self.n
+            among = free.among + found.own / self.n
+            wired = found.wired[rows][:, :, rows] / self.n
         prediction = self._prediction(1, algorithm, mean, among, wired, condition, parts, infinite)
         prediction = dataclasses.replace(prediction, expansion=self._expansion(prediction, covariance))
         _warn(prediction)
         return prediction
+
+    def _corrections(self, algorithm: Algorithm, covariance: bool) -> Corrections:
+        s = self._symbols(self.modes, algorithm)
+        if self.streamed is None:
+            return corrections(self.modes, s, covariance=covariance)
+        if covariance:
+            raise ValueError("the covariance needs whole tensors; prepare with covariance=True.")
+        mean = streamed_contributions(self.net, self.X, self.modes, s, tolerance=self.streamed)
+        return Corrections(mean, None, None)
 
     def _leading(self, modes: Modes, algorithm: Algorithm) -> "tuple[_Leading, float]":
         s = self._symbols(modes, algorithm)
@@ -108,7 +147,7 @@ class FiniteWidth:
 
     def _prediction(self, order, algorithm, mean, among, wired, condition, parts, infinite) -> Prediction:
         rows = np.asarray(self.tests)
-        factors = ((np.eye(mean.shape[1]), among[np.ix_(rows, rows)]),)
+        factors = None if among is None else ((np.eye(mean.shape[1]), among[np.ix_(rows, rows)]),)
         error = max(self.error, self.four_leg_error) if order else self.error
         return Prediction(self.net, algorithm, order, mean, factors, condition, error, parts, infinite, wired)
 
@@ -120,10 +159,17 @@ class _Leading:
 
 
 def finite_width(
-    net: MLP, X_train, Y_train, X_test=None, *, four_leg_tolerance: float | None = None
+    net: MLP,
+    X_train,
+    Y_train,
+    X_test=None,
+    *,
+    four_leg_tolerance: float | None = None,
+    covariance: bool = True,
 ) -> FiniteWidth:
     """Prepare statistics through order 1/n once, to ask about many algorithms and times.
 
+    Without the covariance, more than 64 samples are contracted leg by leg and nothing of size N^4 is stored.
     `four_leg_tolerance` is the accuracy of four-leg averages; inverses of the training NTK amplify their
     errors 20 to 1000 times. By default it is 1e-8 for up to 16 samples, 1e-6 up to 32, and 1e-5 beyond.
     """
@@ -135,15 +181,24 @@ def finite_width(
         together, tests = _together(X, as_inputs(X_test, net.widths[0], name="X_test"))
     if four_leg_tolerance is None:
         four_leg_tolerance = next(tol for most, tol in _TOLERANCES.items() if together.shape[0] <= most)
-    theory = solve(net, together, layers=(net.depth,), tensors=NEEDED, four_leg_tolerance=four_leg_tolerance)
+    if not covariance and together.shape[0] > DENSE:
+        return _streamed(net, together, Y, tests, four_leg_tolerance)
+    theory = solve(net, together, four_leg_tolerance=four_leg_tolerance, layers=(net.depth,), tensors=NEEDED)
     out = theory.output
-    modes = Modes.of(out.K, out.G, out.H, Y, lambda name: getattr(out, name))
-    infinite = Modes.of(out.K, out.K, out.Theta, Y, _no_tensor)
-    return FiniteWidth(net, together, Y, tests, theory.error, theory.four_leg_error, infinite, modes)
+    means = {name: getattr(out, name) for name in MEANS}
+    tensors = functools.partial(getattr, out)
+    return FiniteWidth(net, together, Y, tests, theory.error, theory.four_leg_error, means, tensors, None)
+
+
+def _streamed(net: MLP, X: np.ndarray, Y: np.ndarray, tests: Sequence[int], tolerance: float) -> FiniteWidth:
+    found = kernels(net, X)
+    assert found.Theta is not None  # the activation is smooth
+    means = dict(zip(MEANS, (found.K, found.Theta, *pair_corrections(net, X, tolerance)), strict=True))
+    return FiniteWidth(net, X, Y, tests, found.error, tolerance, means, _no_tensor, tolerance)
 
 
 def _no_tensor(name: str) -> np.ndarray:
-    raise KeyError(name)
+    raise ValueError(f"tensor {name} is contracted leg by leg and never stored.")
 
 
 def _together(X: np.ndarray, X_test: np.ndarray) -> tuple[np.ndarray, list[int]]:

@@ -38,7 +38,8 @@ class Prediction:
     algorithm: Algorithm
     order: int  # 0: infinite width
     mean: Float[np.ndarray, "M n_L"]
-    factors: tuple[Factor, ...] = field(repr=False)  # their products add up to the covariance
+    factors: tuple[Factor, ...] | None = field(repr=False)  # their products add up to the covariance; None
+    # where it was not asked for
     condition: float  # of the training NTK, in the 1-norm where it was factorized; infinity if singular
     error: float  # of the Gaussian averages in the kernels, in units of the scale they live on
     contributions: dict[str, np.ndarray] = field(default_factory=dict, repr=False)  # of order 1/n to the mean
@@ -49,6 +50,7 @@ class Prediction:
     @property
     def covariance(self) -> Float[np.ndarray, "M n_L M n_L"]:
         """Between outputs of two samples; made from its factors whenever it is asked for."""
+        factors = self._factors()
         samples, outputs = self.mean.shape
         require_memory(
             8 * (samples * outputs) ** 2,
@@ -56,8 +58,19 @@ class Prediction:
             "use prediction.factors, which hold it as products, or prediction.std",
         )
         total = np.zeros((samples, outputs, samples, outputs)) if self.wired is None else self.wired.copy()
-        for between, among in self.factors:
+        for between, among in factors:
             total += np.einsum("ij,ab->aibj", between, among)
+        return total
+
+    @property
+    def within_samples(self) -> Float[np.ndarray, "M n_L n_L"]:
+        """The covariance between outputs of the same sample."""
+        samples, outputs = self.mean.shape
+        total = np.zeros((samples, outputs, outputs))
+        if self.wired is not None:
+            total += np.einsum("aiaj->aij", self.wired)
+        for between, among in self._factors():
+            total += np.multiply.outer(np.diag(among), between)
         return total
 
     @property
@@ -66,7 +79,7 @@ class Prediction:
         total = np.zeros_like(self.mean)
         if self.wired is not None:
             total += np.einsum("aiai->ai", self.wired)
-        for between, among in self.factors:
+        for between, among in self._factors():
             total += np.multiply.outer(np.diag(among), np.diag(between))
         return total
 
@@ -74,6 +87,11 @@ class Prediction:
     def std(self) -> Float[np.ndarray, "M n_L"]:
         """Standard deviations over the ensemble; what rounding leaves below zero counts as zero."""
         return np.sqrt(np.maximum(self.variance, 0.0))
+
+    def _factors(self) -> tuple[Factor, ...]:
+        if self.factors is None:
+            raise ValueError("the covariance was not computed; predict with covariance=True.")
+        return self.factors
 
     @property
     def infinite_width(self) -> "Prediction":

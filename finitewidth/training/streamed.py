@@ -55,8 +55,8 @@ def streamed_contributions(
     """n times the contributions to the mean on all samples, (N, n_L) each."""
     if symbols.absorbed is not None:
         raise ValueError(
-            "at a finite time the mean at order 1/n needs whole tensors, too many for this number of samples; "
-            "use the end of training (time or steps infinite), or fewer inputs."
+            "at a finite time the mean at order 1/n needs whole tensors, too large for so many samples; use "
+            "the end of training (time or steps infinite), or fewer inputs."
         )
     listed = list(duals(modes, symbols))
     requests = [Request(tensor, slot, _in_samples(dual, modes.vectors)) for _, tensor, slot, dual in listed]

@@ -1,0 +1,76 @@
+"""Expected loss over depth and width, the bias of algorithms, and the examples that draw them."""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from problems import refused
+
+import finitewidth as fw
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((6, 3))
+Y = np.sin(X @ RNG.standard_normal((3, 1)))
+
+
+@pytest.fixture(scope="module")
+def sweep():
+    return fw.expected_loss(
+        lambda widths: fw.MLP.critical(widths, "tanh"),
+        X[:4],
+        Y[:4],
+        X[4:],
+        Y[4:],
+        depths=(2, 3),
+        widths=(32, 64),
+    )
+
+
+def test_expected_loss_is_that_of_the_prediction(sweep):
+    """With targets scaled by L^(-p_0/2) and losses in units of the square of that."""
+    scale = 3.0**-0.5
+    net = fw.MLP.critical((3, 64, 64, 1), "tanh")
+    prediction = fw.predict(net, X[:4], scale * Y[:4], X[4:])
+    loss = fw.test_loss(prediction, scale * Y[4:])
+    assert sweep.target_scale[1] == pytest.approx(scale)
+    assert sweep.bias[1, 1] == pytest.approx(loss.bias / scale**2, rel=1e-9)
+    assert sweep.variance[1, 1] == pytest.approx(loss.variance / scale**2, rel=1e-9)
+    infinite = fw.test_loss(prediction.infinite_width, scale * Y[4:])
+    assert sweep.infinite_total[1] == pytest.approx(infinite.total / scale**2, rel=1e-9)
+
+
+def test_the_coefficient_is_the_slope_in_depth_over_width(sweep):
+    """The remainder falls as the square of 1/n."""
+    for row, depth in enumerate((2, 3)):
+        slope = (sweep.total[row] - sweep.infinite_total[row]) * sweep.widths / depth
+        gaps = slope - sweep.coefficient[row]
+        assert gaps[0] / gaps[1] == pytest.approx(2, rel=0.2)
+
+
+def test_networks_of_one_depth_only_are_refused():
+    net = fw.MLP((3, 8, 8, 1), "tanh", C_W=(1.0, 2.0, 1.0))
+    with refused("net has different values of C_W in its layers"):
+        fw.expected_loss(net, X[:4], Y[:4], X[4:], Y[4:], depths=(2,), widths=(8,))
+    with refused("depths must be whole numbers of at least 2"):
+        fw.expected_loss(fw.MLP((3, 8, 1), "tanh"), X[:4], Y[:4], X[4:], Y[4:], depths=(1,), widths=(8,))
+
+
+def test_algorithms_differ_in_the_projector_that_knows_them():
+    net = fw.MLP((3, 64, 64, 1), "tanh", C_b=0.1)
+    found = fw.inductive_bias(fw.finite_width(net, X[:4], Y[:4], X[4:]))
+    l = found.eigenvalues
+    np.testing.assert_allclose(found.ratios["gradient flow"], 2 * l / (l[:, None] + l), rtol=1e-9)
+    assert not found.ratios["two-step"].any()
+    fastest = [found.ratios[f"descent, {p}% of limit"][-1, -1] for p in (25, 50, 75, 95)]
+    np.testing.assert_allclose(fastest, [2 / 3, 0, -2, -18], atol=1e-9)  # 2 (1 - x) / (2 - x), x = eta l
+    assert len({float(c.sum()) for c in found.corrections.values()}) == 6
+    assert found.table().count("\n") == 6
+
+
+@pytest.mark.parametrize("name", ["inductive_bias", "depth_and_width"])
+def test_examples_draw_their_figures(name, tmp_path, capsys):
+    runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](str(tmp_path / "figure.png"))
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    assert "figure written to" in capsys.readouterr().out

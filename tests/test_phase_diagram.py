@@ -1,0 +1,101 @@
+"""The phase diagram: fixed points and phases against closed forms, iteration, and the critical point.
+
+Criteria: interpolated averages 1e-7 (stated 1e-9 and worse only next to critical lines), closed forms 1e-12.
+"""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import finitewidth as fw
+from finitewidth.theory.leg_table import leg_table
+from finitewidth.theory.phase_diagram import fixed_point
+from finitewidth.theory.susceptibilities import leg_averages
+
+INTERPOLATED, EXACT = 1e-7, 1e-12
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu", "sin", "sigmoid", "hardtanh"])
+def test_fixed_points_solve_their_equation_with_averages_done_again(activation):
+    C_b, C_W = np.linspace(0.01, 0.5, 9), np.linspace(0.1, 3.1, 11)
+    diagram = fw.phase_diagram(activation, C_b, C_W)
+    rows, columns = np.nonzero(np.isfinite(diagram.K_star))
+    K = diagram.K_star[rows, columns]
+    averages = leg_averages(diagram.activation, K)
+    np.testing.assert_allclose(C_b[rows] + C_W[columns] * averages.square, K, rtol=INTERPOLATED)
+    np.testing.assert_allclose(
+        diagram.chi_perp[rows, columns], C_W[columns] * averages.slope, rtol=INTERPOLATED
+    )
+    np.testing.assert_allclose(
+        diagram.chi_parallel[rows, columns], C_W[columns] * averages.growth, rtol=INTERPOLATED, atol=1e-9
+    )
+
+
+def test_relu_diverges_beyond_two_and_has_one_fixed_point_below():
+    C_b, C_W = np.asarray([0.0, 0.3]), np.asarray([0.5, 1.5, 2.5])
+    diagram = fw.phase_diagram("relu", C_b, C_W)
+    np.testing.assert_allclose(diagram.K_star[1, :2], 0.3 / (1 - C_W[:2] / 2), rtol=1e-9)
+    np.testing.assert_allclose(diagram.chi_perp[:, :2], np.broadcast_to(C_W[:2] / 2, (2, 2)), rtol=EXACT)
+    assert diagram.region.tolist() == [["ordered", "ordered", "diverging"]] * 2
+    assert np.isinf(diagram.K_star[:, 2]).all() and (diagram.K_star[0, :2] == 0).all()
+
+
+def test_tanh_is_ordered_below_one_and_chaotic_above_without_biases():
+    C_W = np.asarray([0.5, 0.95, 1.0, 1.05, 2.0])
+    diagram = fw.phase_diagram("tanh", [0.0], C_W)
+    assert diagram.region.tolist() == [["ordered", "ordered", "critical", "chaotic", "chaotic"]]
+    assert (diagram.K_star[0, :3] == 0).all() and (diagram.K_star[0, 3:] > 0).all()
+    np.testing.assert_allclose(diagram.correlation_length_perp[0, :2], -1 / np.log(C_W[:2]), rtol=EXACT)
+    assert diagram.correlation_length_perp[0, 2] == math.inf
+    assert (diagram.point.C_b, diagram.point.C_W) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "swish", lambda z: z * jnp.exp(-z * z)])
+def test_the_fixed_point_is_where_iteration_ends(activation):
+    """Also for a map that falls at large K, which may jump over fixed points."""
+    for C_b, C_W, start in ((0.2, 1.7, 1.0), (0.05, 1.1, 5.0)):
+        diagram = fw.phase_diagram(activation, [C_b], [C_W], start=start)
+        K, table = np.asarray([start]), leg_table(diagram.activation)
+        for _ in range(3000):
+            K = C_b + C_W * table(K).square
+        assert diagram.K_star.item() == pytest.approx(K[0], rel=1e-6)
+
+
+def test_the_start_decides_between_two_fixed_points():
+    """Raising C_b splits the half-stable point of gelu in two, above the stable fixed point that it had."""
+    point = fw.criticality("gelu")
+    low, high = (fw.phase_diagram("gelu", [point.C_b + 1e-5], [point.C_W], start=s) for s in (1.0, 20.0))
+    assert low.fixed_points.item() == high.fixed_points.item() == 3
+    assert point.other_fixed_point < low.K_star.item() < point.K_star < high.K_star.item()
+    half_width = math.sqrt(2e-5 / -point.constants["second_derivative_of_kernel_map"])
+    assert high.K_star.item() == pytest.approx(point.K_star + half_width, rel=0.01)
+    assert low.chi_parallel.item() < 1 and high.chi_parallel.item() < 1
+
+
+def test_one_point_is_the_diagram_of_one_point():
+    diagram = fw.phase_diagram("tanh", [0.1], [1.4], start=0.5)
+    found = fixed_point(diagram.activation, 0.1, 1.4, 0.5)
+    assert found.K == diagram.K_star.item()
+    assert found.perpendicular == diagram.chi_perp.item()
+
+
+@pytest.mark.parametrize(
+    "arguments, complaint",
+    [
+        (("tanh", [-0.1], [1.0]), "C_b must be finite and at least 0, got -0.1"),
+        (("tanh", [0.1], [math.nan]), "C_W must be finite"),
+        (("tanh", [0.1], []), "C_W must be one axis"),
+        (("tanh", [[0.1]], [1.0]), "C_b must be one axis"),
+        (("perceptron", [0.1], [1.0]), "is discontinuous"),
+    ],
+)
+def test_bad_grids_are_refused(arguments, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        fw.phase_diagram(*arguments)
+
+
+def test_a_bad_start_is_refused():
+    with pytest.raises(ValueError, match="start must be a finite variance above 0"):
+        fw.phase_diagram("tanh", [0.1], [1.0], start=0.0)
