@@ -55,9 +55,9 @@ def environment():
     return python
 
 
-def inputs(count, draw=0):
+def inputs(count, draw=0, dimension=INPUT_DIMENSION):
     """Standard normal inputs; the first of many are the same as few."""
-    return np.random.default_rng(draw).standard_normal((count, INPUT_DIMENSION))
+    return np.random.default_rng(draw).standard_normal((count, dimension))
 
 
 def versions(*packages):
@@ -93,17 +93,17 @@ class Side:
         return json.loads(answer)
 
 
-def serve(prepare, warm, about):
+def serve(prepare, warm, about, dimension=INPUT_DIMENSION):
     """Answer requests until standard input ends.
 
-    `prepare(activation, N, depth)` gives a function from inputs to K and Theta;
+    `prepare(activation, N, depth)` gives a function from inputs to K and Theta, or to two other arrays;
     `warm(activation, N, depth)` does what must be done once before memory is measured.
     """
     prepare = functools.cache(prepare)
     answers = {
         "about": lambda: about,
         "warm": functools.partial(_warm, warm),
-        "run": functools.partial(_run, prepare),
+        "run": functools.partial(_run, prepare, dimension),
     }
     for line in sys.stdin:
         request = json.loads(line)
@@ -120,13 +120,13 @@ def _warm(warm, *, case):
     return {}
 
 
-def _run(prepare, *, case, repeats=1, draw=0, save=None, corner=0):
+def _run(prepare, dimension, *, case, repeats=1, draw=0, save=None, corner=0):
     """Times of calls with inputs number `draw` and following, and a corner of what the last one gave."""
     start = time.perf_counter()
     call = prepare(*case)
     preparation, seconds = time.perf_counter() - start, []
     for number in range(draw, draw + repeats):
-        X, K, Theta = inputs(case[1], number), None, None
+        X, K, Theta = inputs(case[1], number, dimension), None, None
         start = time.perf_counter()
         K, Theta = call(X)
         seconds.append(time.perf_counter() - start)
@@ -156,19 +156,20 @@ def _layers(stax):
     return {"relu": stax.Relu, "erf": stax.Erf, "gelu": stax.Gelu, **numerical}
 
 
-def _prepare(stax, activation, N, depth):
+def compiled_kernels(stax, activation, N, depth, dimension=INPUT_DIMENSION):
     """Compiled as a whole and for its inputs, which is the fastest way to call it."""
     import jax
 
     dense = functools.partial(stax.Dense, W_std=WEIGHT_STD, b_std=BIAS_STD, parameterization="ntk")
     hidden = [layer for _ in range(depth - 1) for layer in (dense(1), _layers(stax)[activation]())]
     kernel_fn = stax.serial(*hidden, dense(1))[2]
-    compiled = jax.jit(lambda x: tuple(kernel_fn(x, None, ("nngp", "ntk")))).lower(inputs(N)).compile()
+    both = jax.jit(lambda x: tuple(kernel_fn(x, None, ("nngp", "ntk"))))
+    compiled = both.lower(inputs(N, dimension=dimension)).compile()
     return lambda X: jax.block_until_ready(compiled(X))
 
 
-def main():
-    """Answer requests with neural-tangents."""
+def imported_stax():
+    """The part of neural-tangents that makes kernels, in double precision."""
     warnings.simplefilter("ignore")  # every numerical layer warns
     tensorflow_part = "neural_tangents.experimental"  # imports TensorFlow; the kernels do not use it
     sys.modules[tensorflow_part] = types.ModuleType(tensorflow_part)
@@ -176,8 +177,17 @@ def main():
     from neural_tangents import stax
 
     jax.config.update("jax_enable_x64", True)
-    prepare = functools.cache(functools.partial(_prepare, stax))
-    serve(prepare, warm=prepare, about=versions("neural-tangents", "jax", "jaxlib", "numpy", "scipy"))
+    return stax
+
+
+def about_peer():
+    return versions("neural-tangents", "jax", "jaxlib", "numpy", "scipy")
+
+
+def main():
+    """Answer requests with neural-tangents."""
+    prepare = functools.cache(functools.partial(compiled_kernels, imported_stax()))
+    serve(prepare, warm=prepare, about=about_peer())
 
 
 if __name__ == "__main__":

@@ -204,42 +204,37 @@ def test_vanishing_ridge_of_repeated_inputs_averages_their_targets():
 
 
 def test_trained_networks_are_distributed_as_predicted(key):
-    """300 erf networks of width 512 at times 1, 5 and 10: means and covariances within four standard errors.
+    """200 erf networks of width 512 at times 1, 5 and 10: means and covariances within four standard errors.
 
     The setting of the prediction tests of neural-tangents: W_std 1.2, b_std 0.05, four training and six test
-    inputs. At this width corrections of order 1/n stay below the standard errors of 300 members.
+    inputs. At this width corrections of order 1/n stay below the standard errors of 200 members.
     """
     net = fw.MLP((3, 512, 1), "erf", C_b=0.05**2, C_W=1.2**2, lambda_b=0.05**2, lambda_W=1.2**2)
     x, y, x_test = X[:4], Y[:4, :1], np.concatenate([X_TEST, X[8:]])
-    rate, times = 0.05, (0, 1, 5, 10)
+    rate, times = 0.1, (0, 1, 5, 10)
     steps = [round(time / rate) for time in times]
-    found = train(net, x, y, x_test, key, learning_rate=rate, steps=steps, members=300)
+    found = train(net, x, y, x_test, key, learning_rate=rate, steps=steps, members=200)
     path = fw.trajectory(net, x, y, x_test, times=steps, algorithm=fw.GradientDescent(rate))
     for members, theory in zip(found, path.predictions, strict=True):
         of_mean, of_covariance = pulls(members, theory.mean, theory.covariance)
         assert np.abs(of_mean).max() < 4 and np.abs(of_covariance).max() < 4
     assert np.abs(pulls(found[-1], path[0].mean, path[0].covariance)[0]).max() > 10  # training is seen
     flow = fw.trajectory(net, x, y, x_test, times=times)
-    np.testing.assert_allclose(flow.mean, path.mean, rtol=0, atol=0.05)  # small steps follow the flow
+    np.testing.assert_allclose(flow.mean, path.mean, rtol=0, atol=0.1)  # small steps follow the flow
 
 
 def test_deeper_networks_with_two_outputs_are_distributed_as_predicted(key):
-    """200 tanh networks with two hidden layers of width 128, 12 steps."""
+    """150 tanh networks with two hidden layers of width 128, 12 steps."""
     net = fw.MLP((3, 128, 128, 2), "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5, lambda_W=1.0)
     x, y, x_test = X[:4], Y[:4], X_TEST[:2]
     rate = fw.spectrum(net, x).largest_learning_rate / 4
-    (members,) = train(net, x, y, x_test, key, learning_rate=rate, steps=(12,), members=200)
+    (members,) = train(net, x, y, x_test, key, learning_rate=rate, steps=(12,), members=150)
     theory = fw.predict(net, x, y, x_test, algorithm=fw.GradientDescent(rate, 12), order=0)
     of_mean, of_covariance = pulls(members, theory.mean, theory.covariance)
     assert np.abs(of_mean).max() < 4 and np.abs(of_covariance).max() < 4
 
 
 # --- bad input ---------------------------------------------------------------------------------------
-
-
-def test_order_one_names_order_zero():
-    with refused(r"order=1 .* pass order=0"):
-        fw.predict(NETWORKS["tanh"], X, Y, X_TEST)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def cross_entropy(z, Y):
     return -jnp.sum(Y * jax.nn.log_softmax(z))
 
 
-def train(net: fw.MLP, X, Y, X_test, key, *, learning_rate, steps, members, loss=squared, batch=20):
+def train(net: fw.MLP, X, Y, X_test, key, *, learning_rate, steps, members, loss=squared):
     """Outputs (members, M, n_L) on X_test after each of the numbers of steps, and at the start."""
     X, Y, X_test = (jnp.asarray(a, dtype=float) for a in (X, Y, X_test))
     rates = [
@@ -58,7 +58,7 @@ def train(net: fw.MLP, X, Y, X_test, key, *, learning_rate, steps, members, loss
             member = jax.lax.fori_loop(0, count, step, member)
             return member, outputs(net, member, X_test)
 
-        return jax.lax.map(one, layers, batch_size=batch)
+        return jax.vmap(one)(layers)
 
     layers = jax.vmap(functools.partial(initialize, net))(jax.random.split(key, members))
     found, now = [], 0

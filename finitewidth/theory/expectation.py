@@ -298,10 +298,16 @@ def _largest_scale(activation, variances, pair) -> float:
 def mean_square(activation: Activation, variances: np.ndarray, rule: AbstractExpectation) -> np.ndarray:
     """<sigma^2> of single legs (M,)."""
     if closed_forms.closed_form(activation, (0, 0)) and not isinstance(rule, HermiteSeries | Quadrature):
-        first = jnp.asarray(variances)
-        alone = closed_forms.Covariance(first, first, first, jnp.zeros_like(first))
-        return np.asarray(closed_forms.closed_form(activation, (0, 0))(alone))  # type: ignore[misc]
+        padded = np.ones(1 << max(variances.size - 1, 0).bit_length())  # few sizes, so few compilations
+        padded[: variances.size] = variances
+        return np.asarray(_closed_mean_square(activation, padded))[: variances.size]
     return quadrature.one_leg(activation, variances, ((0, 0),)).fine[0]
+
+
+@functools.partial(jax.jit, static_argnames=("activation",))
+def _closed_mean_square(activation: Activation, variances: jax.Array) -> jax.Array:
+    alone = closed_forms.Covariance(variances, variances, variances, jnp.zeros_like(variances))
+    return closed_forms.closed_form(activation, (0, 0))(alone)  # type: ignore[misc]
 
 
 def _checked(K: np.ndarray) -> np.ndarray:

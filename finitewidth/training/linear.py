@@ -6,6 +6,7 @@ $\sqrt{\lambda_\mu}\, dz/d\theta_\mu$ of one network at initialization are such 
 kernel is that network's NTK and tends to Theta as the width grows.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -113,7 +114,6 @@ def random_features(net: MLP, *, key=0, output: int = 0) -> Features:
     if not 0 <= output < net.widths[-1]:
         raise ValueError(f"output must lie between 0 and {net.widths[-1] - 1}, got {output!r}.")
     parameters = _draw(net, as_key(key))
-    gradient = jax.jit(jax.vmap(jax.grad(lambda p, x: _output(net, p, x)[output]), in_axes=(None, 0)))
 
     def features(X: np.ndarray) -> np.ndarray:
         X = as_inputs(X, net.widths[0])
@@ -123,14 +123,19 @@ def random_features(net: MLP, *, key=0, output: int = 0) -> Features:
             "use a narrower network or fewer inputs",
         )
         columns = []
-        for layer, (b, W) in enumerate(gradient(parameters, jnp.asarray(X))):
-            fan_in = net.widths[layer]
+        for layer, (b, W) in enumerate(_gradients(net, output, parameters, jnp.asarray(X))):
             columns.append(np.sqrt(net.lambda_b[layer]) * np.asarray(b))
-            scaled = np.sqrt(net.lambda_W[layer] / fan_in) * np.asarray(W)
+            scaled = np.sqrt(net.lambda_W[layer] / net.widths[layer]) * np.asarray(W)
             columns.append(scaled.reshape(X.shape[0], -1))
         return np.concatenate(columns, axis=1)
 
     return features
+
+
+@functools.partial(jax.jit, static_argnames=("net", "output"))
+def _gradients(net: MLP, output: int, parameters, X: jax.Array):
+    """dz_i/dtheta at every input, in the form of the parameters."""
+    return jax.vmap(jax.grad(lambda p, x: _output(net, p, x)[output]), in_axes=(None, 0))(parameters, X)
 
 
 def _draw(net: MLP, key) -> list[tuple[jax.Array, jax.Array]]:

@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from finitewidth.inputs import as_inputs, as_targets
 from finitewidth.network import MLP
 from finitewidth.theory.means import kernels
-from finitewidth.training.conditioning import largest_condition, singular_error
+from finitewidth.training.conditioning import check_independent, largest_condition, singular_error
 from finitewidth.training.fitting import ntk, require_ntk
 from finitewidth.training.solver import Eigenbasis, condition_of, eigenbasis
 
@@ -45,6 +45,8 @@ def choose_ridge(
     if basis.largest == 0:
         raise ValueError("the training NTK is zero and nothing is learned; set lambda_b or lambda_W.")
     chosen = _ridges(ridges, basis)
+    if chosen.min() == 0:
+        check_independent(net, X, Y)
     condition = condition_of(basis, float(chosen.min()))
     if not condition <= largest_condition(X.shape[0]):
         raise singular_error(net, X, Y, condition)

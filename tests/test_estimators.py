@@ -1,0 +1,70 @@
+"""scikit-learn estimators: its own checks, and agreement with `fw.predict`."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import finitewidth as fw
+
+RANDOM = np.random.default_rng(41)
+X, Y, X_TEST = RANDOM.normal(size=(12, 3)), RANDOM.normal(size=(12, 2)), RANDOM.normal(size=(5, 3))
+
+
+@pytest.mark.filterwarnings("ignore")  # scikit-learn's checks warn on purpose
+@pytest.mark.parametrize("estimator", [fw.sklearn.WideNetworkRegressor(), fw.sklearn.WideNetworkClassifier()])
+def test_estimators_pass_the_checks_of_scikit_learn(estimator):
+    results = check_estimator(estimator, on_skip=None)
+    assert len(results) > 30 and all(one["status"] in ("passed", "skipped") for one in results)
+
+
+def test_regressor_is_the_prediction_with_a_ridge():
+    model = fw.sklearn.WideNetworkRegressor(depth=3, activation="gelu", C_W=1.5, ridge=0.01).fit(X, Y)
+    net = fw.MLP((3, 1, 1, 2), "gelu", C_W=1.5)
+    expected = fw.predict(net, X, Y, X_TEST, order=0, ridge=0.01)
+    mean, std = model.predict(X_TEST, return_std=True)
+    np.testing.assert_allclose(mean, expected.mean, rtol=1e-11)
+    np.testing.assert_allclose(std, expected.std, rtol=1e-9)
+    np.testing.assert_array_equal(model.predict(X_TEST), mean)
+    one = fw.sklearn.WideNetworkRegressor(ridge=0.01).fit(X, Y[:, 0])
+    assert one.predict(X_TEST).shape == (5,) and one.predict(X_TEST, return_std=True)[1].shape == (5,)
+
+
+def test_early_stopping_is_an_algorithm():
+    stopped = fw.sklearn.WideNetworkRegressor(algorithm=fw.GradientFlow(0.5), ridge=0.0).fit(X, Y)
+    net = fw.MLP((3, 1, 1, 2), "relu", C_W=2.0)
+    expected = fw.predict(net, X, Y, X_TEST, algorithm=fw.GradientFlow(0.5), order=0)
+    np.testing.assert_allclose(stopped.predict(X_TEST), expected.mean, rtol=1e-11)
+
+
+def test_classifier_works_in_pipelines_and_searches():
+    inputs, labels = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[labels]
+    model = make_pipeline(StandardScaler(), fw.sklearn.WideNetworkClassifier(ridge=0.1))
+    grid = {"widenetworkclassifier__ridge": [0.01, 1.0], "widenetworkclassifier__depth": [2, 3]}
+    search = GridSearchCV(model, grid, cv=3).fit(inputs, names)
+    assert search.best_score_ > 0.9
+    probabilities = search.predict_proba(inputs)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-12)
+    np.testing.assert_array_equal(search.predict(inputs), search.classes_[probabilities.argmax(axis=1)])
+
+
+def test_smoothing_does_not_change_the_winner():
+    labels = np.arange(12) % 3
+    first, second = (fw.sklearn.WideNetworkClassifier(smoothing=s).fit(X, labels) for s in (0.01, 0.3))
+    np.testing.assert_array_equal(first.predict(X_TEST), second.predict(X_TEST))
+    ratio = first.decision_function(X_TEST) / second.decision_function(X_TEST)
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-9)
+
+
+def test_bad_parameters_are_named():
+    for change, message in (
+        (dict(depth=0), "depth must be a whole number of at least 1"),
+        (dict(smoothing=0.0), "smoothing must lie between 0 and 1"),
+        (dict(activation="nothing"), "activation"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fw.sklearn.WideNetworkClassifier(**change).fit(X, np.arange(12) % 2)
