@@ -336,7 +336,7 @@ def synthetic(monkeypatch, bend):
 
 
 def test_two_roots_between_neighbours_of_the_grid_are_found(monkeypatch):
-    step = math.log(10) / 64
+    step = math.log(10) / 32
     for shift in (0.1, 0.5, 0.93):
         middle, half = 1.0 + shift * step, step / 9
         found = synthetic(monkeypatch, lambda u, m=middle, h=half: (u - m) ** 2 - h**2)

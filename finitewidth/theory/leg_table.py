@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
-from scipy.interpolate import CubicSpline
+from scipy.interpolate import BSpline, make_interp_spline
 
 from finitewidth.activation import Activation
 from finitewidth.theory import quadrature
@@ -16,7 +16,7 @@ from finitewidth.theory.susceptibilities import LegAverages, Origin, leg_average
 from finitewidth.theory.tower import Tower
 
 LOWEST, HIGHEST = 1e-10, 1e10
-_PER_DECADE = 64
+_PER_DECADE = 32
 RESOLVED = 1e-6  # larger errors: the averages say nothing
 
 
@@ -31,7 +31,7 @@ class LegTable:
     complete: bool  # False if averages at large K overflow or cannot be resolved
     at_zero: float  # sigma(0)^2
     _zero: Origin = field(repr=False)
-    _splines: CubicSpline = field(
+    _splines: BSpline = field(
         repr=False
     )  # of (<sigma^2> - sigma(0)^2)/K, <sigma'^2>, <sigma sigma''> in log K
 
@@ -72,7 +72,9 @@ def leg_table(activation: Activation) -> LegTable:
     zero = origin(activation)
     base = zero.value**2
     columns = np.stack([(averages.square - base) / K, averages.slope, averages.bend], axis=-1)
-    return LegTable(activation, K, averages, complete, base, zero, CubicSpline(np.log(K), columns))
+    return LegTable(
+        activation, K, averages, complete, base, zero, make_interp_spline(np.log(K), columns, k=5)
+    )
 
 
 def _until_unresolved(activation: Activation, K: np.ndarray) -> LegAverages:

@@ -85,7 +85,7 @@ def leg_averages(activation: Activation, K: Float[np.ndarray, " M"]) -> LegAvera
         flat = np.full(K.shape, A_2)
         return LegAverages(A_2 * K, flat, np.zeros(K.shape), np.full(K.shape, 1e-15))
     values, errors = np.empty((3, K.size)), np.full(K.size, np.inf)
-    scale = np.floor(3 * np.log10(np.where(K > 0, K, 1.0)))  # thirds of a decade
+    scale = np.floor(2 * np.log10(np.where(K > 0, K, 1.0)))  # halves of a decade
     for group in np.unique(scale[K > 0]):  # one grid reaches as far as its widest leg needs
         members = np.flatnonzero((scale == group) & (K > 0))
         values[:, members], errors[members] = _by_quadrature(activation, K[members])
