@@ -330,7 +330,7 @@ def synthetic(monkeypatch, bend):
     monkeypatch.setattr(half_stable, "sign_for_every_variance", lambda activation: 0)
     table = leg_table(as_activation("tanh"))
     changed = type(table)(
-        table.activation, table.K, averages(None, table.K), True, 0.0, table._zero, table._splines
+        table.activation, table.K, averages(None, table.K), True, table.zero, table._splines
     )
     return half_stable.search(table.activation, changed)
 
