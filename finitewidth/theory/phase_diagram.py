@@ -120,7 +120,7 @@ def _fixed_points(
 
 
 def _turning_points(table: LegTable, C_W: np.ndarray) -> list[np.ndarray]:
-    """For each C_W the K at which chi_parallel passes one: between them F(K) - K rises or falls throughout."""
+    """For each C_W the K at which chi_parallel passes one: between them F(K) - K is monotone."""
     excess = C_W[:, None] * table.averages.growth - 1
     rows, cells = np.nonzero(np.sign(excess[:, :-1]) * np.sign(excess[:, 1:]) < 0)
     low, high = np.log(table.K[cells]), np.log(table.K[cells + 1])
