@@ -71,9 +71,9 @@ def report(rows: list[dict], errors: dict[int, float]) -> str:
         f"Written by `python benchmarks/finite_width.py` on {datetime.date.today()}: {platform.machine()}, "
         f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} after the run.",
         "",
-        f"tanh, depth 3, width {WIDTH}, {INPUT_DIMENSION} input dimensions, {TESTS} test points, gradient flow to "
-        "the end; statistics included, compilation not. Up to 64 samples tensors are dense, beyond that nothing "
-        "of size N^4 is stored.",
+        f"tanh, depth 3, width {WIDTH}, {INPUT_DIMENSION} input dimensions, {TESTS} test points, gradient flow "
+        "to the end; statistics included, compilation not. Up to 64 samples tensors are dense, beyond that "
+        "nothing of size N^4 is stored.",
         "",
         "| training points | tolerance | seconds | limit | peak GB | condition | own error |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -82,16 +82,16 @@ def report(rows: list[dict], errors: dict[int, float]) -> str:
         limit = LIMITS.get(row["count"], "")
         error = f"{errors[row['count']]:.1e}" if row["count"] in errors else ""
         lines.append(
-            f"| {row['count']} | {row['tolerance']:.0e} | {row['seconds']:.1f} | {limit} | {row['gigabytes']:.2f} "
-            f"| {row['condition']:.0f} | {error} |"
+            f"| {row['count']} | {row['tolerance']:.0e} | {row['seconds']:.1f} | {limit} "
+            f"| {row['gigabytes']:.2f} | {row['condition']:.0f} | {error} |"
         )
     growth = [row for row in rows if row["count"] in GROWTH]
     slope = np.polyfit(np.log([r["count"] for r in growth]), np.log([r["seconds"] for r in growth]), 1)[0]
     lines += [
         "",
         f"Time grows as the power {slope:.2f} of the number of training points over "
-        f"{', '.join(str(r['count']) for r in growth)}. The own error is the largest change of the correction with "
-        "a tenth of the tolerance, relative to the largest correction.",
+        f"{', '.join(str(r['count']) for r in growth)}. The own error is the largest change of the correction "
+        "with another tolerance (1e-6, for 100 points 1e-4), relative to the largest correction.",
         "",
     ]
     return "\n".join(lines)

@@ -47,6 +47,8 @@ _HOMES = {
     "Audit": "theory.audit",
     "audit": "theory.audit",
     "Estimate": "estimate",
+    "compare": "comparison.compare",
+    "control_variate": "comparison.compare",
     "Control": "experiment.plan",
     "DivergenceWarning": "experiment.ensemble",
     "Ensemble": "experiment.results",
@@ -107,6 +109,8 @@ if TYPE_CHECKING:
     from finitewidth.algorithm import Schedule as Schedule
     from finitewidth.algorithm import StochasticGradientDescent as StochasticGradientDescent
     from finitewidth.algorithm import TwoStep as TwoStep
+    from finitewidth.comparison.compare import compare as compare
+    from finitewidth.comparison.compare import control_variate as control_variate
     from finitewidth.estimate import Estimate as Estimate
     from finitewidth.experiment.ensemble import DivergenceWarning as DivergenceWarning
     from finitewidth.experiment.ensemble import UnfinishedWarning as UnfinishedWarning

@@ -112,9 +112,7 @@ class _Affine:
         return z - self.gain @ z[: self.gain.shape[1]]
 
 
-def fit_power(
-    widths: Sequence[float], residuals: Sequence[float], stderrs: Sequence[float]
-) -> Estimate:
+def fit_power(widths: Sequence[float], residuals: Sequence[float], stderrs: Sequence[float]) -> Estimate:
     """The power p of residual ~ width^-p, weighted by relative standard errors."""
     x, y = np.log(np.asarray(widths, float)), np.log(np.abs(np.asarray(residuals, float)))
     weights = np.abs(np.asarray(residuals, float)) / np.asarray(stderrs, float)
