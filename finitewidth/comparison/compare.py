@@ -17,7 +17,6 @@ from finitewidth.theory.solve import Layer
 from finitewidth.training.fitting import fit
 from finitewidth.training.gaussian import Prediction
 
-
 Values = Sequence[float] | np.ndarray
 
 
