@@ -1,0 +1,69 @@
+"""Real networks one by one: trained outputs foretold from derivatives at initialization, and second-order leaps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import finitewidth as fw
+from finitewidth.experiment.forward_equations import forward_equations
+from finitewidth.experiment.sampling import draw, outputs, rates
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((4, 3)), RNG.standard_normal((3, 1))
+ETA, STEPS = 0.15, 10
+
+
+def network(width):
+    return fw.MLP((3, width, width, 1), "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
+
+
+def foretold_and_seen(width, key):
+    """Outputs of one network after descent: by its NTK alone, with the differentials, and trained."""
+    net = network(width)
+    parameters = draw(net, key)
+    last = forward_equations(net, parameters, jnp.asarray(X))[-1]
+    z = np.asarray(outputs(net, parameters, jnp.asarray(X)))
+    tensors = (np.asarray(part) for part in (last.H, last.dH, last.ddI, last.ddII))
+    found = fw.predict_network(z, *tensors, Y, fw.GradientDescent(ETA, STEPS))
+
+    def loss(parameters):
+        return jnp.sum((outputs(net, parameters, jnp.asarray(X[:3])) - jnp.asarray(Y)) ** 2) / 2
+
+    trained = parameters
+    for _ in range(STEPS):
+        gradients = jax.grad(loss)(trained)
+        trained = tuple(
+            type(layer)(*(p - ETA * rate * g for p, g, rate in zip(layer, gradient, rate_pair, strict=True)))
+            for layer, gradient, rate_pair in zip(trained, gradients, rates(net), strict=True)
+        )
+    return found, np.asarray(outputs(net, trained, jnp.asarray(X)))
+
+
+def test_one_network_is_foretold_to_order_three_halves(key):
+    """Ten networks of width 32 and of width 128: what is left falls as n^-3/2, without differentials as 1/n."""
+    left = {}
+    for width in (32, 128):
+        pairs = [foretold_and_seen(width, k) for k in jax.random.split(key, 10)]
+        left[width] = [
+            np.sqrt(np.mean([(getattr(found, name) - seen)[3] ** 2 for found, seen in pairs]))
+            for name in ("free", "outputs")
+        ]
+    powers = np.log(np.array(left[32]) / left[128]) / np.log(4)
+    assert powers[0] == pytest.approx(1.0, abs=0.3)
+    assert powers[1] == pytest.approx(1.5, abs=0.4)
+    assert left[128][1] < left[128][0] / 3
+
+
+def test_training_errors_after_one_and_two_leaps_fall_as_powers_of_the_width():
+    """The residual is of order 1/n after the leap that fits infinite width, and 1/n^2 after the second."""
+    losses = {}
+    for algorithm in (fw.Newton(), fw.TwoStep()):
+        for width in (32, 128):
+            ensemble = fw.train_ensemble(
+                network(width), X[:3], Y, X[3:], algorithm=algorithm, members=100, key=0, progress=False
+            )
+            losses[type(algorithm), width] = float(np.asarray(ensemble.loss.value)[-1])
+    for algorithm, power in ((fw.Newton, 2), (fw.TwoStep, 4)):
+        seen = np.log(losses[algorithm, 32] / losses[algorithm, 128]) / np.log(4)
+        assert seen == pytest.approx(power, abs=0.25 * power)
