@@ -193,9 +193,9 @@ def narrow_section(quick: bool) -> list[str]:
     return [
         "## Narrow networks against a Python loop over members",
         "",
-        f"{members} members of width {width}, three layers, 10 inputs, {steps} steps, in 16 batches. "
-        f"The loops are timed over {few} members and scaled; each step of the first is compiled, in the second all steps of a "
-        "member are.",
+        f"{members} members of width {width}, three layers, 10 inputs, {steps} steps, in 16 batches. The "
+        f"loops are timed over {few} members and scaled; each step of the first is compiled, in the second "
+        "all steps of a member are.",
         "",
         "| compiled batches (s) | loop over members and steps (s) | ratio (target 20) "
         "| loop over members only (s) | ratio |",
