@@ -28,6 +28,7 @@ from finitewidth.experiment import derivatives, directions
 from finitewidth.experiment.descent import Members, descend, loss_and_residual, moved, pulled_back
 from finitewidth.experiment.plan import Plan
 from finitewidth.experiment.sampling import draw, draw_members, outputs, rates
+from finitewidth.experiment.workers import in_any_order
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "ensemble.md"
@@ -163,8 +164,7 @@ def narrow_section(quick: bool) -> list[str]:
     first = jax.tree.map(lambda leaf: leaf[:size], parameters)
 
     def together():
-        for _ in range(16):
-            trained(first).block_until_ready()
+        return list(in_any_order(lambda batch: trained(first).block_until_ready(), list(range(16))))
 
     @jax.jit
     def one_step(p):
