@@ -143,18 +143,20 @@ def _vectors(count: int) -> list[np.ndarray]:
 
 def measure_networks(count: int, width: int, batches: int, size: int) -> dict:
     """Seconds that sampling needs until each tensor is known to 1 % of its largest entry."""
-    sys.path.insert(0, str(HERE.parent / "tests"))
-    from sampled_networks import sample
-
-    net, X = network(width=width, outputs=2), inputs(count)
+    net, X = network(width=width), inputs(count)
     theory = fw.solve(net, X, layers=[DEPTH]).output
-    compiling = seconds(lambda: sample(net, X, NAMES, batches=2, size=size, seed=0))
+
+    def sampled(batches):
+        members = batches * size
+        return fw.sample_statistics(net, X, members, key=1, tensors=NAMES, batch_size=size, progress=False)
+
+    sampled(2)  # compiles
     start = time.perf_counter()
-    found = sample(net, X, NAMES, batches=batches + 2, size=size, seed=1)
-    elapsed = time.perf_counter() - start - compiling  # every call compiles anew
+    found = sampled(batches)
+    elapsed = time.perf_counter() - start
     needed = {}
     for name in NAMES:
-        relative = found[name].stderr.max() / np.abs(theory.arrays[name]).max()
+        relative = found.estimates[name].stderr.max() / np.abs(theory.arrays[name]).max()
         needed[name] = elapsed * float(relative / 0.01) ** 2
     return {"elapsed": elapsed, "networks": batches * size, "needed": needed}
 
@@ -348,8 +350,6 @@ def contraction_section(quick: bool) -> list[str]:
 
 
 def networks_section(quick: bool) -> list[str]:
-    if not (HERE.parent / "tests" / "sampled_networks.py").exists():
-        return ["## Against sampling networks", "", "Not measured: tests/sampled_networks.py is absent."]
     runs, batches = (1, 10) if quick else (5, 100)
     theory = measured("solve", count=4, tolerance=1e-8, depth=DEPTH, output_only=True, runs=runs)["best"]
     lines = [

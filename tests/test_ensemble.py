@@ -143,11 +143,19 @@ def test_endless_training_ends_at_the_training_error():
 
 
 def test_training_that_does_not_reach_its_error_says_so():
-    with pytest.warns(fw.UnfinishedWarning, match="6 of 6 members did not reach the training error"):
+    with pytest.warns(fw.UnfinishedWarning, match="6 of 6 members did not come to the end"):
         found = trained(
             algorithm=fw.GradientDescent(0.01), training_error=1e-8, max_steps=3, record_at=(0, 1)
         )
     assert found.unfinished == 6 and found.steps.value == 3
+
+
+def test_a_flow_that_runs_out_of_steps_says_so():
+    with pytest.warns(fw.UnfinishedWarning, match="3 of 3 members did not come to the end"):
+        found = trained(
+            FLAT, members=3, algorithm=fw.GradientFlow(50.0), record_at=(0, 1), tolerance=1e-10, max_steps=5
+        )
+    assert found.unfinished == 3
 
 
 def test_newton_fits_a_network_that_is_linear_in_its_parameters():

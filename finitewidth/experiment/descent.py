@@ -28,7 +28,7 @@ class Trained(NamedTuple):
 
     records: Any
     diverged: Bool[Array, " M"]
-    finished: Bool[Array, " M"]  # whether the loss fell to the training error
+    finished: Bool[Array, " M"]  # whether it came to its end, and to its training error if one was set
     steps: Float[Array, " M"]  # updates made
 
 
@@ -109,7 +109,12 @@ def descend(plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, 
     state, records = jax.lax.scan(to_record, start, numbers.steps.astype(jnp.int64))
     last = records["loss"][-1]
     diverged = state.diverged | ~(last <= bound)
-    return Trained(records, diverged, last <= numbers.low_enough, state.steps)
+    return Trained(records, diverged, finished(numbers, last), state.steps)
+
+
+def finished(numbers: Numbers, losses: Float[Array, " M"]) -> Bool[Array, " M"]:
+    """Whether the training error was reached, where one was set."""
+    return (losses <= numbers.low_enough) | jnp.isneginf(numbers.low_enough)
 
 
 def _full_batch(plan: Plan, state: _State, X: Array, Y: Array, keys: Array) -> tuple[Array, Parameters]:

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -15,7 +16,14 @@ import numpy as np
 
 import finitewidth.experiment.checkpoint as checkpoint
 from finitewidth import __version__
-from finitewidth.algorithm import Algorithm, GradientDescent, Newton, StochasticGradientDescent, TwoStep
+from finitewidth.algorithm import (
+    Algorithm,
+    GradientDescent,
+    GradientFlow,
+    Newton,
+    StochasticGradientDescent,
+    TwoStep,
+)
 from finitewidth.experiment.directions import ntk as ntk_of_one
 from finitewidth.experiment.partition import MEMORY_BUDGET, Partition, as_count, as_number, partition
 from finitewidth.experiment.plan import (
@@ -128,8 +136,8 @@ def train_ensemble(
 
 
 def _total(work, parts: Partition, store, client, shown: bool | None) -> dict[str, Any]:
-    done = [] if store is None else checkpoint.done_batches(store)
-    missing = [batch for batch in range(parts.batches) if batch not in set(done)]
+    done = set() if store is None else set(checkpoint.done_batches(store))
+    missing = [batch for batch in range(parts.batches) if batch not in done]
     finished = sum(parts.size(batch) for batch in done)
     total: dict[str, Any] = {}
     with progress_bar("training networks", parts.members, done=finished, shown=shown) as advance:
@@ -175,6 +183,10 @@ def _judge(total: dict[str, Any], plan: Plan, parts: Partition, X: np.ndarray, k
             "X_train gives every member a singular NTK, which these updates invert; remove repeated inputs "
             "or widen the network."
         )
+    if not isinstance(plan.algorithm, _DESCENTS):
+        raise ValueError(
+            f"algorithm {plan.algorithm} makes all {parts.members} members diverge; scale the data."
+        )
     raise ValueError(
         f"algorithm {plan.algorithm} makes all {parts.members} members diverge; use a learning rate below "
         f"2 / largest eigenvalue of the NTK, here about {_largest_learning_rate(plan, X, key_data):.3g}."
@@ -202,10 +214,12 @@ def _warn_of_divergence(ensemble: Ensemble, algorithm: Algorithm) -> None:
             DivergenceWarning,
             stacklevel=3,
         )
-    if ensemble.unfinished:
+    short = ensemble.unfinished and (math.isinf(ensemble.points[-1]) or isinstance(algorithm, GradientFlow))
+    if short:  # a number of steps that was asked for is an end like any other
         warnings.warn(
-            f"{ensemble.unfinished} of {ensemble.members} members did not reach the training error; they are "
-            "in the estimates as they are: raise max_steps, the learning rate or training_error.",
+            f"{ensemble.unfinished} of {ensemble.members} members did not come to the end in max_steps "
+            "steps; they are in the estimates as they are: raise max_steps, the learning rate or "
+            "training_error.",
             UnfinishedWarning,
             stacklevel=3,
         )
@@ -215,7 +229,7 @@ _DESCENTS = (GradientDescent, StochasticGradientDescent)
 
 
 class UnfinishedWarning(UserWarning):
-    """Some members were stopped before they reached the training error."""
+    """Some members were stopped before they came to the end."""
 
 
 # --- checks and configuration -------------------------------------------------------------------------

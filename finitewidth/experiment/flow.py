@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from finitewidth.experiment.descent import Members, Trained, loss_and_residual, pulled_back
+from finitewidth.experiment.descent import Members, Trained, finished, loss_and_residual, pulled_back
 from finitewidth.experiment.plan import Numbers, Plan
 from finitewidth.experiment.sampling import LayerParameters, Parameters, outputs, rates
 
@@ -22,6 +22,7 @@ class _State(NamedTuple):
     time: Float[Array, ""]
     active: Bool[Array, " M"]
     steps: Float[Array, " M"]
+    whole: Bool[Array, " M"]  # whether the integration never ran out of steps
 
 
 def follow(plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, observe: Callable) -> Trained:
@@ -32,21 +33,27 @@ def follow(plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, o
             end = jnp.where(active, target, state.time)
             return _integrated(plan, numbers, X, Y, start, (state.time, end))
 
-        parameters, steps, reached = jax.vmap(one)(state.parameters, state.active)
-        new = _State(parameters, target, state.active & ~reached, state.steps + steps)
+        parameters, steps, reached, whole = jax.vmap(one)(state.parameters, state.active)
+        active = state.active & ~reached
+        new = _State(parameters, target, active, state.steps + steps, state.whole & whole)
         return new, observe(parameters)
 
     count = members.bound.shape[0]
-    start = _State(members.parameters, jnp.zeros(()), jnp.ones(count, bool), jnp.zeros(count))
+    everyone = jnp.ones(count, bool)
+    start = _State(members.parameters, jnp.zeros(()), everyone, jnp.zeros(count), everyone)
     state, records = jax.lax.scan(to_record, start, numbers.points)
     last = records["loss"][-1]
-    return Trained(records, ~(last <= members.bound), last <= numbers.low_enough, state.steps)
+    done = finished(numbers, last) & state.whole
+    return Trained(records, ~(last <= members.bound), done, state.steps)
 
 
 def _integrated(
     plan: Plan, numbers: Numbers, X: Array, Y: Array, start: Parameters, times: tuple[Array, Array]
-) -> tuple[Parameters, Array, Array]:
-    """One member from one time to another, or until its training error is reached; and whether it was."""
+) -> tuple[Parameters, Array, Array, Array]:
+    """One member from one time to another, or until its training error is reached.
+
+    Also the steps taken, whether that error was reached, and whether it came to one of the two ends.
+    """
 
     def velocity(t, parameters, _):
         gradients = pulled_back(plan.net, parameters, X, lambda z: loss_and_residual(plan.loss, z, Y))[1]
@@ -73,4 +80,5 @@ def _integrated(
         throw=False,
     )
     final = jax.tree.map(lambda leaf: leaf[0], solution.ys)
-    return final, solution.stats["num_accepted_steps"].astype(jnp.float64), reached(None, final)
+    steps = solution.stats["num_accepted_steps"].astype(jnp.float64)
+    return final, steps, reached(None, final), diffrax.is_okay(solution.result)

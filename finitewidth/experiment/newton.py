@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from finitewidth.experiment.descent import Members, Trained, moved, pulled_back
+from finitewidth.experiment.descent import Members, Trained, finished, moved, pulled_back
 from finitewidth.experiment.directions import outputs_and_ntk
 from finitewidth.experiment.plan import Numbers, Plan
 
@@ -40,4 +40,4 @@ def leap(plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, obs
     records = jax.tree.map(lambda *leaves: jnp.stack(leaves), *seen)
     last = records["loss"][-1]
     steps = jnp.full(last.shape, float(plan.points[-1]))
-    return Trained(records, ~(last <= members.bound), last <= numbers.low_enough, steps)
+    return Trained(records, ~(last <= members.bound), finished(numbers, last), steps)

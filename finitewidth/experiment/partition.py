@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MEMORY_BUDGET = 1e9  # bytes that the batches in work may take together, unless the caller says otherwise
+MEMORY_BUDGET = 1e9  # bytes that a batch may take unless the caller says otherwise; a CPU works on two
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Ensemble:
     loss_function: Loss
     members: int
     diverged: int  # members that are in no estimate
-    unfinished: int  # members that did not reach the training error
+    unfinished: int  # members that did not come to the end, or to the training error
     points: tuple[float, ...]  # steps or times of the records
     X_train: np.ndarray = field(repr=False)
     Y_train: np.ndarray = field(repr=False)

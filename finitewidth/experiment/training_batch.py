@@ -74,7 +74,7 @@ def _train_batch(
     scale = jnp.maximum(initial["loss"], 0.5 * jnp.sum(Y**2))
     members = Members(parameters, keys, GROWTH * (scale + 1e-300))
     trained = _trained(plan, numbers, X[: plan.train_count], Y, members, observe)
-    return _reduced(plan, numbers, keep, trained, initial, weight)
+    return _reduced(plan, keep, trained, initial, weight)
 
 
 def _trained(plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, observe) -> Trained:
@@ -88,11 +88,9 @@ def _trained(plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members,
     return train(plan, numbers, X, Y, members, observe)
 
 
-def _reduced(
-    plan: Plan, numbers: Numbers, keep: bool, trained: Trained, initial: dict, weight: Array
-) -> dict[str, Any]:
+def _reduced(plan: Plan, keep: bool, trained: Trained, initial: dict, weight: Array) -> dict[str, Any]:
     kept = (~trained.diverged).astype(jnp.float64)
-    unfinished = (~trained.finished & jnp.isfinite(numbers.low_enough)).astype(jnp.float64)
+    unfinished = (~trained.finished).astype(jnp.float64)
     good = weight * kept
     records = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), trained.records)  # members first
     members, steps = records["loss"].shape

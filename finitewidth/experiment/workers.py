@@ -17,13 +17,17 @@ Work = Callable[[int], Any]
 
 def in_any_order(work: Work, batches: list[int], client: Any = None) -> Iterator[tuple[int, Any]]:
     """(batch, work(batch)) for every batch, as they are finished."""
+    devices = jax.local_devices()
     if client is not None:
         yield from _on_cluster(work, batches, client)
-    elif len(jax.local_devices()) > 1:
-        yield from _on_devices(work, batches, jax.local_devices())
+    elif len(devices) > 1:
+        yield from _on_devices(work, batches, devices)
     else:
-        for batch in batches:
-            yield batch, work(batch)
+        alone = batches[:1] if devices[0].platform == "cpu" else batches
+        for batch in alone:
+            yield batch, work(batch)  # the first one compiles
+        # small matrix products fill one core, and two batches at a time fill two
+        yield from _on_devices(work, batches[len(alone) :], devices * 2)
 
 
 def in_order(results: Iterator[tuple[int, Any]], batches: list[int]) -> Iterator[tuple[int, Any]]:
