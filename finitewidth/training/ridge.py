@@ -7,6 +7,7 @@ of the diagonal in its place. Both stay finite as $a \to 0^+$.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -82,7 +83,7 @@ def _refined(basis: Eigenbasis, modes, ridges: np.ndarray, errors: np.ndarray, w
     low, high = sorted_ridges[max(at - 1, 0)], sorted_ridges[min(at + 1, len(order) - 1)]
     if low <= 0 or high <= low:
         return best
-    found = minimize_scalar(
+    found: Any = minimize_scalar(
         lambda log: _errors(basis, modes, float(np.exp(log)))[which],
         bounds=(float(np.log(low)), float(np.log(high))),
         method="bounded",
