@@ -2,8 +2,8 @@
 
     python examples/depth_and_width.py [figure.png]
 
-Six of the patients in scikit-learn's diabetes data train, six are asked about. Where the coefficient of L/n is
-negative, networks of finite width do better than infinitely wide ones.
+Six of the patients in scikit-learn's diabetes data train, six are asked about. Where the coefficient of L/n
+is negative, networks of finite width do better than infinitely wide ones.
 """
 
 import sys

@@ -3,7 +3,8 @@
     python examples/inductive_bias.py [figure.png]
 
 Six of scikit-learn's diabetes patients train, two are asked about. The table gives the projector that knows
-the algorithm over the one that does not, at the slowest and the fastest mode, and the correction of order 1/n.
+the algorithm over the one that does not, at the slowest and the fastest mode, and the correction of order
+1/n.
 """
 
 import sys

@@ -47,6 +47,15 @@ _HOMES = {
     "Audit": "theory.audit",
     "audit": "theory.audit",
     "Estimate": "estimate",
+    "compare": "comparison.compare",
+    "control_variate": "comparison.compare",
+    "Control": "experiment.plan",
+    "DivergenceWarning": "experiment.ensemble",
+    "Ensemble": "experiment.results",
+    "SampledStatistics": "experiment.sample_statistics",
+    "UnfinishedWarning": "experiment.ensemble",
+    "sample_statistics": "experiment.sample_statistics",
+    "train_ensemble": "experiment.ensemble",
     "Prediction": "training.gaussian",
     "SampledPrediction": "training.sampled",
     "predict": "training.prediction",
@@ -100,7 +109,16 @@ if TYPE_CHECKING:
     from finitewidth.algorithm import Schedule as Schedule
     from finitewidth.algorithm import StochasticGradientDescent as StochasticGradientDescent
     from finitewidth.algorithm import TwoStep as TwoStep
+    from finitewidth.comparison.compare import compare as compare
+    from finitewidth.comparison.compare import control_variate as control_variate
     from finitewidth.estimate import Estimate as Estimate
+    from finitewidth.experiment.ensemble import DivergenceWarning as DivergenceWarning
+    from finitewidth.experiment.ensemble import UnfinishedWarning as UnfinishedWarning
+    from finitewidth.experiment.ensemble import train_ensemble as train_ensemble
+    from finitewidth.experiment.plan import Control as Control
+    from finitewidth.experiment.results import Ensemble as Ensemble
+    from finitewidth.experiment.sample_statistics import SampledStatistics as SampledStatistics
+    from finitewidth.experiment.sample_statistics import sample_statistics as sample_statistics
     from finitewidth.interface import sklearn as sklearn
     from finitewidth.interface.spectrum_figure import save_spectrum as save_spectrum
     from finitewidth.loss import MSE as MSE

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "loss": FOUNDATION,
     "theory": SUBJECT,
     "training": SUBJECT | {"theory"},
-    "experiment": SUBJECT,
+    "experiment": SUBJECT | {"__init__"},  # which holds the version
     "comparison": SUBJECT | {"theory", "training", "experiment"},
     "interface": SUBJECT | {"__init__", "theory", "training", "experiment", "comparison"},
 }

@@ -294,3 +294,92 @@ def test_damaged_archive_is_refused(capsys, folder):
 def test_perceptron_has_no_ntk_and_says_so(capsys, folder):
     (folder / "run.toml").write_text(RUN.replace("tanh", "perceptron"), encoding="utf-8")
     assert "perceptron" in refused(capsys, "solve", "run.toml")
+
+
+# --- ensembles --------------------------------------------------------------------------------------
+
+ENSEMBLE = """
+[network]
+widths = [2, 4, 1]
+activation = "tanh"
+
+[data]
+train_inputs = "inputs.csv"
+train_targets = "targets.csv"
+test_inputs = "test.npy"
+
+[training]
+algorithm = "gradient_descent"
+learning_rate = 0.1
+steps = 5
+
+[ensemble]
+members = 6
+key = 0
+record_at = [0]
+"""
+
+
+@pytest.fixture
+def ensemble_folder(folder):
+    (folder / "config.toml").write_text(ENSEMBLE, encoding="utf-8")
+    (folder / "targets.csv").write_text("0.5\n-0.5\n1.0\n", encoding="utf-8")
+    np.save(folder / "test.npy", np.array([[1.0, 2.0]]))
+    return folder
+
+
+def test_ensemble_prints_a_table_and_leaves_a_store(capsys, ensemble_folder):
+    import xarray
+
+    assert call("ensemble", "config.toml", "--output", "out") == 0
+    assert "members   6" in capsys.readouterr().out
+    assert call("ensemble", "config.toml", "--output", "out", "--json") == 0  # finished: read again
+    found = json.loads(capsys.readouterr().out)
+    assert json.loads((ensemble_folder / "out" / "summary.json").read_text()) == found
+    assert found["members"] == 6 and found["diverged"] == 0 and found["points"] == [0, 5]
+    X, Y = np.array([[1.0, 0.5], [-0.5, 2.0], [0.25, 0.75]]), np.array([[0.5], [-0.5], [1.0]])
+    direct = fw.train_ensemble(
+        fw.MLP((2, 4, 1), "tanh"), X, Y, [[1.0, 2.0]], algorithm=fw.GradientDescent(0.1, 5), members=6, key=0
+    )
+    np.testing.assert_allclose(found["mean"]["value"], direct.mean.value, rtol=1e-10)
+    with xarray.open_zarr("out/ensemble.zarr") as data:
+        np.testing.assert_allclose(data["outputs"][-1, 3:], direct.mean.value, rtol=1e-10)
+        assert json.loads(data.attrs["configuration"])["algorithm"] == repr(fw.GradientDescent(0.1, 5))
+
+
+def test_help_of_ensemble_shows_a_configuration_that_is_understood(capsys, ensemble_folder):
+    from finitewidth.interface import ensembles
+
+    call("ensemble", "--help")
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    first = lines.index("[network]")
+    shown = "\n".join(lines[first : lines.index("", first)])
+    (ensemble_folder / "shown.toml").write_text(shown, encoding="utf-8")
+    for name in ("X", "Y", "X_test"):
+        (ensemble_folder / f"{name}.csv").write_text("1,2,3\n", encoding="utf-8")
+    run = ensembles.read(ensemble_folder / "shown.toml")
+    assert run.algorithm == fw.GradientDescent(0.1, 100) and run.options["members"] == 1000
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("members = 6", "members = 0", "members must be a whole number of at least 1, got 0"),
+        ("members = 6", "mebers = 6", "'mebers' is not a key of a run; did you mean 'members'?"),
+        ('"gradient_descent"', '"adam"', "algorithm 'adam' is not known; known are gradient_flow"),
+        ("learning_rate = 0.1", "", "algorithm 'gradient_descent' needs learning_rate, steps"),
+        ("learning_rate = 0.1", "learning_rate = -1", "learning_rate must be a positive number, got -1"),
+        ("steps = 5", "time = 5", "'time' is not a key of a run"),
+        ('"targets.csv"', '"absent.csv"', "is not a file"),
+        ("steps = 5", 'steps = 5\nloss = "hinge"', "loss 'hinge' is not known"),
+    ],
+)
+def test_ensembles_that_cannot_be_run_are_refused(capsys, ensemble_folder, old, new, message):
+    text = ENSEMBLE.replace(old, new)
+    assert text != ENSEMBLE
+    (ensemble_folder / "config.toml").write_text(text, encoding="utf-8")
+    assert message in refused(capsys, "ensemble", "config.toml")
+
+
+def test_an_ensemble_does_not_replace_what_it_did_not_write(capsys, ensemble_folder):
+    assert "holds 'config.toml'" in refused(capsys, "ensemble", "config.toml", "--output", ".")

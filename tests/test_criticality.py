@@ -330,13 +330,13 @@ def synthetic(monkeypatch, bend):
     monkeypatch.setattr(half_stable, "sign_for_every_variance", lambda activation: 0)
     table = leg_table(as_activation("tanh"))
     changed = type(table)(
-        table.activation, table.K, averages(None, table.K), True, 0.0, table._zero, table._splines
+        table.activation, table.K, averages(None, table.K), True, table.zero, table._splines
     )
     return half_stable.search(table.activation, changed)
 
 
 def test_two_roots_between_neighbours_of_the_grid_are_found(monkeypatch):
-    step = math.log(10) / 64
+    step = math.log(10) / 32
     for shift in (0.1, 0.5, 0.93):
         middle, half = 1.0 + shift * step, step / 9
         found = synthetic(monkeypatch, lambda u, m=middle, h=half: (u - m) ** 2 - h**2)

@@ -66,10 +66,10 @@ def test_the_fixed_point_is_where_iteration_ends(activation):
 def test_the_start_decides_between_two_fixed_points():
     """Raising C_b splits the half-stable point of gelu in two, above the stable fixed point that it had."""
     point = fw.criticality("gelu")
-    low, high = (fw.phase_diagram("gelu", [point.C_b + 1e-5], [point.C_W], start=s) for s in (1.0, 20.0))
+    low, high = (fw.phase_diagram("gelu", [point.C_b + 1e-6], [point.C_W], start=s) for s in (1.0, 20.0))
     assert low.fixed_points.item() == high.fixed_points.item() == 3
     assert point.other_fixed_point < low.K_star.item() < point.K_star < high.K_star.item()
-    half_width = math.sqrt(2e-5 / -point.constants["second_derivative_of_kernel_map"])
+    half_width = math.sqrt(2e-6 / -point.constants["second_derivative_of_kernel_map"])
     assert high.K_star.item() == pytest.approx(point.K_star + half_width, rel=0.01)
     assert low.chi_parallel.item() < 1 and high.chi_parallel.item() < 1
 

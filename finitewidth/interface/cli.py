@@ -123,6 +123,86 @@ def _save(summary, theory, target: Path, no_figure: bool) -> list[str]:
         return sorted(path.name for path in draft.iterdir())
 
 
+EnsembleFile = Annotated[
+    Path, typer.Argument(metavar="CONFIG.toml", help="Network, data, training and ensemble.")
+]
+
+
+@app.command()
+def ensemble(
+    config_file: EnsembleFile,
+    as_json: AsJson = False,
+    output: Output = None,
+    debug: Debug = False,
+) -> None:
+    r"""Train many real networks: mean, spread and standard errors of what they answer.
+
+    Finished batches are kept in the Zarr store ensemble.zarr of the output directory: the same command goes
+    on with a run that was stopped or killed. Results open with xarray.open_zarr.
+
+    Example: finitewidth ensemble config.toml --output results/flow, with a config.toml such as
+
+    \[network]
+    widths = \[3, 64, 64, 1]     # n_0 ... n_L
+    activation = "tanh"
+    \[data]
+    train_inputs = "X.csv"       # or .npy, or .npz
+    train_targets = "Y.csv"
+    test_inputs = "X_test.csv"
+    \[training]
+    algorithm = "gradient_descent"  # or gradient_flow, newton, two_step
+    learning_rate = 0.1
+    steps = 100
+    \[ensemble]
+    members = 1000
+    key = 0
+    record_at = \[0, 10]         # likewise ntk = true, kernels = true
+    """
+    with plain_errors(debug):
+        try:
+            _ensemble(config_file, as_json, output)
+        except KeyboardInterrupt:
+            _complain("interrupted; finished batches are kept, and the same command goes on with them.")
+            sys.exit(INTERRUPTED)
+
+
+def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
+    import warnings
+
+    from rich.console import Console
+
+    from finitewidth.experiment.ensemble import train_ensemble
+    from finitewidth.interface import ensembles, report
+
+    run = ensembles.read(config_file)
+    target = output if output is not None else Path("results") / run.name
+    ensembles.check_directory(target)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: _complain(str(message))
+        warnings.simplefilter("always", UserWarning)
+        found = train_ensemble(
+            run.network,
+            run.X_train,
+            run.Y_train,
+            run.X_test,
+            algorithm=run.algorithm,
+            loss=run.loss,
+            store=target / ensembles.STORE,
+            **run.options,
+        )
+    document = ensembles.document(run, found, target)
+    text = json.dumps(document, indent=2, allow_nan=False)
+    draft = target / ".summary.json"
+    draft.write_text(text + "\n", encoding="utf-8")
+    draft.replace(target / "summary.json")
+    if as_json:
+        print(text)
+        return
+    console = Console()
+    report.print_ensemble(found, console)
+    report.print_files(target, document["results"]["files"], console)
+
+
 ActivationName = Annotated[
     str,
     typer.Argument(

@@ -33,7 +33,7 @@ def _inductive_bias(found: InductiveBias) -> Figure:
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(9.0, 0.9 + 3.0 * rows))
     figure.suptitle(
-        "what an algorithm adds to the universal projector: Z_A / Z_B for pairs of modes a, b (two-step: zero)",
+        "what an algorithm adds to the universal projector: Z_A / Z_B for modes a, b (two-step: zero)",
         x=0.01,
         ha="left",
         fontsize=11,

@@ -1,12 +1,13 @@
 """Figures, from records; nothing is computed here."""
 
+from collections.abc import Callable, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, SymLogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -15,18 +16,28 @@ from finitewidth.interface.results import Spread, Summary
 
 _MOST_LABELS = 20
 _MOST_MARKERS = 30
+_LENGTHS = (3, 10, 30, 100)  # layers, contours of a phase diagram
 
 
 def save_kernels(summary: Summary, directory: Path) -> None:
     """K and Theta over depth and the output's Theta, as kernels.svg and kernels.png."""
+    _save(lambda: _kernels(summary), directory, "kernels", ("svg", "png"))
+
+
+def save_phase_diagrams(diagrams: Sequence, directory: Path) -> None:
+    """Phases and correlation lengths side by side, critical points marked, as phase_diagram.png."""
+    _save(lambda: _phase_diagrams(diagrams), directory, "phase_diagram", ("png",))
+
+
+def _save(draw: Callable[[], Figure], directory: Path, name: str, suffixes: tuple[str, ...]) -> None:
     with as_file(files("finitewidth.interface") / "finitewidth.mplstyle") as style:
         rules = matplotlib.rc_params_from_file(style, use_default_template=False)
     with matplotlib.rc_context(rules):
-        figure = _kernels(summary)
-        for suffix in ("svg", "png"):
+        figure = draw()
+        for suffix in suffixes:
             # no date inside: the same run writes the same bytes
             metadata = {"Date": None} if suffix == "svg" else {}
-            figure.savefig(directory / f"kernels.{suffix}", metadata=metadata)
+            figure.savefig(directory / f"{name}.{suffix}", metadata=metadata)
 
 
 def _kernels(summary: Summary) -> Figure:
@@ -88,3 +99,64 @@ def _draw_matrix(axes: Axes, matrix: np.ndarray, labels: tuple[str, ...] | None)
     axes.set_xlabel("digit" if labels else "input")
     bar = axes.figure.colorbar(image, cax=axes.inset_axes((1.04, 0.0, 0.05, 1.0)))
     bar.outline.set_visible(False)
+
+
+def _phase_diagrams(diagrams: Sequence) -> Figure:
+    figure = Figure(figsize=(4.6 * len(diagrams) + 0.9, 4.6))
+    panels = np.atleast_1d(figure.subplots(1, len(diagrams)))
+    for axes, diagram in zip(panels, diagrams, strict=True):
+        image = _draw_phases(axes, diagram)
+    bar = figure.colorbar(image, ax=list(panels), shrink=0.8, pad=0.02)
+    ticks = [-1 / 3, -0.1, 0.0, 0.1, 1 / 3]
+    bar.set_ticks(ticks, labels=["merge, 3 layers", "10", "critical", "10", "separate, 3 layers"])
+    bar.ax.tick_params(length=0, which="both")
+    bar.ax.set_title("nearby inputs, by\ncorrelation length", fontsize=9, pad=10)
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _draw_phases(axes: Axes, diagram):
+    """Colour is the rate at which nearby inputs merge or separate: white is where depth is possible."""
+    rate = np.log(diagram.chi_perp)
+    colours = LinearSegmentedColormap.from_list("rate", MATRIX[::-1])
+    norm = SymLogNorm(linthresh=0.02, vmin=-1, vmax=1)
+    image = axes.pcolormesh(diagram.C_W, diagram.C_b, rate, cmap=colours, norm=norm, rasterized=True)
+    axes.grid(False)
+    levels = [-1 / length for length in _LENGTHS] + [1 / length for length in reversed(_LENGTHS)]
+    lines = axes.contour(diagram.C_W, diagram.C_b, rate, levels=levels, colors="#00000055", linewidths=0.7)
+    axes.clabel(lines, fmt=lambda level: f"{abs(1 / level):.0f}", fontsize=8)
+    axes.contour(diagram.C_W, diagram.C_b, rate, levels=[0.0], colors="black", linewidths=1.4)
+    if np.isinf(diagram.K_star).any():
+        diverging = np.isinf(diagram.K_star).astype(float)
+        axes.contourf(diagram.C_W, diagram.C_b, diverging, levels=[0.5, 1.5], colors="#E6E6E6")
+    _name_regions(axes, diagram)
+    point = diagram.point
+    if point.C_W is not None:
+        look = {
+            "marker": "*",
+            "markersize": 15,
+            "color": "white",
+            "markeredgecolor": "black",
+            "clip_on": False,
+        }
+        axes.plot([point.C_W], [point.C_b], linestyle="none", label="critical point", zorder=5, **look)
+        axes.legend(loc="upper left", frameon=True, framealpha=0.9, edgecolor="none")
+    axes.set_title(diagram.activation.name)
+    axes.set_xlabel("weight variance C_W")
+    axes.set_ylabel("bias variance C_b")
+    return image
+
+
+def _name_regions(axes: Axes, diagram) -> None:
+    """The name of each region that fills a twentieth of the picture, at its middle row."""
+    words = {"ordered": "ordered", "chaotic": "chaotic", "diverging": "signals\ndiverge"}
+    region = diagram.region
+    for name, text in words.items():
+        inside = region == name
+        if inside.mean() < 0.05:
+            continue
+        row = int(np.median(np.nonzero(inside)[0]))
+        columns = np.flatnonzero(inside[row])
+        place = diagram.C_W[int(np.median(columns))], diagram.C_b[row]
+        upright = 90 if columns.size < 0.2 * inside.shape[1] else 0  # a narrow region
+        axes.text(*place, text, ha="center", va="center", fontsize=11, rotation=upright)

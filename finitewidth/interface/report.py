@@ -45,6 +45,28 @@ def print_summary(summary: Summary, console: Console) -> None:
     )
 
 
+def print_ensemble(ensemble, console: Console) -> None:
+    """What trained networks answer on test inputs, and how far they got."""
+    console.print(f"[bold]network[/bold]   {ensemble.net!r}", highlight=False, soft_wrap=True)
+    console.print(f"[bold]training[/bold]  {ensemble.algorithm!r}", highlight=False, soft_wrap=True)
+    left_out = f", {ensemble.diverged} diverged and left out" if ensemble.diverged else ""
+    short = f", {ensemble.unfinished} short of the training error" if ensemble.unfinished else ""
+    console.print(f"[bold]members[/bold]   {ensemble.members}{left_out}{short}", highlight=False)
+    loss, error = float(ensemble.loss.value[-1]), float(ensemble.loss.stderr[-1])
+    console.print(f"[bold]loss[/bold]      {loss:.4g} ± {error:.1g}\n", highlight=False)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    for column in ("test input", "output", "mean", "standard error", "spread of members"):
+        table.add_column(column, justify="right", no_wrap=True)
+    mean, spread = ensemble.mean, ensemble.std
+    entries = [(a, i) for a in range(mean.value.shape[0]) for i in range(mean.value.shape[1])]
+    for a, i in entries[:_MOST_ROWS]:
+        numbers = (f"{mean.value[a, i]:.5g}", f"{mean.stderr[a, i]:.1g}", f"{spread[a, i]:.4g}")
+        table.add_row(str(a + 1), str(i + 1), *numbers)
+    if len(entries) > _MOST_ROWS:
+        table.add_row(*("...",) * 5)
+    console.print(table)
+
+
 def print_files(directory: Path, names: list[str], console: Console) -> None:
     """Where the results are."""
     console.print(

@@ -47,13 +47,13 @@ def embedded() -> Run:
 
 def read(path: Path) -> Run:
     """The run that a TOML file describes; every complaint names the file and the key."""
-    tables = _parse(path)
-    _check_keys(tables, required=("network", "data"), optional=(), where=str(path))
+    tables = parse(path)
+    check_keys(tables, required=("network", "data"), optional=(), where=str(path))
     for name in ("network", "data"):
         if not isinstance(tables[name], dict):
             raise ValueError(f"{path}: {name} must be a table, got {tables[name]!r}; write [{name}].")
     data = tables["data"]
-    _check_keys(data, required=("path",), optional=("inputs",), where=f"{path}: [data]")
+    check_keys(data, required=("path",), optional=("inputs",), where=f"{path}: [data]")
     for name, value in data.items():
         if not isinstance(value, str):
             raise ValueError(f"{path}: [data] {name} must be a string, got {value!r}; put it in quotes.")
@@ -62,11 +62,11 @@ def read(path: Path) -> Run:
     except ValueError as error:
         raise ValueError(f"{path}: [network] {error}") from None
     file = path.parent / data["path"]
-    inputs = _checked(_load(file, data.get("inputs")), file, network)
+    inputs = _checked(load_array(file, data.get("inputs")), file, network)
     return Run(path.stem, network, inputs, source=str(file))
 
 
-def _parse(path: Path) -> dict:
+def parse(path: Path) -> dict:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def _parse(path: Path) -> dict:
         raise ValueError(f"RUN {str(path)!r} is not valid TOML: {error}; correct it.") from None
 
 
-def _check_keys(table: Mapping, required: tuple[str, ...], optional: tuple[str, ...], where: str) -> None:
+def check_keys(table: Mapping, required: tuple[str, ...], optional: tuple[str, ...], where: str) -> None:
     known = (*required, *optional)
     for key in table:
         if key not in known:
@@ -89,7 +89,7 @@ def _check_keys(table: Mapping, required: tuple[str, ...], optional: tuple[str, 
             raise ValueError(f"{where}: {key!r} is missing; add it.")
 
 
-def _load(file: Path, array: str | None) -> np.ndarray:
+def load_array(file: Path, array: str | None) -> np.ndarray:
     if not file.is_file():
         raise ValueError(f"[data] path {str(file)!r} is not a file; paths are relative to the TOML file.")
     suffix = file.suffix.lower()

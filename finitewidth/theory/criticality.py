@@ -18,7 +18,7 @@ from finitewidth.theory.exponents import stated_exponents
 from finitewidth.theory.half_stable import CriticalPoint, Search, bracketed_root, other_fixed_point, search
 from finitewidth.theory.leg_table import LegTable, leg_table
 from finitewidth.theory.onset import Onset, onset
-from finitewidth.theory.susceptibilities import Origin, curvatures, leg_averages, origin, require_continuous
+from finitewidth.theory.susceptibilities import Origin, curvatures, leg_averages, require_continuous
 
 CLASSES = ("scale-invariant", "K*=0", "half-stable", "unstable", "none")
 _CONVERGED = 1e-9  # largest residual of a critical point
@@ -76,7 +76,8 @@ def _classify(activation: Activation) -> Criticality:
     require_continuous(activation)
     if activation.slopes is not None:
         return _scale_invariant(activation, *activation.slopes)
-    zero, table = origin(activation), leg_table(activation)
+    table = leg_table(activation)
+    zero = table.zero
     first = onset(zero, table) if _has_slope_at_zero(zero, table) else None
     found = search(activation, table)
     if first is not None and first.alpha < 0:

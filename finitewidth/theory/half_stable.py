@@ -106,7 +106,7 @@ def _roots(activation: Activation, table: LegTable) -> tuple[list[float], bool]:
     for low, high in zip(sure[:-1], sure[1:], strict=True):
         if signs[low] == signs[high]:
             continue
-        if np.sign(bend(grid[low])) == np.sign(bend(grid[high])):
+        if np.sign(bend(float(grid[low]))) == np.sign(bend(float(grid[high]))):
             clean = False  # the averages are not what they seemed
         else:
             roots.append(bracketed_root(bend, float(grid[low]), float(grid[high])))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
-from scipy.interpolate import CubicSpline
+from scipy.interpolate import BSpline, make_interp_spline
 
 from finitewidth.activation import Activation
 from finitewidth.theory import quadrature
@@ -16,7 +16,7 @@ from finitewidth.theory.susceptibilities import LegAverages, Origin, leg_average
 from finitewidth.theory.tower import Tower
 
 LOWEST, HIGHEST = 1e-10, 1e10
-_PER_DECADE = 64
+_PER_DECADE = 32
 RESOLVED = 1e-6  # larger errors: the averages say nothing
 
 
@@ -29,20 +29,24 @@ class LegTable:
     K: Float[np.ndarray, " M"]
     averages: LegAverages
     complete: bool  # False if averages at large K overflow or cannot be resolved
-    at_zero: float  # sigma(0)^2
-    _zero: Origin = field(repr=False)
-    _splines: CubicSpline = field(
+    zero: Origin = field(repr=False)
+    _splines: BSpline = field(
         repr=False
     )  # of (<sigma^2> - sigma(0)^2)/K, <sigma'^2>, <sigma sigma''> in log K
+
+    @property
+    def at_zero(self) -> float:
+        """<sigma^2> at K = 0."""
+        return self.zero.value**2
 
     def __call__(self, K: Float[np.ndarray, "..."]) -> LegAverages:
         """Interpolated averages, relative error about 1e-9; below the grid linear in K, above it NaN."""
         inside = np.clip(K, self.K[0], self.K[-1])
         per_K, slope, bend = np.moveaxis(self._splines(np.log(inside)), -1, 0)
         share = np.minimum(K / self.K[0], 1.0)  # of the way from zero to the grid
-        slope = share * slope + (1 - share) * self._zero.slope
-        if np.isfinite(self._zero.bend):
-            bend = share * bend + (1 - share) * self._zero.bend
+        slope = share * slope + (1 - share) * self.zero.slope
+        if np.isfinite(self.zero.bend):
+            bend = share * bend + (1 - share) * self.zero.bend
         square = self.at_zero + per_K * np.where(K < self.K[0], K, inside)
         known = np.where(self.K[-1] * (1 + 1e-12) >= K, 1.0, np.nan)
         error = np.full(np.shape(K), 1e-8)
@@ -72,7 +76,7 @@ def leg_table(activation: Activation) -> LegTable:
     zero = origin(activation)
     base = zero.value**2
     columns = np.stack([(averages.square - base) / K, averages.slope, averages.bend], axis=-1)
-    return LegTable(activation, K, averages, complete, base, zero, CubicSpline(np.log(K), columns))
+    return LegTable(activation, K, averages, complete, zero, make_interp_spline(np.log(K), columns, k=5))
 
 
 def _until_unresolved(activation: Activation, K: np.ndarray) -> LegAverages:

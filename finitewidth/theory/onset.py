@@ -62,7 +62,7 @@ def _from_averages(A_2: float, table: LegTable) -> Onset:
     if visible.size < 2:
         return Onset(A_2, math.inf, 0.0, 0.0, numerical=True)
     first = int(visible[0])
-    second = min(first + 16, int(visible[-1]))  # a quarter of a decade further
+    second = min(first + 8, int(visible[-1]))  # a quarter of a decade further
     power = float(np.log(correction[second] / correction[first]) / np.log(table.K[second] / table.K[first]))
     half_steps = round(2 * power) / 2
     power = half_steps if abs(power - half_steps) < 0.02 * half_steps else power

@@ -20,7 +20,7 @@ from finitewidth.theory.leg_table import LegTable, leg_table
 
 REGIONS = ("ordered", "critical", "chaotic", "diverging")
 _CRITICAL = 1e-6  # chi_perp this close to one counts as critical
-_NEWTON_STEPS = 6
+_HALVINGS = 40
 _FOLLOWED = 200  # layers
 
 
@@ -111,49 +111,66 @@ def _fixed_points(
     if (table.averages.growth < 0).any():  # then a kernel may jump over fixed points: follow it
         for _ in range(_FOLLOWED):
             K = np.nan_to_num(C_b[:, None] + C_W * table(K).square, nan=table.K[-1])
+    low, high = np.empty(K.shape), np.empty(K.shape)
+    turns = _turning_points(table, C_W)
     for column, weight in enumerate(C_W):
-        K[:, column], count[:, column] = _flow(table, C_b, weight, K[:, column])
-    return _refined(table, K, C_b[:, None], C_W), count
+        found = _flow(table, turns[column], C_b, float(weight), K[:, column])
+        low[:, column], high[:, column], count[:, column] = found
+    return _refined(table, low, high, C_b[:, None], C_W), count
 
 
-def _flow(table: LegTable, C_b: np.ndarray, C_W: float, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the kernel goes from `start`, and the number of fixed points, for one C_W and every C_b.
+def _turning_points(table: LegTable, C_W: np.ndarray) -> list[np.ndarray]:
+    """For each C_W the K at which chi_parallel passes one: between them F(K) - K is monotone."""
+    excess = C_W[:, None] * table.averages.growth - 1
+    rows, cells = np.nonzero(np.sign(excess[:, :-1]) * np.sign(excess[:, 1:]) < 0)
+    low, high = np.log(table.K[cells]), np.log(table.K[cells + 1])
+    rising = excess[rows, cells] < 0
+    for _ in range(30):
+        middle = (low + high) / 2
+        before = (C_W[rows] * table(np.exp(middle)).growth < 1) == rising
+        low, high = np.where(before, middle, low), np.where(before, high, middle)
+    return [np.exp(low[rows == row]) for row in range(C_W.size)]
 
-    Where the map increases, a kernel that grows goes up to the next fixed point and one that falls goes down
-    to it.
+
+def _flow(
+    table: LegTable, turns: np.ndarray, C_b: np.ndarray, C_W: float, start: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Between which K the kernel ends, for one C_W and every C_b, and the number of fixed points.
+
+    Where the map increases, a kernel that grows goes up to the next fixed point and one that falls goes
+    down to it. No cell of the grid holds two, since the turning points are among its nodes.
     """
-    grid = np.concatenate([[0.0], table.K])
-    square = np.concatenate([[table.at_zero], table.averages.square])
+    positive = np.sort(np.concatenate([table.K, turns]))
+    grid = np.concatenate([[0.0], positive])
+    square = np.concatenate([[table.at_zero], table(positive).square])
     drift = C_b[:, None] + C_W * square - grid  # F(K) - K, (B, M)
-    rows = np.arange(C_b.size)
+    rows, cells = np.arange(C_b.size), np.arange(grid.size - 1)
     here = np.clip(np.searchsorted(grid, start), 1, grid.size - 1)
     upwards = drift[rows, here] > 0
     changes = np.sign(drift[:, :-1]) * np.sign(drift[:, 1:]) <= 0
-    changes[:, 0] &= C_b + C_W * table.at_zero > 0  # zero itself is counted apart
-    cells = np.arange(grid.size - 1)
+    zero_is_fixed = drift[:, 0] == 0
+    changes[:, 0] &= ~zero_is_fixed  # counted apart
     above = np.where(changes & (cells >= here[:, None]), cells, grid.size).min(axis=1)
     below = np.where(changes & (cells < here[:, None]), cells, -1).max(axis=1)
     cell = np.where(upwards, above, below)
     inside = np.clip(cell, 0, grid.size - 2)
-    left, right = drift[rows, inside], drift[rows, inside + 1]
-    share = left / np.where(left == right, 1.0, left - right)
-    K = grid[inside] + np.clip(share, 0.0, 1.0) * (grid[inside + 1] - grid[inside])
-    K = np.where(cell >= grid.size, np.inf, np.where(cell < 0, 0.0, K))
-    at_zero = (C_b + C_W * table.at_zero == 0).astype(int)
-    return K, changes.sum(axis=1) + at_zero
+    low = np.where(cell >= grid.size, np.inf, np.where(cell < 0, 0.0, grid[inside]))
+    high = np.where(cell >= grid.size, np.inf, np.where(cell < 0, 0.0, grid[inside + 1]))
+    return low, high, changes.sum(axis=1) + zero_is_fixed
 
 
-def _refined(table: LegTable, K: np.ndarray, C_b: np.ndarray, C_W: np.ndarray) -> np.ndarray:
-    """Newton's steps from the interpolated crossing, kept within a grid cell of it."""
-    moving = np.isfinite(K) & (K > 0)
-    first = np.where(moving, K, 1.0)
-    best = first
-    for _ in range(_NEWTON_STEPS):
-        averages = table(best)
-        slope = C_W * averages.growth - 1
-        step = (C_b + C_W * averages.square - best) / np.where(np.abs(slope) < 1e-12, np.inf, slope)
-        best = np.clip(best - step, first / 1.06, first * 1.06)
-    return np.where(moving, best, K)
+def _refined(
+    table: LegTable, low: np.ndarray, high: np.ndarray, C_b: np.ndarray, C_W: np.ndarray
+) -> np.ndarray:
+    """The one zero of F(K) - K between `low` and `high`, by halving."""
+    known = np.isfinite(high) & (high > 0)
+    left, right = np.where(known, low, 1.0), np.where(known, high, 1.0)
+    sign = np.sign(C_b + C_W * table(left).square - left)
+    for _ in range(_HALVINGS):
+        middle = (left + right) / 2
+        same = np.sign(C_b + C_W * table(middle).square - middle) == sign
+        left, right = np.where(same, middle, left), np.where(same, right, middle)
+    return np.where(known, (left + right) / 2, high)
 
 
 def _length(chi: np.ndarray) -> np.ndarray:

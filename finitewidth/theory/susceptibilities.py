@@ -85,7 +85,7 @@ def leg_averages(activation: Activation, K: Float[np.ndarray, " M"]) -> LegAvera
         flat = np.full(K.shape, A_2)
         return LegAverages(A_2 * K, flat, np.zeros(K.shape), np.full(K.shape, 1e-15))
     values, errors = np.empty((3, K.size)), np.full(K.size, np.inf)
-    scale = np.floor(3 * np.log10(np.where(K > 0, K, 1.0)))  # thirds of a decade
+    scale = np.floor(2 * np.log10(np.where(K > 0, K, 1.0)))  # halves of a decade
     for group in np.unique(scale[K > 0]):  # one grid reaches as far as its widest leg needs
         members = np.flatnonzero((scale == group) & (K > 0))
         values[:, members], errors[members] = _by_quadrature(activation, K[members])
@@ -100,8 +100,8 @@ def leg_averages(activation: Activation, K: Float[np.ndarray, " M"]) -> LegAvera
 def _by_quadrature(activation: Activation, K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two rules whose nodes are not nested must agree: oscillations can deceive one rule and its half."""
     values, errors, todo = np.full((3, K.size), np.nan), np.full(K.size, np.inf), np.arange(K.size)
-    counts = _COUNTS[:3] if closed_forms.closed_form(activation, (2, 0)) else _COUNTS
-    for count in counts:
+    formula = closed_forms.closed_form(activation, (2, 0)) is not None
+    for count in _COUNTS:
         nested = quadrature.one_leg(activation, K[todo], _ORDERS, count=count)
         square, slope, bend = np.abs(nested.fine)
         scale = np.stack([square, slope + bend, slope + bend])
@@ -110,8 +110,10 @@ def _by_quadrature(activation: Activation, K: np.ndarray) -> tuple[np.ndarray, n
             change = (np.abs(nested.fine - values[:, todo]) / np.where(scale == 0, 1.0, scale)).max(axis=0)
         values[:, todo] = nested.fine
         # the nodes grow by 1.4 and with them the digits; the first rule has nothing to be compared with
-        errors[todo] = np.inf if count == counts[0] else np.maximum(claimed, 10 * change**1.4)
+        errors[todo] = np.inf if count == _COUNTS[0] else np.maximum(claimed, 10 * change**1.4)
         todo = todo[~(errors[todo] <= TOLERANCE)]
+        if formula and count > _COUNTS[1]:  # a hopeless oscillation is left to the closed form
+            todo = todo[errors[todo] < 1e-4]
         if todo.size == 0:
             break
     return values, errors

@@ -193,7 +193,8 @@ def finite_width(
 def _streamed(net: MLP, X: np.ndarray, Y: np.ndarray, tests: Sequence[int], tolerance: float) -> FiniteWidth:
     found = kernels(net, X)
     assert found.Theta is not None  # the activation is smooth
-    means = dict(zip(MEANS, (found.K, found.Theta, *pair_corrections(net, X, tolerance)), strict=True))
+    G1, H1 = pair_corrections(net, X, tolerance)
+    means = {"K": found.K, "Theta": found.Theta, "G1": G1, "H1": H1}
     return FiniteWidth(net, X, Y, tests, found.error, tolerance, means, _no_tensor, tolerance)
 
 

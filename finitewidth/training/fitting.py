@@ -81,6 +81,10 @@ class Fitted:
         factors = ((np.eye(self.net.widths[-1]), among),)
         return Prediction(self.net, self.algorithm, 0, mean, factors, self.condition, self.error)
 
+    def gain(self, X) -> Float[np.ndarray, "M N"]:
+        """Theta_{beta A} F: outputs move by minus this times the residual at initialization."""
+        return self._gain(self._kernels(as_inputs(X, self.net.widths[0], name="X")))
+
     def _kernels(self, X_test: np.ndarray) -> Kernels:
         return kernels(self.net, X_test, self.X)
 

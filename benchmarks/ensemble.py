@@ -1,0 +1,355 @@
+"""Ensembles of real networks: time against bare matrix products, loops and other methods, and memory.
+
+    python benchmarks/ensemble.py            # some minutes; writes benchmarks/results/ensemble.md
+    python benchmarks/ensemble.py --quick    # small; prints and writes nothing
+
+Every ratio is between times measured alternately in one run.
+"""
+
+import argparse
+import datetime
+import functools
+import importlib.metadata
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import finitewidth as fw
+from finitewidth.experiment import derivatives, directions
+from finitewidth.experiment.descent import Members, descend, loss_and_residual, moved, pulled_back
+from finitewidth.experiment.plan import Plan
+from finitewidth.experiment.sampling import draw, draw_members, outputs, rates
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "ensemble.md"
+KEY = jax.random.key(0)
+
+
+def alternately(functions: dict, runs: int) -> dict[str, float]:
+    """The shortest time of each function, after one call that compiles, runs of all interleaved."""
+    for function in functions.values():
+        jax.block_until_ready(function())
+    best = dict.fromkeys(functions, float("inf"))
+    for _ in range(runs):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            jax.block_until_ready(function())
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def data(count: int, dimension: int) -> tuple[jax.Array, jax.Array]:
+    random = np.random.default_rng(0)
+    return jnp.asarray(random.standard_normal((count, dimension))), jnp.asarray(
+        random.standard_normal((count, 1))
+    )
+
+
+def network(width: int, depth: int = 4, dimension: int = 64) -> fw.MLP:
+    return fw.MLP((dimension, *[width] * (depth - 1), 1), "tanh", C_b=0.0, C_W=1.0)
+
+
+# --- training ---------------------------------------------------------------------------------------
+
+
+def trainer(net: fw.MLP, X, Y, members: int, steps: int):
+    """Full-batch descent of all members, as train_ensemble does it."""
+    plan = Plan(
+        net,
+        fw.GradientDescent(1e-3, steps),
+        fw.MSE(),
+        len(X),
+        (float(steps),),
+        None,
+        1e-8,
+        1,
+        False,
+        False,
+        None,
+        0.0,
+    )
+
+    def observe(parameters):
+        return {
+            "loss": jax.vmap(lambda p: loss_and_residual(plan.loss, outputs(net, p, X), Y)[0])(parameters)
+        }
+
+    def run(parameters, numbers):
+        batch = Members(parameters, jnp.arange(members), jnp.full(members, 1e9))
+        return descend(plan.pattern, numbers, X, Y, batch, observe).records["loss"]
+
+    compiled = jax.jit(run)
+    return lambda parameters: compiled(parameters, plan.numbers)
+
+
+def products(net: fw.MLP, count: int, members: int, steps: int):
+    """The matrix products of those steps and nothing else, each fed by the one before."""
+    random = np.random.default_rng(1)
+    sizes = list(zip(net.widths, net.widths[1:], strict=False))
+    Ws = [jnp.asarray(random.standard_normal((members, n, m)) / m) for m, n in sizes]
+    incoming = [jnp.asarray(random.standard_normal((members, count, m))) for m, _ in sizes]
+
+    def one_step(_, state):
+        Ws, incoming = state
+        forward = [jnp.einsum("mai,mji->maj", s, W) for s, W in zip(incoming, Ws, strict=True)]
+        gradients = [jnp.einsum("maj,mai->mji", z, s) for z, s in zip(forward, incoming, strict=True)]
+        back = [jnp.einsum("maj,mji->mai", z, W) for z, W in zip(forward[1:], Ws[1:], strict=True)]
+        return gradients, [incoming[0], *back]
+
+    return jax.jit(lambda Ws, incoming: jax.lax.fori_loop(0, steps, one_step, (Ws, incoming))[0]), (
+        Ws,
+        incoming,
+    )
+
+
+def training_section(quick: bool) -> list[str]:
+    lines = [
+        "## A training step against its own bare matrix products",
+        "",
+        "Full-batch descent of a tanh network of four layers on 100 inputs of dimension 64; time of one step "
+        "of all members together. The bare products are the same batched products in one compiled loop, "
+        "chained.",
+        "",
+        "| width | members at once | step (ms) | bare products (ms) | ratio (target 1.5) | Gflop/s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for width, members in ((64, 4),) if quick else ((128, 16), (256, 8), (512, 4)):
+        net, steps = network(width), 4 if quick else 20
+        X, Y = data(100, 64)
+        parameters = draw_members(net, KEY, jnp.arange(members, dtype=jnp.uint32))
+        train = trainer(net, X, Y, members, steps)
+        bare, arguments = products(net, 100, members, steps)
+        found = alternately(
+            {
+                "train": functools.partial(train, parameters),
+                "bare": functools.partial(bare, *arguments),
+            },
+            runs=2 if quick else 7,
+        )
+        flops = (
+            2
+            * 100
+            * members
+            * sum(
+                (3 if l else 2) * m * n
+                for l, (m, n) in enumerate(zip(net.widths, net.widths[1:], strict=False))
+            )
+        )
+        step, product = found["train"] / steps, found["bare"] / steps
+        lines.append(
+            f"| {width} | {members} | {1e3 * step:.2f} | {1e3 * product:.2f} | {step / product:.2f} "
+            f"| {flops / step / 1e9:.1f} |"
+        )
+    return lines
+
+
+def narrow_section(quick: bool) -> list[str]:
+    width, members, steps = 16, 50 if quick else 1000, 20 if quick else 100
+    net = network(width, depth=3, dimension=4)
+    X, Y = data(10, 4)
+    numbers = jnp.arange(members, dtype=jnp.uint32)
+    parameters = draw_members(net, KEY, numbers)
+    together = trainer(net, X, Y, members, steps)
+
+    @jax.jit
+    def one_step(p):
+        return moved(net, p, pulled_back(net, p, X, lambda z: loss_and_residual(fw.MSE(), z, Y))[1], 1e-3)
+
+    few = max(2, members // 50)  # the loop is timed over a part of the members
+
+    def loop():
+        for m in range(few):
+            p = jax.tree.map(lambda leaf, m=m: leaf[m], parameters)
+            for _ in range(steps):
+                p = one_step(p)
+            jax.block_until_ready(p)
+
+    whole = trainer(net, X, Y, 1, steps)
+
+    def compiled_loop():
+        for m in range(few):
+            whole(jax.tree.map(lambda leaf, m=m: leaf[m : m + 1], parameters)).block_until_ready()
+
+    found = alternately(
+        {"together": functools.partial(together, parameters), "loop": loop, "compiled": compiled_loop},
+        runs=2 if quick else 5,
+    )
+    loop_time, compiled = found["loop"] * members / few, found["compiled"] * members / few
+    return [
+        "## Narrow networks against a Python loop over members",
+        "",
+        f"{members} members of width {width}, three layers, 10 inputs, {steps} steps. The loops are timed "
+        f"over {few} members and scaled; each step of the first is compiled, in the second all steps of a "
+        "member are.",
+        "",
+        "| all members at once (s) | loop over members and steps (s) | ratio (target 20) "
+        "| loop over members only (s) | ratio |",
+        "|---|---|---|---|---|",
+        f"| {found['together']:.3f} | {loop_time:.2f} | {loop_time / found['together']:.0f} | {compiled:.2f} "
+        f"| {compiled / found['together']:.1f} |",
+    ]
+
+
+# --- derivatives ------------------------------------------------------------------------------------
+
+
+def jacobian_contraction(net: fw.MLP, parameters, X):
+    """The NTK as the product of the whole Jacobian with itself."""
+    jacobian = jax.jacrev(lambda p: outputs(net, p, X).T.reshape(-1))(parameters)
+    total = 0.0
+    for (b, W), (rate_b, rate_W) in zip(jacobian, rates(net), strict=True):
+        flat = W.reshape(len(W), -1)
+        total = total + rate_b * b @ b.T + rate_W * flat @ flat.T
+    return total
+
+
+def products_with_vectors(net: fw.MLP, parameters, X):
+    """The NTK column by column: a Jacobian-vector product of a vector-Jacobian product."""
+    return derivatives.ntk(net, parameters, X)
+
+
+def ntk_section(quick: bool) -> list[str]:
+    width, count = (32, 8) if quick else (256, 50)
+    net = fw.MLP((64, *[width] * 4, 1), "tanh")
+    X, parameters = data(count, 64)[0], draw(net, KEY)
+    methods = {
+        "this library (directions.ntk)": directions.ntk,
+        "direct Jacobian contraction": jacobian_contraction,
+        "NTK-vector products": products_with_vectors,
+    }
+    compiled = {
+        name: functools.partial(jax.jit(functools.partial(f, net)), parameters, X)
+        for name, f in methods.items()
+    }
+    found = alternately(compiled, runs=3 if quick else 15)
+    reference = np.asarray(compiled["direct Jacobian contraction"]())
+    ours = np.asarray(compiled["this library (directions.ntk)"]()).reshape(count, count)
+    fastest = min(found.values())
+    lines = [
+        f"## NTK of one network, width {width}, five layers, {count} inputs",
+        "",
+        f"Largest difference between methods: {np.max(np.abs(ours - reference)) / np.max(reference):.0e} of "
+        "the largest entry. Structured derivatives of a multilayer perceptron (Novak, Sohl-Dickstein and "
+        "Schoenholz 2022) are the first method: the gradient of a weight matrix is an outer product and "
+        "is never formed.",
+        "",
+        "| method | time (ms) | over the fastest (target 1.2 for the first) |",
+        "|---|---|---|",
+    ]
+    return lines + [f"| {name} | {1e3 * t:.2f} | {t / fastest:.2f} |" for name, t in found.items()]
+
+
+def differentials_section(quick: bool) -> list[str]:
+    width, count = (16, 2) if quick else (128, 4)
+    net = fw.MLP((64, width, width, 1), "tanh")
+    X, parameters = data(count, 64)[0], draw(net, KEY)
+    methods = {
+        "all, by directions (directions.differentials)": lambda p, x: directions.differentials(net, p, x),
+        "ddNTK_I, automatic differentiation": lambda p, x: derivatives.ddntk_1(net, p, x),
+        "ddNTK_II, automatic differentiation": lambda p, x: derivatives.ddntk_2(net, p, x),
+    }
+    found = alternately(
+        {name: functools.partial(jax.jit(f), parameters, X) for name, f in methods.items()}, runs=3
+    )
+    return [
+        f"## dNTK and ddNTKs of one network, width {width}, three layers, {count} inputs",
+        "",
+        "After compilation; the target is one second.",
+        "",
+        "| what | time (ms) |",
+        "|---|---|",
+        *(f"| {name} | {1e3 * t:.2f} |" for name, t in found.items()),
+    ]
+
+
+# --- memory -----------------------------------------------------------------------------------------
+
+
+def measure_memory(members: int) -> float:
+    """Peak resident memory in MB of a process that trains `members` networks in batches of 50."""
+    X, Y = data(20, 8)
+    net = network(32, depth=3, dimension=8)
+    fw.train_ensemble(
+        net,
+        X[:10],
+        Y[:10],
+        X[10:],
+        algorithm=fw.GradientDescent(1e-3, 10),
+        members=members,
+        key=0,
+        batch_size=50,
+    )
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+def memory_section(quick: bool) -> list[str]:
+    sizes = (100, 500) if quick else (100, 1000, 20000)
+    rows = []
+    for members in sizes:
+        out = subprocess.run(
+            [sys.executable, __file__, "--measure-memory", str(members)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        rows.append(f"| {members} | {json.loads(out.stdout):.0f} |")
+    return [
+        "## Memory against the number of members",
+        "",
+        "Peak resident memory of a process that trains networks of width 32 in batches of 50.",
+        "",
+        "| members | peak (MB) |",
+        "|---|---|",
+        *rows,
+    ]
+
+
+def heading() -> list[str]:
+    versions = {name: importlib.metadata.version(name) for name in ("numpy", "jax", "diffrax")}
+    model = next(
+        (line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+        platform.processor(),
+    )
+    return [
+        "# Ensembles of real networks: time and memory",
+        "",
+        f"{datetime.date.today()}, {model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the "
+        "start, "
+        f"Python {platform.python_version()}, "
+        + ", ".join(f"{name} {version}" for name, version in versions.items())
+        + f", finitewidth {fw.__version__}, double precision. Written by `python benchmarks/ensemble.py`; "
+        "shortest of several runs, those of different methods interleaved.",
+    ]
+
+
+SECTIONS = (training_section, narrow_section, ntk_section, differentials_section, memory_section)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small; print and write nothing")
+    parser.add_argument("--measure-memory", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure_memory:
+        print(json.dumps(measure_memory(options.measure_memory)))
+        return
+    parts = [heading()]
+    for section in SECTIONS:
+        parts.append(section(options.quick))
+        print("\n".join(parts[-1]), "\n", flush=True)
+    if not options.quick:
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text("\n\n".join("\n".join(lines) for lines in parts) + "\n")
+
+
+if __name__ == "__main__":
+    main()

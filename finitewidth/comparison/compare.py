@@ -1,0 +1,122 @@
+"""Theory against experiment: pulls in units of standard errors, and how what is left falls with width."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.algorithm import Algorithm
+from finitewidth.estimate import Estimate
+from finitewidth.experiment.plan import Control
+from finitewidth.experiment.results import Ensemble
+from finitewidth.experiment.sample_statistics import SampledStatistics
+from finitewidth.network import MLP
+from finitewidth.theory.solve import Layer
+from finitewidth.training.fitting import fit
+from finitewidth.training.gaussian import Prediction
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionComparison:
+    """(theory - estimate) / standard error of trained outputs on the test inputs."""
+
+    prediction: Prediction = field(repr=False)
+    ensemble: Ensemble = field(repr=False)
+    pulls: Float[np.ndarray, "M n_L"]  # of the mean, with the control variate where there is one
+    covariance_pulls: Float[np.ndarray, "M n_L M n_L"] | None = field(repr=False)
+
+    @property
+    def worst(self) -> float:
+        """The largest of all pulls in absolute value."""
+        parts = [self.pulls] if self.covariance_pulls is None else [self.pulls, self.covariance_pulls]
+        return float(max(np.abs(part).max() for part in parts))
+
+
+@dataclass(frozen=True, eq=False)
+class LayerComparison:
+    """(theory - estimate) / standard error of the statistics of one layer, by name."""
+
+    layer: int
+    pulls: Mapping[str, np.ndarray] = field(repr=False)
+
+    @property
+    def worst(self) -> dict[str, float]:
+        """The largest pull of each statistic in absolute value."""
+        return {name: float(np.abs(pull).max()) for name, pull in self.pulls.items()}
+
+
+def compare(
+    theory: Prediction | Layer, experiment: Ensemble | SampledStatistics
+) -> PredictionComparison | LayerComparison:
+    """Pulls of a prediction against a trained ensemble, or of a layer against sampled statistics."""
+    if isinstance(theory, Prediction) and isinstance(experiment, Ensemble):
+        return _compare_prediction(theory, experiment)
+    if isinstance(theory, Layer) and isinstance(experiment, SampledStatistics):
+        return _compare_layer(theory, experiment)
+    raise ValueError(
+        "compare takes fw.predict(...) with fw.train_ensemble(...), or a layer of fw.solve(...) with "
+        f"fw.sample_statistics(...), got {type(theory).__name__} with {type(experiment).__name__}."
+    )
+
+
+def _compare_prediction(prediction: Prediction, ensemble: Ensemble) -> PredictionComparison:
+    if prediction.mean.shape != ensemble.mean.value.shape:
+        raise ValueError(
+            f"the prediction has {prediction.mean.shape} test outputs but the ensemble "
+            f"{ensemble.mean.value.shape}; use the same X_test for both."
+        )
+    mean = ensemble.mean if ensemble.controlled is None else ensemble.controlled.mean
+    covariance = None
+    if prediction.factors is not None:
+        covariance = pulls_of(prediction.covariance, ensemble.covariance)
+    return PredictionComparison(prediction, ensemble, pulls_of(prediction.mean, mean), covariance)
+
+
+def _compare_layer(layer: Layer, sampled: SampledStatistics) -> LayerComparison:
+    if layer.index != sampled.layer:
+        raise ValueError(f"theory is of layer {layer.index} but layer {sampled.layer} was sampled.")
+    theory = {name: getattr(layer, name) for name in sampled.estimates}
+    return LayerComparison(
+        layer.index, {name: pulls_of(theory[name], found) for name, found in sampled.estimates.items()}
+    )
+
+
+def pulls_of(theory: np.ndarray, estimate: Estimate) -> np.ndarray:
+    """(theory - estimate) / standard error; zero where both agree and nothing fluctuates."""
+    gap = theory - estimate.value
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pulls = gap / estimate.stderr
+    return np.where((estimate.stderr == 0) & (np.abs(gap) <= 1e-12 * np.abs(theory).max()), 0.0, pulls)
+
+
+def control_variate(net: MLP, X_train, Y_train, X_test, algorithm: Algorithm) -> Control:
+    """What infinitely wide networks make of a member's initial outputs, and its exact mean.
+
+    For `fw.train_ensemble(control=...)`: the prediction at infinite width is affine in the outputs at
+    initialization, whose mean is zero.
+    """
+    fitted = fit(net, X_train, Y_train, algorithm=algorithm)
+    X = np.concatenate([fitted.X, np.asarray(X_test, dtype=np.float64)])
+    gain = fitted.gain(X)
+    return Control(_Affine(gain), np.asarray(fitted.mean(X)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Affine:
+    """z - Theta F z on training samples, plus a constant; picklable, so that clusters can have it."""
+
+    gain: np.ndarray  # (N, N_A)
+
+    def __call__(self, z):
+        return z - self.gain @ z[: self.gain.shape[1]]
+
+
+def fit_power(widths: Sequence[float], residuals: Sequence[float], stderrs: Sequence[float]) -> Estimate:
+    """The power p of residual ~ width^-p, weighted by relative standard errors."""
+    x, y = np.log(np.asarray(widths, float)), np.log(np.abs(np.asarray(residuals, float)))
+    weights = np.abs(np.asarray(residuals, float)) / np.asarray(stderrs, float)
+    design = np.stack([np.ones_like(x), -x], axis=1) * weights[:, None]
+    covariance = np.linalg.inv(design.T @ design)
+    solution = covariance @ design.T @ (weights * y)
+    return Estimate(np.asarray(solution[1]), np.asarray(np.sqrt(covariance[1, 1])))

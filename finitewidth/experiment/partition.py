@@ -1,0 +1,70 @@
+"""Members in batches: a fixed partition that depends on the request alone, never on who works on it."""
+
+import math
+import numbers
+from dataclasses import dataclass
+
+import numpy as np
+
+MEMORY_BUDGET = 1e9  # bytes that the batches in work may take together, unless the caller says otherwise
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Members 0, 1, 2, ... in batches of one size; the last is filled up with members that do not count."""
+
+    members: int
+    batch_size: int
+
+    @property
+    def batches(self) -> int:
+        return math.ceil(self.members / self.batch_size)
+
+    def numbers(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of a batch's members, and weight 1 for those that count."""
+        numbers_ = np.arange(batch * self.batch_size, (batch + 1) * self.batch_size)
+        return numbers_.astype(np.uint32), (numbers_ < self.members).astype(np.float64)
+
+    def size(self, batch: int) -> int:
+        """How many members of a batch count."""
+        return min(self.batch_size, self.members - batch * self.batch_size)
+
+
+def partition(
+    members: int, batch_size: int | None, *, memory: float, of_one: float, least_batches: int, lowest: int = 1
+) -> Partition:
+    """As given, or as many members in a batch as fit into `memory` bytes at `of_one` bytes each.
+
+    Without `batch_size` there are at least `least_batches` batches, where there are members for them.
+    """
+    members = as_count("members", members, lowest=1)
+    if batch_size is not None:
+        return Partition(
+            members, min(as_count("batch_size", batch_size, lowest=lowest), max(members, lowest))
+        )
+    if not as_number(memory) > 0:
+        raise ValueError(f"memory must be a positive number of bytes, got {memory!r}; use memory=1e9.")
+    fits = int(memory // of_one)
+    if fits < lowest:
+        raise ValueError(
+            f"memory of {memory / 1e9:.3g} GB is too little: {lowest} member(s) at once need "
+            f"{lowest * of_one / 1e9:.3g} GB; raise memory, or use fewer inputs or a narrower network."
+        )
+    return Partition(members, max(lowest, min(fits, math.ceil(members / least_batches))))
+
+
+def as_number(value) -> float:
+    """A real number as a float; NaN, which compares with nothing, for what is none."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return math.nan
+    return float(value)
+
+
+def as_count(name: str, value, *, lowest: int) -> int:
+    """A whole number of at least `lowest`."""
+    number = as_number(value)
+    if math.isfinite(number) and number == int(number) and number >= lowest:
+        if name == "members" and number > 2**32:
+            raise ValueError(f"members must be at most 2^32, got {value}; use several keys.")
+        return int(number)
+    raise ValueError(f"{name} must be a whole number of at least {lowest}, got {value!r}.")

@@ -1,0 +1,32 @@
+"""A progress bar with rate and time left, on a terminal and nowhere else."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int, *, done: int = 0, shown: bool | None = None) -> Iterator[Callable]:
+    """A function to call with how many more are finished; shown on a terminal, or as asked."""
+    if not (sys.stderr.isatty() if shown is None else shown):
+        yield lambda more: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total, completed=done, rate="")
+
+        def advance(more: int) -> None:
+            bar.advance(task, more)
+            speed = bar.tasks[0].speed
+            bar.update(task, rate=f"{speed:.3g}/s" if speed else "")
+
+        yield advance

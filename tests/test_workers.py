@@ -1,0 +1,119 @@
+"""Batches on several devices and on a cluster: the same bits as in one process."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+from problems import INPUTS, refused
+
+import finitewidth as fw
+from finitewidth.experiment.workers import in_order
+
+ROOT = Path(fw.__file__).parents[1]
+X, Y = INPUTS["generic"], np.array([[0.7], [-0.4]])
+NET = fw.MLP((3, 5, 4, 1), "tanh", C_b=0.1, C_W=1.2)
+
+
+def train(**options):
+    defaults = {"algorithm": fw.GradientDescent(0.1, 5000), "members": 60, "batch_size": 3, "key": 1}
+    return fw.train_ensemble(NET, X[:2], Y, X[2:], **{**defaults, **options})
+
+
+def assert_same_bits(one, other):
+    for name in ("outputs", "output_covariance", "loss"):
+        for first, second in zip(getattr(one, name), getattr(other, name), strict=True):
+            np.testing.assert_array_equal(first, second, err_msg=name)
+
+
+def test_results_are_put_in_order_whoever_comes_first():
+    assert list(in_order(iter([(2, "c"), (0, "a"), (3, "d"), (1, "b")]), [0, 1, 2, 3])) == [
+        (0, "a"),
+        (1, "b"),
+        (2, "c"),
+        (3, "d"),
+    ]
+
+
+TWO_DEVICES = """
+import jax, numpy as np, finitewidth as fw
+from finitewidth.experiment import training_batch
+assert len(jax.local_devices()) == 2
+used = set()
+plain = training_batch._train_batch
+def watched(*arguments):
+    used.add(next(iter(jax.numpy.zeros(1).devices())).id)
+    return plain(*arguments)
+training_batch._train_batch = watched
+X = np.array({inputs})
+found = fw.train_ensemble(
+    fw.MLP((3, 5, 4, 1), "tanh", C_b=0.1, C_W=1.2), X[:2], np.array([[0.7], [-0.4]]), X[2:],
+    algorithm=fw.GradientDescent(0.1, 5000), members=60, batch_size=3, key=1,
+)
+np.savez({path!r}, value=found.outputs.value, covariance=found.output_covariance.value)
+print(sorted(used))
+"""
+
+
+def test_two_devices_share_the_batches_and_give_the_same_bits(tmp_path):
+    path = str(tmp_path / "found.npz")
+    result = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES.format(inputs=X.tolist(), path=path)],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        },
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "[0, 1]"
+    alone = train()
+    with np.load(path) as found:
+        np.testing.assert_array_equal(found["value"], alone.outputs.value)
+        np.testing.assert_array_equal(found["covariance"], alone.output_covariance.value)
+
+
+def test_a_cluster_that_loses_a_worker_gives_the_right_answer(tmp_path):
+    """Two worker processes; one is killed once two batches are done, and many are not."""
+    from dask.distributed import Client, LocalCluster
+
+    store = tmp_path / "run.zarr"
+    done = []
+
+    def kill_one(victim):
+        while len(list(store.glob("batches/done/c/*"))) < 2:
+            time.sleep(0.01)
+        done.append(len(list(store.glob("batches/done/c/*"))))
+        os.kill(victim, signal.SIGKILL)
+
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        workers = client.run(os.getpid)
+        assert len(set(workers.values())) == 2 and os.getpid() not in workers.values()
+        killer = threading.Thread(target=kill_one, args=(next(iter(workers.values())),), daemon=True)
+        killer.start()
+        found = train(client=client, store=store)
+        killer.join(timeout=10)
+        sampled = fw.sample_statistics(NET, X[:1], members=40, key=1, tensors=("V",), client=client)
+    assert done and 2 <= done[0] < 20, "a worker was killed while there was work"
+    assert_same_bits(found, train())
+    here = fw.sample_statistics(NET, X[:1], members=40, key=1, tensors=("V",))
+    np.testing.assert_array_equal(sampled.V.value, here.V.value)
+
+
+class NoWorkers:
+    def nthreads(self):
+        return {}
+
+
+def test_a_cluster_without_workers_is_refused():
+    with refused("client has no workers; start some"):
+        train(client=NoWorkers())
