@@ -74,6 +74,7 @@ def main() -> None:
         "checked and searched for kinks. The last column is the time over the limit that we hold ourselves "
         "to: one second for a",
         "classification, five for a diagram.",
+        "The processor's seconds are the ones to read where the clock's were measured beside other work.",
         "",
         "| activation | class | seconds | processor | of the limit |",
         head,

@@ -71,9 +71,9 @@ def report(rows: list[dict], errors: dict[int, float]) -> str:
         f"Written by `python benchmarks/finite_width.py` on {datetime.date.today()}: {platform.machine()}, "
         f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} after the run.",
         "",
-        f"tanh, depth 3, width {WIDTH}, {INPUT_DIMENSION} input dimensions, {TESTS} test points, gradient flow "
-        "to the end; statistics included, compilation not. Up to 64 samples tensors are dense, beyond that "
-        "nothing of size N^4 is stored.",
+        f"tanh, depth 3, width {WIDTH}, {INPUT_DIMENSION} input dimensions, {TESTS} test points, gradient "
+        "flow to the end; statistics included, compilation not. Up to 64 samples tensors are dense, beyond "
+        "that nothing of size N^4 is stored.",
         "",
         "| training points | tolerance | seconds | limit | peak GB | condition | own error |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -90,8 +90,8 @@ def report(rows: list[dict], errors: dict[int, float]) -> str:
     lines += [
         "",
         f"Time grows as the power {slope:.2f} of the number of training points over "
-        f"{', '.join(str(r['count']) for r in growth)}. The own error is the largest change of the correction "
-        "with another tolerance (1e-6, for 100 points 1e-4), relative to the largest correction.",
+        f"{', '.join(str(r['count']) for r in growth)}. The own error is the largest change of the "
+        "correction with another tolerance (1e-6, for 100 points 1e-4), relative to the largest correction.",
         "",
     ]
     return "\n".join(lines)

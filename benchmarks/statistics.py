@@ -91,7 +91,7 @@ def measure_one_input(depth: int, runs: int) -> dict:
 
 def measure_streamed(count: int, tolerance: float) -> dict:
     """One leg of every source layer for every tensor, and the extrapolation to all legs."""
-    from finitewidth.theory.unrolled_dense import _family, _products, _slice_sum, averages_with_fixed_leg
+    from finitewidth.theory.unrolled_dense import _slice_sum, averages_with_fixed_leg, family_of, products
 
     fw.unroll(network(), inputs(4)).contract("R", _vectors(4), tolerance=tolerance)
     unrolled, vectors = fw.unroll(network(), inputs(count)), _vectors(count)
@@ -101,10 +101,10 @@ def measure_streamed(count: int, tolerance: float) -> dict:
         labelled = dict(zip(shape.printed, vectors, strict=True))
 
         def one_leg(source, shape=shape, labelled=labelled):
-            products = list(_products(source, shape))
-            families = tuple({_family(legs) for _, _, legs in products})
+            listed = list(products(source, shape))
+            families = tuple({family_of(legs) for _, _, legs in listed})
             averages = averages_with_fixed_leg(unrolled, source, count // 2, families, tolerance)
-            for row, column, legs in products:
+            for row, column, legs in listed:
                 _slice_sum(source, shape, labelled, row, column, legs, count // 2, averages)
 
         found[name] = count * sum(seconds(lambda s=s: one_leg(s)) for s in unrolled.sources)

@@ -38,7 +38,7 @@ def deep(activation, lambda_b=0.7, lambda_W=1.3):
     return net, trajectory(net, 1.0)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "sin", tilted])
+@pytest.mark.parametrize("activation", ["tanh", tilted])
 def test_kernel_separation_and_ntk_follow_their_laws(activation):
     """(10.71) K = 1/(-a_1 l), (10.72) chi = 1 - p/l, (10.75) Theta = (lb + lW s1^2/(-a_1)) (L/l)^(p-1)."""
     net, path = deep(activation)
@@ -58,7 +58,7 @@ def test_the_scalar_path_is_that_of_solve():
     for net in (
         fw.MLP.critical((1, *[1] * 60), "tanh"),
         fw.MLP((1, *[1] * 60), "relu", C_b=0.1, C_W=1.9),
-        fw.MLP.critical((1, *[1] * 60), "swish"),
+        fw.MLP.critical((1, *[1] * 60), "gelu"),
         fw.MLP((1, *[1] * 12), "elu", C_b=0.1, C_W=1.2, lambda_b=0.3),
     ):
         order = 0 if net.activation.name == "elu" else 1
@@ -68,7 +68,7 @@ def test_the_scalar_path_is_that_of_solve():
             assert path.Theta[l - 1] == pytest.approx(theory.layer(l).Theta.item(), rel=DERIVED)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "sin", "erf", bump])
+@pytest.mark.parametrize("activation", ["tanh", "sin", bump])
 def test_odd_functions_separate_inputs_with_exponent_one(activation):
     """Fitted from the product of chi_perp over depth; b_1/a_1 is not used."""
     point = fw.criticality(activation)
@@ -89,7 +89,7 @@ def distances(activation, depth, layers):
 
 def test_nearby_inputs_approach_each_other_as_one_over_depth():
     """(10.71) for an odd function: doubling the depth halves the distance."""
-    _, apart = distances("erf", 800, [200, 400, 800])
+    _, apart = distances("erf", 400, [100, 200, 400])
     local = -np.diff(np.log(apart)) / math.log(2)
     np.testing.assert_allclose(local, 1.0, atol=LAW)
     assert abs(local[1] - 1) < abs(local[0] - 1)  # and still converging
@@ -135,7 +135,7 @@ def test_a_power_law_with_corrections_is_fitted_within_its_error():
 
 
 @functools.cache
-def two_relu_inputs(depth=1500):
+def two_relu_inputs(depth=800):
     net = fw.MLP.critical((2, *[1] * depth), "relu", lambda_b=0.4, lambda_W=0.9)
     return net, fw.solve(net, [[1.0, 0.2], [0.2, 1.0]], order=0)
 

@@ -17,7 +17,7 @@ from finitewidth.theory.susceptibilities import leg_averages
 INTERPOLATED, EXACT = 1e-7, 1e-12
 
 
-@pytest.mark.parametrize("activation", ["tanh", "gelu", "sin", "sigmoid", "hardtanh"])
+@pytest.mark.parametrize("activation", ["tanh", "gelu", "hardtanh"])
 def test_fixed_points_solve_their_equation_with_averages_done_again(activation):
     C_b, C_W = np.linspace(0.01, 0.5, 9), np.linspace(0.1, 3.1, 11)
     diagram = fw.phase_diagram(activation, C_b, C_W)
@@ -52,7 +52,7 @@ def test_tanh_is_ordered_below_one_and_chaotic_above_without_biases():
     assert (diagram.point.C_b, diagram.point.C_W) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "swish", lambda z: z * jnp.exp(-z * z)])
+@pytest.mark.parametrize("activation", ["tanh", lambda z: z * jnp.exp(-z * z)])
 def test_the_fixed_point_is_where_iteration_ends(activation):
     """Also for a map that falls at large K, which may jump over fixed points."""
     for C_b, C_W, start in ((0.2, 1.7, 1.0), (0.05, 1.1, 5.0)):

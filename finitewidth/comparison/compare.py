@@ -11,10 +11,13 @@ from finitewidth.estimate import Estimate
 from finitewidth.experiment.plan import Control
 from finitewidth.experiment.results import Ensemble
 from finitewidth.experiment.sample_statistics import SampledStatistics
+from finitewidth.inputs import as_inputs
 from finitewidth.network import MLP
 from finitewidth.theory.solve import Layer
 from finitewidth.training.fitting import fit
 from finitewidth.training.gaussian import Prediction
+
+Values = Sequence[float] | np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,20 +94,18 @@ def pulls_of(theory: np.ndarray, estimate: Estimate) -> np.ndarray:
 
 
 def control_variate(net: MLP, X_train, Y_train, X_test, algorithm: Algorithm) -> Control:
-    """What infinitely wide networks make of a member's initial outputs, and its exact mean.
+    """What infinitely wide networks keep of a member's initial outputs, whose exact mean is zero.
 
-    For `fw.train_ensemble(control=...)`: the prediction at infinite width is affine in the outputs at
-    initialization, whose mean is zero.
+    For `fw.train_ensemble(control=...)`: much of what differs between members is there at the start.
     """
     fitted = fit(net, X_train, Y_train, algorithm=algorithm)
-    X = np.concatenate([fitted.X, np.asarray(X_test, dtype=np.float64)])
-    gain = fitted.gain(X)
-    return Control(_Affine(gain), np.asarray(fitted.mean(X)))
+    X = np.concatenate([fitted.X, as_inputs(X_test, net.widths[0], name="X_test")])
+    return Control(_Kept(fitted.gain(X)), np.zeros((X.shape[0], net.widths[-1])))
 
 
 @dataclass(frozen=True, eq=False)
-class _Affine:
-    """z - Theta F z on training samples, plus a constant; picklable, so that clusters can have it."""
+class _Kept:
+    """z - Theta F z of the training samples; picklable, so that clusters can have it."""
 
     gain: np.ndarray  # (N, N_A)
 
@@ -112,7 +113,7 @@ class _Affine:
         return z - self.gain @ z[: self.gain.shape[1]]
 
 
-def fit_power(widths: Sequence[float], residuals: Sequence[float], stderrs: Sequence[float]) -> Estimate:
+def fit_power(widths: Values, residuals: Values, stderrs: Values) -> Estimate:
     """The power p of residual ~ width^-p, weighted by relative standard errors."""
     x, y = np.log(np.asarray(widths, float)), np.log(np.abs(np.asarray(residuals, float)))
     weights = np.abs(np.asarray(residuals, float)) / np.asarray(stderrs, float)

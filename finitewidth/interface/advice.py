@@ -90,7 +90,9 @@ def recommended(point) -> list[str]:
             f"component)"
         )
     lines.append(f"  learning rates of layer l: {_rates(point)}")
-    return [*lines, f'  in Python: fw.MLP.critical(widths, "{point.activation.name}")']
+    named = point.activation.family is not None
+    name = f'"{point.activation.name}"' if named else point.activation.name
+    return [*lines, f"  in Python: fw.MLP.critical(widths, {name})"]
 
 
 def _rates(point) -> str:

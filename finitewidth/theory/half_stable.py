@@ -101,7 +101,7 @@ def _roots(activation: Activation, table: LegTable) -> tuple[list[float], bool]:
         averages = leg_averages(activation, np.exp([log_K]))
         return float(averages.bend[0] / averages.slope[0])
 
-    grid = np.log(table.K)
+    grid: list[float] = np.log(table.K).tolist()
     roots, clean = [], True
     for low, high in zip(sure[:-1], sure[1:], strict=True):
         if signs[low] == signs[high]:
@@ -109,9 +109,9 @@ def _roots(activation: Activation, table: LegTable) -> tuple[list[float], bool]:
         if np.sign(bend(float(grid[low]))) == np.sign(bend(float(grid[high]))):
             clean = False  # the averages are not what they seemed
         else:
-            roots.append(bracketed_root(bend, float(grid[low]), float(grid[high])))
+            roots.append(bracketed_root(bend, grid[low], grid[high]))
     for low, high in _dips(table, signs):
-        sign, ends = signs[low], (float(grid[low]), float(grid[high]))
+        sign, ends = signs[low], (grid[low], grid[high])
         turn = _lowest(lambda u, sign=sign: sign * bend(u), *ends)
         if sign * bend(turn) < 0:  # two roots between neighbours of the grid
             roots += [bracketed_root(bend, ends[0], turn), bracketed_root(bend, turn, ends[1])]

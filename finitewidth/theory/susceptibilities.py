@@ -24,6 +24,7 @@ from finitewidth.theory.tower import Tower
 _ORDERS = ((0, 0), (1, 1), (2, 0))
 _COUNTS = (161, 227, 367, 595, 963, 1559)  # nodes per segment, tried in turn, two at least; none nested
 TOLERANCE = 1e-12
+_HOPELESS = 1e-4  # an error that more nodes will not mend
 _NEXT_TO_ZERO = 1e-300  # a side of zero, where a derivative may jump
 
 Numbers = float | Float[np.ndarray, "..."]
@@ -89,6 +90,8 @@ def leg_averages(activation: Activation, K: Float[np.ndarray, " M"]) -> LegAvera
     for group in np.unique(scale[K > 0]):  # one grid reaches as far as its widest leg needs
         members = np.flatnonzero((scale == group) & (K > 0))
         values[:, members], errors[members] = _by_quadrature(activation, K[members])
+        if closed_forms.closed_form(activation, (2, 0)) and errors[members].min() > _HOPELESS:
+            break  # wider legs oscillate faster still
     _by_closed_form(activation, K, values, errors)
     if (K == 0).any():
         zero = origin(activation)
@@ -113,7 +116,7 @@ def _by_quadrature(activation: Activation, K: np.ndarray) -> tuple[np.ndarray, n
         errors[todo] = np.inf if count == _COUNTS[0] else np.maximum(claimed, 10 * change**1.4)
         todo = todo[~(errors[todo] <= TOLERANCE)]
         if formula and count > _COUNTS[1]:  # a hopeless oscillation is left to the closed form
-            todo = todo[errors[todo] < 1e-4]
+            todo = todo[errors[todo] < _HOPELESS]
         if todo.size == 0:
             break
     return values, errors
