@@ -58,3 +58,35 @@ def as_targets(
         row = int(np.argmin(np.isfinite(array).all(axis=1)))
         raise ValueError(f"{name} has NaN or infinity in row {row}; remove or repair that sample.")
     return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def coincident_rows(X: np.ndarray, other: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of X and of `other` that are equal, as two lists of indices; within X itself pairs i < j.
+
+    Later rows come first, so that where several are equal the last of many writes is that of the first.
+    """
+    few = np.unique(np.linspace(0, X.shape[1] - 1, 16).astype(int))  # enough to tell most rows apart
+    if other is None:
+        alike = [group for group in _groups(X[:, few]).values() if len(group) > 1]
+        rows = columns = sorted(row for group in alike for row in group)
+    else:
+        seen, met = _groups(X[:, few]), _groups(other[:, few])
+        both = seen.keys() & met.keys()
+        rows, columns = (sorted(i for key in both for i in groups[key]) for groups in (seen, met))
+    whole = _groups((X if other is None else other)[columns])
+    pairs = [
+        (row, columns[j])
+        for row, x in zip(rows, X[rows] + 0.0, strict=True)
+        for j in whole.get(x.tobytes(), ())
+    ]
+    chosen = [(i, j) for i, j in pairs if other is not None or i < j]
+    first, second = np.asarray(chosen[::-1], dtype=int).reshape(-1, 2).T
+    return first, second
+
+
+def _groups(X: np.ndarray) -> dict[bytes, list[int]]:
+    """Indices of rows by their content."""
+    seen: dict[bytes, list[int]] = {}
+    for row, x in enumerate(X + 0.0):  # + 0.0 turns -0.0 into 0.0
+        seen.setdefault(x.tobytes(), []).append(row)
+    return seen

@@ -1,11 +1,14 @@
 """Classification at infinite width: targets, dynamics, and real networks."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import refused
 from trained_networks import cross_entropy, pulls, train
 
 import finitewidth as fw
+from finitewidth.experiment.descent import loss_and_residual
 from finitewidth.training.sampled import gaussian_members
 
 RANDOM = np.random.default_rng(11)
@@ -121,6 +124,19 @@ def test_real_networks_trained_on_cross_entropy_are_distributed_as_sampled(key):
     of_covariance = pulls(real, theory.mean.value, theory.covariance.value)[1]
     assert np.abs(of_covariance).max() < 4.5  # 144 entries; the error of 3000 members is a fifth of 128's
     assert np.abs(theory.mean.value).max() > 10 * stderr.max()  # training is seen
+
+
+def test_real_networks_feel_the_temperature():
+    """dL/dz of the trainer is the gradient of the loss, and the loss is that of `test_loss`."""
+    loss = fw.CrossEntropy(2.5)
+    z = jnp.asarray(RANDOM.normal(size=(6, 3)))
+    value, residual = loss_and_residual(loss, z, jnp.asarray(SOFT))
+    slope = jax.grad(lambda z: -jnp.sum(jnp.asarray(SOFT) * jax.nn.log_softmax(z / 2.5)))(z)
+    np.testing.assert_allclose(residual, slope, rtol=1e-12, atol=1e-14)
+    certain = fw.Prediction(
+        NET, fw.GradientFlow(), 0, np.asarray(z), ((np.eye(3), np.zeros((6, 6))),), 1.0, 0.0
+    )
+    np.testing.assert_allclose(value, fw.test_loss(certain, SOFT, loss=loss).total, rtol=1e-12)
 
 
 def test_cross_entropy_overfits_and_early_stopping_helps():

@@ -12,6 +12,7 @@ from sklearn.kernel_ridge import KernelRidge
 from trained_networks import pulls, train
 
 import finitewidth as fw
+from finitewidth.inputs import coincident_rows
 
 RANDOM = np.random.default_rng(1)
 X, Y = RANDOM.normal(size=(9, 3)), RANDOM.normal(size=(9, 2))
@@ -330,3 +331,21 @@ def test_one_input_met_twice_has_correlation_one_to_the_last_bit():
     np.testing.assert_allclose(np.diag(block[:, 9:]), np.diag(fw.kernels(net, X_TEST).Theta), rtol=1e-14)
     repeated = fw.kernels(net, np.concatenate([X, X])).Theta
     np.testing.assert_allclose(np.diag(repeated[:9, 9:]), np.diag(square), rtol=1e-14)
+
+
+def test_equal_rows_are_found_wherever_they_are():
+    """Against comparison of all pairs, with rows that differ in one component only."""
+    random = np.random.default_rng(7)
+    inputs = random.integers(0, 2, size=(60, 40)).astype(float) * np.r_[np.zeros(37), np.ones(3)]
+    other = np.concatenate([inputs[:5], -inputs[5:9], inputs[9:12] + 1])
+    for second in (None, other):
+        found = set(zip(*(a.tolist() for a in coincident_rows(inputs, second)), strict=True))
+        columns = inputs if second is None else second
+        expected = {
+            (i, j)
+            for i in range(60)
+            for j in range(len(columns))
+            if (second is not None or i < j) and np.array_equal(inputs[i], columns[j])
+        }
+        assert found == expected and expected
+    assert coincident_rows(random.normal(size=(20, 3)))[0].size == 0

@@ -38,7 +38,8 @@ def loss_and_residual(
     """L and dL/dz, sums over samples."""
     if isinstance(loss, MSE):
         return 0.5 * jnp.sum((z - y) ** 2), z - y
-    return -jnp.sum(y * jax.nn.log_softmax(z)), jax.nn.softmax(z) - y
+    T = loss.temperature
+    return -jnp.sum(y * jax.nn.log_softmax(z / T)), (jax.nn.softmax(z / T) - y) / T
 
 
 def pulled_back(

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.inputs import as_inputs
+from finitewidth.inputs import as_inputs, coincident_rows
 from finitewidth.memory import require_memory
 from finitewidth.network import MLP
 from finitewidth.precision import require_double_precision
@@ -61,7 +61,7 @@ class Propagation:
         n_0 = net.widths[0]
         gram = X @ other.T / n_0
         squares = [np.einsum("ij,ij->i", points, points) / n_0 for points in (X, other)]
-        self.coincident = _coincident(X, X_other)
+        self.coincident = coincident_rows(X, X_other)
         gram[self.coincident] = squares[0][self.coincident[0]]
         if self.symmetric:
             np.fill_diagonal(gram, squares[0])
@@ -153,22 +153,6 @@ class Propagation:
                 np.fill_diagonal(c, 0.0)
             largest = max(largest, float(c.max(initial=0.0)))
         return min(largest, 1.0)
-
-
-def _coincident(X: np.ndarray, X_other: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of pairs of equal inputs; among inputs themselves only pairs above the diagonal."""
-    seen: dict[bytes, list[int]] = {}
-    for column, x in enumerate((X if X_other is None else X_other) + 0.0):  # + 0.0 turns -0.0 into 0.0
-        seen.setdefault(x.tobytes(), []).append(column)
-    pairs = [
-        (row, column)
-        for row, x in enumerate(X + 0.0)
-        for column in seen.get(x.tobytes(), ())
-        if X_other is not None or row < column
-    ]
-    # the last of several writes counts: the first of a group of equal inputs then decides for all
-    rows, columns = np.asarray(pairs[::-1], dtype=int).reshape(-1, 2).T
-    return rows, columns
 
 
 def _mirror(matrix: np.ndarray, tile: Tile) -> None:

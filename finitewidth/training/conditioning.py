@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from finitewidth.inputs import coincident_rows
 from finitewidth.network import MLP
 
 REMEDY = "pass ridge=, or cutoff= for the limit of a vanishing ridge, or stop at a finite time"
@@ -64,12 +65,11 @@ def dependent_inputs(net: MLP, X: np.ndarray, Y: np.ndarray) -> str | None:
 
 def equal_rows(X: np.ndarray) -> tuple[int, int] | None:
     """The first row that repeats an earlier one, and that one."""
-    seen: dict[bytes, int] = {}
-    for row, x in enumerate(X + 0.0):  # + 0.0 turns -0.0 into 0.0
-        first = seen.setdefault(x.tobytes(), row)
-        if first != row:
-            return first, row
-    return None
+    first, second = coincident_rows(X)
+    if first.size == 0:
+        return None
+    later = int(second.min())
+    return int(first[second == later].min()), later
 
 
 def _parallel_rows(net: MLP, X: np.ndarray) -> tuple[int, int] | None:
