@@ -1,8 +1,8 @@
 r"""One network: trained outputs and NTK from its derivatives at initialization (PDLT section inf.2.3).
 
 Pairs of a sample and an output component are one index I; training samples come first. The network's own
-NTK is kept whole where it acts alone, so what is neglected is the product of a differential with a
-fluctuation of the NTK, of order $n^{-3/2}$ for one network and $1/n^2$ on average.
+NTK is used throughout, also in the projectors (the book takes its mean there), so what is neglected are products
+of differentials and higher differentials, of order $1/n^2$.
 """
 
 from dataclasses import dataclass
