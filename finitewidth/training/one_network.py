@@ -1,8 +1,8 @@
 r"""One network: trained outputs and NTK from its derivatives at initialization (PDLT section inf.2.3).
 
 Pairs of a sample and an output component are one index I; training samples come first. The network's own
-NTK is used throughout, also in the projectors (the book takes its mean there), so what is neglected are products
-of differentials and higher differentials, of order $1/n^2$.
+NTK is used throughout, also in the projectors (the book takes its mean there), so what is neglected are
+products of differentials and higher differentials, of order $1/n^2$.
 """
 
 from dataclasses import dataclass
