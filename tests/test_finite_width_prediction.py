@@ -137,6 +137,13 @@ def test_long_training_is_the_end_of_training(prepared):
     np.testing.assert_allclose(long.covariance, end.covariance, atol=1e-9)
 
 
+def test_a_path_over_times_is_one_prediction_after_another(prepared):
+    path = fw.trajectory(NET, X[:3], Y, X, times=(0.0, 3.0), order=1)
+    alone = prepared.predict(fw.GradientFlow(3.0))
+    np.testing.assert_allclose(path[1].mean, alone.mean, rtol=TOLERANCE)
+    np.testing.assert_array_equal(path[0].mean, 0)
+
+
 def test_covariance_is_symmetric_and_positive(prepared):
     found = prepared.predict(fw.GradientFlow(3.0))
     flat = found.covariance.reshape(10, 10)

@@ -20,6 +20,7 @@ from finitewidth.network import MLP
 from finitewidth.theory.means import kernels
 from finitewidth.training.conditioning import check_independent, singular_error
 from finitewidth.training.cross_entropy import as_probabilities, cross_entropy_path
+from finitewidth.training.finite_width import check_first_order, finite_width
 from finitewidth.training.fitting import check_ridge, ntk, require_ntk
 from finitewidth.training.gaussian import Prediction
 from finitewidth.training.generalization import TestLoss, test_loss
@@ -62,21 +63,28 @@ def trajectory(
     times: Sequence[float] | np.ndarray,
     algorithm: Algorithm = GradientFlow(),
     loss: Loss = MSE(),
+    order: int = 0,
     ridge: float = 0.0,
     cutoff: float = 0.0,
     members: int = 1000,
     key=0,
 ) -> Trajectory:
-    """What `predict` gives at order 0, at each of `times`: of gradient flow, or steps of gradient descent.
+    """What `predict` gives at each of `times`: of gradient flow, or steps of gradient descent.
 
     The time that `algorithm` itself names is not used. The other arguments are those of `predict`.
     """
+    if order not in (0, 1):
+        raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
     require_ntk(net)
     stops = _stops(algorithm, times)
     X = as_inputs(X_train, net.widths[0], name="X_train")
     Y = as_targets(Y_train, X.shape[0], net.widths[-1])
     X_test = X if X_test is None else as_inputs(X_test, net.widths[0], name="X_test")
     chosen = np.asarray(times, dtype=np.float64)
+    if order == 1:
+        check_first_order(loss, ridge, cutoff)
+        prepared = finite_width(net, X, Y, X_test)
+        return Trajectory(chosen, tuple(prepared.predict(stop) for stop in stops))
     if isinstance(loss, CrossEntropy):
         if not np.isfinite(chosen).all():
             raise ValueError("times must be finite with loss=fw.CrossEntropy(); for the end use fw.predict.")

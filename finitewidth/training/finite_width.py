@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, Newton, Projectors, TwoStep
 from finitewidth.inputs import as_inputs, as_targets
+from finitewidth.loss import MSE, Loss
 from finitewidth.network import MLP
 from finitewidth.theory.means import kernels
 from finitewidth.theory.solve import solve
@@ -237,6 +238,14 @@ def check_finite_width(net: MLP, algorithm: Algorithm) -> None:
             f"algorithm={algorithm!r} has no solution at order 1/n; use fw.GradientFlow(), "
             "fw.GradientDescent(learning_rate), fw.TwoStep() or fw.Projectors(...)."
         )
+
+
+def check_first_order(loss: Loss, ridge: float, cutoff: float) -> None:
+    """Refuse losses and ridges that order 1/n does not know."""
+    if not isinstance(loss, MSE):
+        raise ValueError(f"order=1 knows loss=fw.MSE() only, got {loss!r}; use order=0.")
+    if ridge or cutoff:
+        raise ValueError("ridge and cutoff are for order=0; at order 1 stop at a finite time instead.")
 
 
 def _condition(l: np.ndarray) -> float:

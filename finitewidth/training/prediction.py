@@ -4,7 +4,7 @@ from finitewidth.algorithm import Algorithm, GradientFlow
 from finitewidth.loss import MSE, CrossEntropy, Loss
 from finitewidth.network import MLP
 from finitewidth.training.cross_entropy import predict_cross_entropy
-from finitewidth.training.finite_width import check_finite_width, finite_width
+from finitewidth.training.finite_width import check_finite_width, check_first_order, finite_width
 from finitewidth.training.fitting import fit
 from finitewidth.training.gaussian import Prediction
 from finitewidth.training.learned import check_supported
@@ -37,7 +37,7 @@ def predict(
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
     if order == 1:
-        _check_first_order(loss, ridge, cutoff)
+        check_first_order(loss, ridge, cutoff)
         check_finite_width(net, algorithm)
         prepared = finite_width(
             net, X_train, Y_train, X_test, four_leg_tolerance=four_leg_tolerance, covariance=covariance
@@ -57,10 +57,3 @@ def predict(
         raise ValueError(f"loss must be fw.MSE() or fw.CrossEntropy(), got {loss!r}.")
     fitted = fit(net, X_train, Y_train, algorithm=algorithm, ridge=ridge, cutoff=cutoff)
     return fitted.predict(X_test)
-
-
-def _check_first_order(loss: Loss, ridge: float, cutoff: float) -> None:
-    if not isinstance(loss, MSE):
-        raise ValueError(f"order=1 knows loss=fw.MSE() only, got {loss!r}; use order=0.")
-    if ridge or cutoff:
-        raise ValueError("ridge and cutoff are for order=0; at order 1 stop at a finite time instead.")
