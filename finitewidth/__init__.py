@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from finitewidth.algorithm import GradientDescent as GradientDescent
     from finitewidth.algorithm import GradientFlow as GradientFlow
     from finitewidth.algorithm import Newton as Newton
+    from finitewidth.algorithm import Projectors as Projectors
     from finitewidth.algorithm import Schedule as Schedule
     from finitewidth.algorithm import StochasticGradientDescent as StochasticGradientDescent
     from finitewidth.algorithm import TwoStep as TwoStep

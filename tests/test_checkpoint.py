@@ -73,6 +73,7 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_bits(tmp_path):
     process = started(store)
     try:
         wait_for(lambda: batches_done(store) >= 2)
+        process.send_signal(signal.SIGSTOP)  # it holds the store, and does not get ahead of this test
         with refused(rf"in use by process {process.pid} on host"):  # a second run on a store that is in use
             train(**LONG, store=store)
     finally:

@@ -10,7 +10,6 @@ import functools
 import math
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from finitewidth.activation import Activation
@@ -60,9 +59,9 @@ def reach(activation: Activation, variance: float) -> float:
     The average of sigma^2 must have lost nothing that double precision could see.
     """
     x = np.linspace(0.0, GREATEST_REACH, 721)
-    z = jnp.asarray(np.concatenate([-x, x]) * math.sqrt(variance))
+    z = np.concatenate([-x, x]) * math.sqrt(variance)
     with np.errstate(divide="ignore", over="ignore"):
-        size = np.log(np.abs(np.asarray(activation.function(z)).reshape(2, -1)).max(axis=0) + 1e-300)
+        size = np.log(np.abs(Tower(activation, 0)(z)[0].reshape(2, -1)).max(axis=0) + 1e-300)
     exponent = 2 * size - x**2 / 2
     tame = bool(np.isfinite(exponent).all())
     needed = x[exponent > exponent.max() - 41][-1] if tame else math.inf  # exp(-41) = 1e-18

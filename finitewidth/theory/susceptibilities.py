@@ -8,10 +8,12 @@ $$\chi_\parallel = C_W \frac{d}{dK}\langle\sigma\sigma\rangle_K
 gradients. A kink's delta function in sigma'' is counted, by parts: nothing is ever differenced.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -128,10 +130,14 @@ def _by_closed_form(activation: Activation, K: np.ndarray, values: np.ndarray, e
     forms = [closed_forms.closed_form(activation, pair) for pair in _ORDERS]
     if missed.size and all(forms):
         padded = np.pad(K[missed], (0, -missed.size % 64), mode="edge")  # few shapes for the compiler
-        k = jnp.asarray(padded)
-        alone = closed_forms.Covariance(k, k, k, jnp.zeros_like(k))
-        values[:, missed] = np.stack([np.asarray(form(alone))[: missed.size] for form in forms if form])
+        values[:, missed] = np.asarray(_closed_forms(activation, padded))[:, : missed.size]
         errors[missed] = 1e-13
+
+
+@functools.partial(jax.jit, static_argnames="activation")
+def _closed_forms(activation: Activation, k):
+    alone = closed_forms.Covariance(k, k, k, jnp.zeros_like(k))
+    return jnp.stack([closed_forms.closed_form(activation, pair)(alone) for pair in _ORDERS])  # type: ignore[misc]
 
 
 class Curvatures(NamedTuple):
