@@ -210,9 +210,9 @@ def _slopes_if_scale_invariant(activation: Activation) -> tuple[float, ...] | No
     if any(kink != 0.0 for kink in activation.kinks):
         return None
     z = _probe_points()
-    up, down = (float(activation.function(jnp.asarray(s))) for s in (1.0, -1.0))
+    points = jnp.asarray(np.concatenate([[1.0, -1.0], z]))
+    up, down, *values = np.asarray(jax.jit(activation.function)(points)).tolist()  # one compilation
     exact = np.where(z > 0, up * z, -down * z)
-    values = np.asarray(activation.function(jnp.asarray(z)))
     return (up, -down) if np.allclose(values, exact, rtol=1e-14, atol=0.0) else None
 
 
