@@ -56,9 +56,9 @@ def compared(name: str, tolerance: float = TOLERANCE) -> list[Compared]:
         if entry["activation"] == name:
             by_kernel.setdefault(tuple(entry["K"]), []).append(entry)
     found = []
-    # every second kernel, others for the next activation: between them all kernels have their turn
-    turn = TABLED.index(name) % 2
-    for (k_11, k_12, k_22), entries in list(by_kernel.items())[turn::2]:
+    # every third kernel, others for the next activation: between them all kernels have their turn
+    turn = TABLED.index(name) % 3
+    for (k_11, k_12, k_22), entries in list(by_kernel.items())[turn::3]:
         K = np.array([[k_11, k_12], [k_12, k_22]])
         with as_for_users():  # checks of types would double the time of many small calls
             averages = rule.two_legs(activation, K, orders_of(name))
