@@ -159,7 +159,7 @@ def _check_elementwise(function: Callable, name: str) -> None:
             f"activation {name!r} returns {together.dtype}, not float64; return a real floating value "
             "(for a step, jnp.where(z > 0, 1.0, 0.0))."
         )
-    both = jax.jit(lambda z: (function(z), jax.lax.map(function, z[::9])))
+    both = jax.jit(lambda z: (function(z), jax.vmap(function)(z[::9])))
     values, singly = (np.asarray(part) for part in both(jnp.asarray(z)))
     _check_finite(values, z, name)
     if not np.allclose(values[::9], singly, rtol=1e-10, atol=1e-12):
