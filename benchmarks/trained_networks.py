@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # the finitewidth of this tree, installed or not
 
 import finitewidth as fw  # noqa: E402
-from finitewidth.comparison.compare import fit_power  # noqa: E402
+from finitewidth.experiment.scaling import power_of_width  # noqa: E402
 
 KEY = 2026
 X = np.array([[1.2, -0.4, 0.3], [-0.5, 1.1, 0.8], [0.2, 0.7, -1.3], [0.6, 0.5, 0.4], [-0.8, -0.3, 0.9]])
@@ -120,7 +120,8 @@ def scaling(outcomes: list[Outcome]) -> list[str]:
     lines = ["| theory | " + " | ".join(f"width {n}" for n in widths) + " | power of the width |"]
     lines.append("| --- |" + " --- |" * (len(widths) + 1))
     for name, residuals in rows.items():
-        power = fit_power(widths, residuals, stderrs)
+        sizes = [fw.Estimate(np.abs(r), np.asarray(s)) for r, s in zip(residuals, stderrs, strict=True)]
+        power = power_of_width(widths, sizes)
         cells = " | ".join(f"{r:+.5f} +- {s:.5f}" for r, s in zip(residuals, stderrs, strict=True))
         lines.append(f"| {name} | {cells} | {-power.value:.2f} +- {power.stderr:.2f} |")
     return lines

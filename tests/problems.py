@@ -172,3 +172,32 @@ def refused(message: str):
     """Expect a ValueError with this text, as a user gets it."""
     with as_for_users(), pytest.raises(ValueError, match=message):
         yield
+
+
+# --- a network with its own values in every layer, and its statistics ----------------------------------
+
+FINE = 1e-11  # absolute accuracy of four-leg averages where two derivations are compared
+
+VARIED = dict(
+    widths=(4, 30, 20, 25, 3),
+    C_b=(0.1, 0.05, 0.2, 0.1),
+    C_W=(1.2, 1.5, 1.1, 1.3),
+    lambda_b=(0.5, 1.0, 0.7, 0.3),
+    lambda_W=(1.0, 0.8, 1.1, 0.6),
+)
+
+
+def inputs(count, dimension=4, seed=0):
+    return np.random.default_rng(seed).standard_normal((count, dimension))
+
+
+def assert_close(found, exact, tolerance, scale=None):
+    """Differences in units of the largest entry."""
+    found, exact = np.asarray(found), np.asarray(exact)
+    scale = np.abs(exact).max() if scale is None else scale
+    assert np.abs(found - exact).max() <= tolerance * scale
+
+
+@functools.cache
+def solved(activation="tanh", count=3):
+    return fw.solve(fw.MLP(activation=activation, **VARIED), inputs(count), four_leg_tolerance=FINE)

@@ -5,7 +5,8 @@ import pytest
 from problems import refused
 
 import finitewidth as fw
-from finitewidth.comparison.compare import fit_power, pulls_of
+from finitewidth.comparison.compare import pulls_of
+from finitewidth.experiment.scaling import power_of_width
 
 PULL = 4.0
 RNG = np.random.default_rng(0)
@@ -50,8 +51,8 @@ def test_things_that_do_not_belong_together_are_refused(ensemble):
 
 
 def test_powers_of_the_width_are_fitted_with_their_error():
-    widths = np.array([16.0, 32.0, 64.0, 128.0])
-    found = fit_power(widths, 3 / widths**2, np.full(4, 1e-6))
+    widths = (16, 32, 64, 128)
+    found = power_of_width(widths, [fw.Estimate(np.asarray(3 / n**2), np.asarray(1e-6)) for n in widths])
     assert found.value == pytest.approx(2, abs=1e-9)
     assert 0 < found.stderr < 0.01
 

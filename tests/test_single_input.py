@@ -8,25 +8,13 @@ import functools
 
 import numpy as np
 import pytest
+from problems import VARIED, inputs
 
 import finitewidth as fw
 from finitewidth.theory.single import NAMES, single_input
 
 DERIVED, EXACT, ASYMPTOTIC, APPROACH = 1e-9, 1e-12, 5e-3, 5e-2
 DEPTH = 10_000
-
-VARIED = dict(
-    widths=(4, 30, 20, 25, 3),
-    C_b=(0.1, 0.05, 0.2, 0.1),
-    C_W=(1.2, 1.5, 1.1, 1.3),
-    lambda_b=(0.5, 1.0, 0.7, 0.3),
-    lambda_W=(1.0, 0.8, 1.1, 0.6),
-)
-
-
-def inputs(count, seed=0):
-    return np.random.default_rng(seed).standard_normal((count, 4))
-
 
 # --- the block recursion -------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
-"""Theory against experiment: pulls in units of standard errors, and how what is left falls with width."""
+"""Theory against experiment: pulls in units of standard errors, and control variates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,8 +16,6 @@ from finitewidth.network import MLP
 from finitewidth.theory.solve import Layer
 from finitewidth.training.fitting import fit
 from finitewidth.training.gaussian import Prediction
-
-Values = Sequence[float] | np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +109,3 @@ class _Kept:
 
     def __call__(self, z):
         return z - self.gain @ z[: self.gain.shape[1]]
-
-
-def fit_power(widths: Values, residuals: Values, stderrs: Values) -> Estimate:
-    """The power p of residual ~ width^-p, weighted by relative standard errors."""
-    x, y = np.log(np.asarray(widths, float)), np.log(np.abs(np.asarray(residuals, float)))
-    weights = np.abs(np.asarray(residuals, float)) / np.asarray(stderrs, float)
-    design = np.stack([np.ones_like(x), -x], axis=1) * weights[:, None]
-    covariance = np.linalg.inv(design.T @ design)
-    solution = covariance @ design.T @ (weights * y)
-    return Estimate(np.asarray(solution[1]), np.asarray(np.sqrt(covariance[1, 1])))

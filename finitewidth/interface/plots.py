@@ -1,10 +1,8 @@
 """Figures, from records; nothing is computed here."""
 
 from collections.abc import Callable, Sequence
-from importlib.resources import as_file, files
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, SymLogNorm
@@ -13,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from finitewidth.interface.look import MATRIX, ROLES
 from finitewidth.interface.results import Spread, Summary
+from finitewidth.interface.saving import house_style, write_figure
 
 _MOST_LABELS = 20
 _MOST_MARKERS = 30
@@ -30,14 +29,10 @@ def save_phase_diagrams(diagrams: Sequence, directory: Path) -> None:
 
 
 def _save(draw: Callable[[], Figure], directory: Path, name: str, suffixes: tuple[str, ...]) -> None:
-    with as_file(files("finitewidth.interface") / "finitewidth.mplstyle") as style:
-        rules = matplotlib.rc_params_from_file(style, use_default_template=False)
-    with matplotlib.rc_context(rules):
+    with house_style():
         figure = draw()
         for suffix in suffixes:
-            # no date inside: the same run writes the same bytes
-            metadata = {"Date": None} if suffix == "svg" else {}
-            figure.savefig(directory / f"{name}.{suffix}", metadata=metadata)
+            write_figure(figure, directory / f"{name}.{suffix}")
 
 
 def _kernels(summary: Summary) -> Figure:
