@@ -5,9 +5,10 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
+TORCH_STAMP := $(VENV)/.set-up-torch
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 
-.PHONY: help demo test check format lock clean
+.PHONY: help demo test check format docs lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -15,14 +16,15 @@ help:
 	@echo "make test    set up .venv, check the code and run the tests"
 	@echo "make check   lint, formatting and types only"
 	@echo "make format  rewrite the code in the house format"
-	@echo "make lock    renew requirements.lock with the newest versions that pyproject.toml allows"
+	@echo "make docs    build the documentation into site/; any warning is an error"
+	@echo "make lock    renew the two lock files with the newest versions that pyproject.toml allows"
 	@echo "make clean   remove .venv, caches and results"
 
 demo: $(STAMP)
 	@echo "== solving the embedded example: infinite-width kernels of a critical tanh network on digits"
 	@$(BIN)/python -m finitewidth solve
 
-test: check
+test: check $(TORCH_STAMP)
 	@echo "== running the tests with $(WORKERS) workers"
 	@$(BIN)/python -m pytest -q -n $(WORKERS)
 
@@ -36,17 +38,23 @@ format: $(STAMP)
 	@$(BIN)/python -m ruff check --fix .
 	@$(BIN)/python -m ruff format .
 
-# A lock is what a fresh resolution installs, so it is made in an environment of its own.
+docs: $(STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+# A lock is what a fresh resolution installs, so it is made in an environment of its own. What torch adds is a file
+# of its own: only the tests need it, and on some systems it is larger than everything else together.
 lock:
 	@echo "== resolving the newest versions that pyproject.toml allows"
 	@rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	@.venv-lock/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable ".[test]"
 	@.venv-lock/bin/python -m pip freeze --exclude finitewidth > requirements.lock.new
-	@rm -rf .venv-lock && mv requirements.lock.new requirements.lock
-	@echo "== wrote requirements.lock ($$(wc -l < requirements.lock) packages); run make test, then commit it"
+	@.venv-lock/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable ".[test,torch]"
+	@.venv-lock/bin/python -m pip freeze --exclude finitewidth | sed 's/+cpu//' | comm -13 requirements.lock.new - > requirements-torch.lock.new
+	@rm -rf .venv-lock && mv requirements.lock.new requirements.lock && mv requirements-torch.lock.new requirements-torch.lock
+	@echo "== wrote requirements.lock and requirements-torch.lock ($$(cat requirements*.lock | wc -l) packages); run make test, then commit them"
 
 clean:
-	rm -rf $(VENV) .venv-lock results build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lock results site build dist .pytest_cache .ruff_cache .hypothesis
 	find finitewidth tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An existing .venv is brought up to date, not thrown away; `make clean` starts from nothing.
@@ -56,4 +64,9 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make a virtual environment; install its venv module (Debian: apt install python3-venv)."; exit 1; }
 	@$(PIP) install --requirement requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(TORCH_STAMP): $(STAMP) requirements-torch.lock
+	@echo "== adding PyTorch, which the tests compare with"
+	@$(PIP) install --requirement requirements-torch.lock
 	@touch $@

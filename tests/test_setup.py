@@ -84,13 +84,27 @@ def test_lock_pins_every_requirement_and_names_no_place():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
     assert {canonical(re.match(r"[\w.-]+", item)[0]) for item in wanted} <= pinned
-    assert "torch" not in pinned
+    assert "torch" not in pinned  # it has a lock of its own
+
+
+def test_lock_of_torch_adds_to_the_other_without_contradiction():
+    both = [
+        (ROOT / name).read_text(encoding="utf-8").split()
+        for name in ("requirements.lock", "requirements-torch.lock")
+    ]
+    names = [{canonical(line.split("==")[0]) for line in lines} for lines in both]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in both[1])
+    assert "torch" in names[1] and not names[0] & names[1]
 
 
 def test_every_import_is_a_declared_dependency():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["cluster"]]  # dask is imported when a client is passed
+    # dask is imported when a client is passed; torch, optax and the page by their own modules
+    wanted = [
+        *project["dependencies"],
+        *(item for name in ("cluster", "torch", "optax", "page") for item in extras[name]),
+    ]
     declared = {canonical(re.match(r"[\w.-]+", item)[0]) for item in wanted}
     imported = {name.split(".")[0] for file in (ROOT / "finitewidth").rglob("*.py") for name in imports(file)}
     third_party = imported - sys.stdlib_module_names - {"finitewidth"}
