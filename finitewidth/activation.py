@@ -47,7 +47,7 @@ class Activation:
             raise ValueError("function is already an Activation; pass it as it is.")
         name = self.name or getattr(self.function, "__name__", "activation")
         object.__setattr__(self, "name", name)
-        _check_elementwise(self.function, name)
+        probed = _check_elementwise(self.function, name)
         declared = _as_kinks(self.kinks)
         jumps = find_jumps(self.derivatives, name, HIGHEST_DERIVATIVE)
         undeclared = [j for j in jumps if not any(abs(j.at - k) < 1e-6 for k in declared)]
@@ -56,8 +56,10 @@ class Activation:
         kinks = tuple(sorted({*declared, *(j.at for j in undeclared)}))
         object.__setattr__(self, "kinks", kinks)
         object.__setattr__(self, "jump_order", min((j.order for j in jumps), default=math.inf))
-        slopes = _slopes_if_scale_invariant(self)
-        if slopes is not None:  # the closed forms of the family then serve the user's function too
+        slopes = _slopes_if_scale_invariant(probed)
+        if slopes is not None and all(
+            kink == 0.0 for kink in kinks
+        ):  # the closed forms of the family then serve the user's function too
             object.__setattr__(self, "parameters", slopes)
 
     def __call__(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -137,11 +139,13 @@ def _probe_points() -> np.ndarray:
     return np.concatenate([np.linspace(-39.87, 39.31, 61), np.linspace(-3.03, 2.97, 64)])
 
 
-def _check_elementwise(function: Callable, name: str) -> None:
-    z = _probe_points()
+def _check_elementwise(function: Callable, name: str) -> np.ndarray:
+    """The values at 1, -1 and the probe points, of a function that is what it should be."""
+    z = np.concatenate([[1.0, -1.0], _probe_points()])
     try:
-        together = jax.eval_shape(function, jnp.asarray(z))
-        alone = jax.eval_shape(function, jnp.asarray(z[0]))
+        together, alone = (
+            jax.eval_shape(function, jax.ShapeDtypeStruct(shape, jnp.float64)) for shape in (z.shape, ())
+        )
     except (jax.errors.JAXTypeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
@@ -160,13 +164,14 @@ def _check_elementwise(function: Callable, name: str) -> None:
             "(for a step, jnp.where(z > 0, 1.0, 0.0))."
         )
     both = jax.jit(lambda z: (function(z), jax.vmap(function)(z[::9])))
-    values, singly = (np.asarray(part) for part in both(jnp.asarray(z)))
+    values, singly = (np.asarray(part) for part in both(z))
     _check_finite(values, z, name)
     if not np.allclose(values[::9], singly, rtol=1e-10, atol=1e-12):
         raise ValueError(
             f"activation {name!r} must be elementwise, but its value at one entry depends on the "
             "others; let every entry depend on that entry alone."
         )
+    return values
 
 
 def _check_finite(values: np.ndarray, z: np.ndarray, name: str) -> None:
@@ -206,12 +211,9 @@ def _undeclared(name: str, jumps: list[Jump]) -> str:
     )
 
 
-def _slopes_if_scale_invariant(activation: Activation) -> tuple[float, ...] | None:
-    if any(kink != 0.0 for kink in activation.kinks):
-        return None
+def _slopes_if_scale_invariant(probed: np.ndarray) -> tuple[float, ...] | None:
     z = _probe_points()
-    points = jnp.asarray(np.concatenate([[1.0, -1.0], z]))
-    up, down, *values = np.asarray(jax.jit(activation.function)(points)).tolist()  # one compilation
+    up, down, *values = probed.tolist()
     exact = np.where(z > 0, up * z, -down * z)
     return (up, -down) if np.allclose(values, exact, rtol=1e-14, atol=0.0) else None
 

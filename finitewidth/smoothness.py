@@ -85,7 +85,7 @@ def _mismatch(derivatives: Callable, highest: int) -> Callable:
     def padded(left, right):  # one compiled shape for every number of cells
         count = left.size
         pad = (0, 2 * _CELLS - count) if count > _CELLS else (0, _CELLS - count)
-        results = evaluate(*(jnp.asarray(np.pad(end, pad, mode="edge")) for end in (left, right)))
+        results = evaluate(*(np.pad(end, pad, mode="edge") for end in (left, right)))
         return tuple(np.asarray(r)[:, :count] for r in results)
 
     return padded

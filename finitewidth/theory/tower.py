@@ -1,4 +1,4 @@
-"""The activation and its derivatives on arrays of any size, compiled for two block sizes only."""
+"""The activation and its derivatives on arrays of any size, compiled as few times as possible."""
 
 import functools
 
@@ -7,40 +7,48 @@ import numpy as np
 
 from finitewidth.activation import Activation
 
-_BLOCKS = (1 << 13, 1 << 15)  # the larger still fits a core's cache with four derivatives
+_SMALL, _LARGE = (
+    1 << 13,
+    1 << 15,
+)  # points in a block; the larger still fits a core's cache with four derivatives
+_FEW = 16 * _SMALL  # points up to which a second program would cost more than it saves
+_SHARED = 3  # derivatives in the program that serves all requests for few points
 
 
 class Tower:
     """sigma, sigma', ..., sigma^(highest) evaluated on NumPy arrays.
 
-    Arrays are cut into blocks of two fixed sizes, so that a new number of samples or a new grid
-    never waits for a compiler.
+    Arrays are cut into blocks of fixed sizes, so that a new number of samples or a new grid never waits for
+    a compiler. Few points go through one program for all orders up to the third: compiling takes longer than
+    the derivatives that nobody asked for.
     """
 
     def __init__(self, activation: Activation, highest: int):
         self.activation = activation
         self.highest = highest
-        self.block = _BLOCKS[-1]
+        self.block = _LARGE
 
     def __call__(self, z: np.ndarray) -> np.ndarray:
         """Derivatives along a new first axis."""
         flat = np.ascontiguousarray(z, dtype=float).reshape(-1)
         values = np.empty((self.highest + 1, flat.size))
-        for start in range(0, flat.size, self.block):
-            part = flat[start : start + self.block]
+        block = _SMALL if flat.size <= _FEW else _LARGE
+        for start in range(0, flat.size, block):
+            part = flat[start : start + block]
             for order, derivative in enumerate(self.on_block(part)):
                 values[order, start : start + part.size] = derivative
         return values.reshape(self.highest + 1, *np.shape(z))
 
     def on_block(self, z: np.ndarray) -> list[np.ndarray]:
         """Derivatives at no more than `block` points, without a copy of the results."""
-        size = next(size for size in _BLOCKS if z.size <= size)
+        few = z.size <= _SMALL
+        size, highest = (_SMALL, max(self.highest, _SHARED)) if few else (_LARGE, self.highest)
         padded = z
         if z.size < size:
             padded = np.zeros(size)
             padded[: z.size] = z
-        derivatives = _compiled(self.activation, self.highest)(padded)
-        return [np.asarray(derivative)[: z.size] for derivative in derivatives]
+        derivatives = _compiled(self.activation, highest)(padded)
+        return [np.asarray(derivative)[: z.size] for derivative in derivatives[: self.highest + 1]]
 
 
 @functools.lru_cache(maxsize=32)
