@@ -140,8 +140,8 @@ def _probe_points() -> np.ndarray:
 
 
 def _check_elementwise(function: Callable, name: str) -> np.ndarray:
-    """The values at 1, -1 and the probe points, of a function that is what it should be."""
-    z = np.concatenate([[1.0, -1.0], _probe_points()])
+    """The values at the probe points, 1 and -1, of a function that is what it should be."""
+    z = np.concatenate([_probe_points(), [1.0, -1.0]])
     try:
         together, alone = (
             jax.eval_shape(function, jax.ShapeDtypeStruct(shape, jnp.float64)) for shape in (z.shape, ())
@@ -213,7 +213,7 @@ def _undeclared(name: str, jumps: list[Jump]) -> str:
 
 def _slopes_if_scale_invariant(probed: np.ndarray) -> tuple[float, ...] | None:
     z = _probe_points()
-    up, down, *values = probed.tolist()
+    *values, up, down = probed.tolist()
     exact = np.where(z > 0, up * z, -down * z)
     return (up, -down) if np.allclose(values, exact, rtol=1e-14, atol=0.0) else None
 

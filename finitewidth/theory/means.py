@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import scipy.linalg.blas
 from jaxtyping import Float
 
 from finitewidth.inputs import as_inputs, coincident_rows
@@ -59,20 +60,33 @@ class Propagation:
         self.symmetric = X_other is None
         other = X if X_other is None else X_other
         n_0 = net.widths[0]
-        gram = X @ other.T / n_0
+        self.K = _products(X, other, symmetric=self.symmetric)
+        self.tiles = list(tiles(*self.K.shape, symmetric=self.symmetric))
+        has_slope = net.activation.jump_order >= 1 or net.depth == 1
+        self.Theta = np.empty_like(self.K) if has_slope else None
         squares = [np.einsum("ij,ij->i", points, points) / n_0 for points in (X, other)]
         self.coincident = coincident_rows(X, X_other)
-        gram[self.coincident] = squares[0][self.coincident[0]]
+        self.K[self.coincident] = n_0 * squares[0][self.coincident[0]]
         if self.symmetric:
-            np.fill_diagonal(gram, squares[0])
-        self.tiles = list(tiles(*gram.shape, symmetric=self.symmetric))
-        self.Theta = None
-        if net.activation.jump_order >= 1 or net.depth == 1:
-            self.Theta = net.lambda_b[0] + net.lambda_W[0] * gram
-        gram *= net.C_W[0]
-        gram += net.C_b[0]
-        self.K = gram
+            np.fill_diagonal(self.K, n_0 * squares[0])
+        for_each(self._start, self.tiles)
         self._set_variances([net.C_b[0] + net.C_W[0] * square for square in squares])
+
+    @np.errstate(over="ignore", invalid="ignore")  # of this thread
+    def _start(self, tile: Tile) -> float:
+        """From inner products of inputs to the first layer."""
+        net = self.net
+        K = self.K[tile.rows, tile.columns]
+        if self.symmetric and tile.on_diagonal:
+            _mirror(self.K, tile)
+        K /= net.widths[0]
+        if self.Theta is not None:
+            Theta = self.Theta[tile.rows, tile.columns]
+            np.multiply(K, net.lambda_W[0], out=Theta)
+            Theta += net.lambda_b[0]
+        K *= net.C_W[0]
+        K += net.C_b[0]
+        return 0.0
 
     def _set_variances(self, sides: list[np.ndarray]) -> None:
         if not all(np.isfinite(side).all() for side in sides):
@@ -153,6 +167,14 @@ class Propagation:
                 np.fill_diagonal(c, 0.0)
             largest = max(largest, float(c.max(initial=0.0)))
         return min(largest, 1.0)
+
+
+def _products(X: np.ndarray, other: np.ndarray, *, symmetric: bool) -> np.ndarray:
+    """Inner products of inputs; of a symmetric matrix those on and above the diagonal."""
+    if not symmetric:
+        return X @ other.T
+    # half the operations, and the other half is neither filled nor touched
+    return scipy.linalg.blas.dsyrk(1.0, X.T, trans=1, lower=1).T
 
 
 def _mirror(matrix: np.ndarray, tile: Tile) -> None:

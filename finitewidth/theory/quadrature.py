@@ -53,6 +53,7 @@ def breakpoints(activation: Activation) -> tuple[float, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=4096)
 def reach(activation: Activation, variance: float) -> float:
     """How many standard deviations must be covered, given how sigma grows.
 

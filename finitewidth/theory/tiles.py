@@ -9,6 +9,8 @@ import numpy as np
 
 SIDE = 256  # a tile of doubles is half a megabyte: a few of them fit a core's cache
 
+_FEW = 3
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -53,8 +55,11 @@ def tiles(rows: int, columns: int, *, symmetric: bool) -> Iterator[Tile]:
 
 
 def for_each(work: Callable[[Tile], float], chosen: list[Tile]) -> float:
-    """Do `work` on every tile on all cores; the largest of the errors that it returns."""
-    if len(chosen) <= 1:
+    """Do `work` on every tile on all cores; the largest of the errors that it returns.
+
+    A few tiles are done in turn: their compiled loops use all cores, and would be in each other's way.
+    """
+    if len(chosen) <= _FEW:
         return max(map(work, chosen), default=0.0)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         return max(pool.map(work, chosen), default=0.0)
