@@ -155,17 +155,18 @@ def timing(case: Case, ours: Side, peer: Side | None) -> Timing:
     rounds, repeats = _effort(case, alone=peer is None)
     times: list[list[float]] = [[] for _ in both]
     for turn in range(rounds):
-        for seen, side in zip(times, both, strict=True):
-            seen += side.ask("run", case=case, repeats=repeats, draw=1 + turn * repeats)["seconds"]
+        for seen, side, times_in_turn in zip(times, both, repeats, strict=False):
+            draw = 1 + turn * times_in_turn
+            seen += side.ask("run", case=case, repeats=times_in_turn, draw=draw)["seconds"]
     medians = [median(seen) for seen in times]
     return Timing(medians[0], medians[1] if peer else math.nan)
 
 
-def _effort(case: Case, *, alone: bool) -> tuple[int, int]:
-    """Rounds, and runs of either side per round."""
+def _effort(case: Case, *, alone: bool) -> tuple[int, tuple[int, int]]:
+    """Rounds, and runs of ours and of the peer per round: its numerical layer is too slow for many."""
     if case.activation in NUMERICAL and not alone:
-        return (2, 1) if case.depth <= 5 else (1, 1)
-    return (9, 3) if case.N <= 500 else (7, 1)
+        return (2 if case.depth <= 5 else 1), (5, 1)
+    return (9, (3, 3)) if case.N <= 500 else (7, (1, 1))
 
 
 def relative(found, exact) -> float:

@@ -245,8 +245,8 @@ def _largest_correlation(K: np.ndarray, sigma: np.ndarray) -> float:
 
 
 def _rounded_up(variance: float) -> float:
-    """To a quarter power of two, so that what is prepared for the widest leg serves many layers."""
-    return 2.0 ** (math.ceil(4 * math.log2(variance)) / 4) if variance > 0 else 0.0
+    """To half a power of two, so that what is prepared for the widest leg serves many layers and data sets."""
+    return 2.0 ** (math.ceil(2 * math.log2(variance)) / 2) if variance > 0 else 0.0
 
 
 def _functions(activation: Activation, orders: tuple[Orders, ...]) -> tuple[Orders, ...]:
