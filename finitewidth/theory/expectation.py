@@ -245,7 +245,7 @@ def _largest_correlation(K: np.ndarray, sigma: np.ndarray) -> float:
 
 
 def _rounded_up(variance: float) -> float:
-    """To half a power of two, so that what is prepared for the widest leg serves many layers and data sets."""
+    """To half a power of two, so that what is prepared for the widest leg serves many layers and inputs."""
     return 2.0 ** (math.ceil(2 * math.log2(variance)) / 2) if variance > 0 else 0.0
 
 
