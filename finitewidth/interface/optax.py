@@ -1,6 +1,6 @@
 """Optax: the learning rates of every layer as a transformation of updates.
 
-    optimizer = optax.chain(fw.optax.scale_by_layer(net), optax.sgd(learning_rate))
+optimizer = optax.chain(fw.optax.scale_by_layer(net), optax.sgd(learning_rate))
 """
 
 from collections.abc import Callable
@@ -58,14 +58,13 @@ def _leaves(tree: Any) -> list[tuple[Any, Any]]:
 
 
 def _position(path: Any) -> int:
-    first = path[0] if path else None
-    if not isinstance(first, jax.tree_util.SequenceKey):
+    if not (path and isinstance(path[0], jax.tree_util.SequenceKey)):
         raise ValueError(
             f"parameters must be a sequence of layers, but {jax.tree_util.keystr(path)!r} is in none; "
             "pass layer_of, "
             "a function that gives the number of the layer from such a path."
         )
-    return first.idx + 1
+    return path[0].idx + 1
 
 
 def _factor(net: MLP, layer: Any, path: Any, leaf: Any) -> float:

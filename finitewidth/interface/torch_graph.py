@@ -196,7 +196,7 @@ def _submodule(module: nn.Module, node: fx.Node) -> nn.Module | None:
 def _drops(module: nn.Module, node: fx.Node) -> bool:
     layer = _submodule(module, node)
     if layer is not None:
-        return layer.training and getattr(layer, "p", 1.0) > 0
+        return layer.training and float(getattr(layer, "p", 1.0)) > 0  # type: ignore[arg-type]
     given = dict(zip(("input", "p", "training"), node.args, strict=False)) | node.kwargs
     return bool(given.get("training", True)) and given.get("p", 0.5) != 0
 
