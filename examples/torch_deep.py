@@ -19,7 +19,8 @@ import finitewidth as fw
 
 DEPTH = 50
 ACTIVATIONS = {"tanh": (nn.Tanh, 64), "gelu": (nn.GELU, 128)}  # gelu networks fluctuate more: they are wider
-DEFAULT_RATES = (0.01, 0.1, 1.0)  # of one learning rate for all parameters
+DEFAULT_RATES = (0.01, 0.1, 1.0)  # one for all parameters
+CRITICAL_RATES = {"tanh": 2.0, "gelu": 5.0}  # shared out over layers
 
 
 class Task(NamedTuple):
@@ -74,21 +75,15 @@ def critical(activation: str, data: Task, learning_rate: float) -> float:
     return train(module, torch.optim.SGD(fw.torch.parameter_groups(module, learning_rate)), data)
 
 
-CRITICAL_RATES = {"tanh": 2.0, "gelu": 5.0}
-
-
 def main(quick: bool = False) -> None:
     data = task(quick)
-    print(
-        f"{DEPTH} layers, {len(data.X)} images of {data.classes} digits, {data.steps} steps: training accuracy"
-    )
+    print(f"{DEPTH} layers, {len(data.X)} images of {data.classes} digits, {data.steps} steps")
     for activation in ACTIVATIONS:
-        for rate in DEFAULT_RATES:
-            print(
-                f"{activation}  PyTorch's defaults, learning rate {rate:5}  {by_default(activation, data, rate):.2f}"
-            )
-        rate = CRITICAL_RATES[activation]
-        print(f"{activation}  critical, learning rate {rate:16}  {critical(activation, data, rate):.2f}")
+        rows = [(rate, "PyTorch's defaults", by_default) for rate in DEFAULT_RATES]
+        rows.append((CRITICAL_RATES[activation], "critical", critical))
+        for rate, name, trained in rows:
+            accuracy = trained(activation, data, rate)
+            print(f"{activation}  {name:18}  learning rate {rate:5g}  training accuracy {accuracy:.2f}")
 
 
 if __name__ == "__main__":
