@@ -18,9 +18,9 @@ from torch import nn
 import finitewidth as fw
 
 DEPTH = 50
-ACTIVATIONS = {"tanh": (nn.Tanh, 64), "gelu": (nn.GELU, 128)}  # gelu networks fluctuate more: they are wider
+ACTIVATIONS = {"tanh": (nn.Tanh, 100), "gelu": (nn.GELU, 128)}  # gelu networks fluctuate more: they are wider
 DEFAULT_RATES = (0.01, 0.1, 1.0)  # one for all parameters
-CRITICAL_RATES = {"tanh": 2.0, "gelu": 5.0}  # shared out over layers
+CRITICAL_RATES = {"tanh": 1.0, "gelu": 10.0}  # shared out over layers
 
 
 class Task(NamedTuple):
@@ -34,7 +34,7 @@ class Task(NamedTuple):
 
 def task(quick: bool) -> Task:
     """A hundred images of four digits, or three hundred of all ten."""
-    classes, images, steps = (4, 100, 60) if quick else (10, 300, 600)
+    classes, images, steps = (4, 100, 60) if quick else (10, 300, 400)
     X, labels = load_digits(n_class=classes, return_X_y=True)
     X = X[:images] - X[:images].mean(axis=0)
     X /= np.sqrt(np.mean(X**2))

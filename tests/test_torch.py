@@ -42,11 +42,10 @@ class Written(nn.Module):
 
 
 class Applied(Written):
-    """A forward of one's own with the layers of `Written`, and one more of the same shape."""
+    """A forward of one's own with the layers of `Written`, and more modules."""
 
     def __init__(self, forward, **more):
         super().__init__(torch.tanh)
-        self.again = more.pop("again", None)
         for name, module in more.items():
             setattr(self, name, module)
         self.written = forward
@@ -65,7 +64,6 @@ class Applied(Written):
         (nn.ELU(0.7), [lambda x: F.elu(x, alpha=0.7)]),
         (nn.GELU(), [F.gelu, lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5))]),
         (nn.GELU(approximate="tanh"), [lambda x: F.gelu(x, approximate="tanh")]),
-        (nn.Softplus(beta=2.0), [lambda x: F.softplus(x, 2.0)]),
         (nn.ReLU6(), [F.relu6, lambda x: F.hardtanh(x, 0.0, 6.0)]),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
@@ -110,6 +108,10 @@ def _branching(m, x):
     return m.head(torch.tanh(m.second(torch.tanh(m.first(x))))), m.second(torch.tanh(m.first(x)))
 
 
+def _attending(m, x):
+    return m.head(m.mixed(x, x, x)[0])
+
+
 def _skipping(m, x):
     h = torch.tanh(m.first(x))
     return m.head(torch.tanh(m.second(h)) + h[:, :4])
@@ -149,7 +151,7 @@ def row(*parts):
 REFUSED = {
     "convolution": (row(3, lambda: nn.Conv1d(3, 3, 1), nn.Flatten, 2), "convolution, Conv1d"),
     "normalization": (row(3, 5, lambda: nn.LayerNorm(5), nn.Tanh, 2), "normalization, LayerNorm"),
-    "attention": (lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2), 1), "attention|traced"),
+    "attention": (lambda: Applied(_attending, mixed=nn.MultiheadAttention(4, 1)), "attention, Multihead"),
     "embedding": (row(4, lambda: nn.Embedding(3, 4), 2), "embedding"),
     "dropout": (row(3, 5, nn.Tanh, nn.Dropout, 2), "dropout in training mode"),
     "skip": (lambda: Applied(_skipping), "joins paths \\(a skip connection"),
@@ -317,7 +319,7 @@ def test_the_measured_ntk_is_that_of_automatic_differentiation():
         for layer, by_W, by_b in zip(layers, gradients[::2], gradients[1::2], strict=True):
             total += float((by_W**2).sum() / layer.in_features + (by_b**2).sum())
     assert found.ntk.sum() == pytest.approx(total / 10, rel=1e-10)
-    assert found.signal[-1] == pytest.approx(float((module(X) ** 2).mean()), rel=1e-10)
+    assert found.signal[-1] == pytest.approx(float((module(X).detach() ** 2).mean()), rel=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -363,16 +365,6 @@ def test_scaled_updates_are_the_steps_of_the_librarys_own_networks():
         own = moved(net, own, by_hand, 0.05)
     for found, expected in zip(jax.tree.leaves(parameters), jax.tree.leaves(own), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
-    ensemble = fw.train_ensemble(
-        net, X, Y, X, algorithm=fw.GradientDescent(0.05, steps=3), members=2, key=0, progress=False
-    )
-    other = draw(net, member_key(as_key(0), 1))
-    for _ in range(3):
-        _, by_hand = pulled_back(net, other, X, lambda z: loss_and_residual(fw.MSE(), z, Y))
-        updates, _ = optimizer.update(by_hand, state, other)
-        other = optax.apply_updates(other, updates)
-    both = np.stack([outputs(net, parameters, X), outputs(net, other, X)])
-    np.testing.assert_allclose(ensemble.mean.value, both.mean(axis=0), rtol=1e-10, atol=1e-12)
 
 
 def test_layers_of_any_tree_are_told_by_a_function_of_the_path():
@@ -416,8 +408,8 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(package, m
 
 @pytest.mark.parametrize("activation", ["tanh", "gelu"])
 def test_fifty_layers_train_here_and_not_by_default(activation):
-    """On four digits PyTorch's defaults stay below 0.45 of the training images at every learning rate (guessing
-    is 0.25); the critical network passes 0.9 with the same optimizer and as many steps."""
+    """On four digits PyTorch's defaults stay below 0.45 of the training images at every learning rate, where
+    guessing is 0.25; the critical network passes 0.9 with the same optimizer and as many steps."""
     from test_examples import example
 
     script = example("torch_deep")

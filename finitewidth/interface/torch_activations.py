@@ -94,9 +94,14 @@ def _recognized(values: np.ndarray, piece: Piece, place: str) -> Activation:
             f"there is no activation {place}; add one, or pass activation='linear' if a deep linear "
             "network is meant."
         )
-    for candidate in _candidates(dict(zip(_ANCHORS, values.tolist(), strict=False))):
-        if _difference(candidate, values).max() <= 1:
+    at = dict(zip(_ANCHORS, values.tolist(), strict=False))
+    for candidate in _named(at):
+        if _difference(_on_points(candidate), values).max() <= 1:
             return candidate
+    for kind, parameters in _twins(at):
+        function = _TWINS[kind](*parameters)[0]
+        if _difference(np.asarray(function(jnp.asarray(_POINTS))), values).max() <= 1:
+            return _twin(kind, *parameters)
     raise ValueError(
         f"the activation {place} ({piece}) is none that fw.torch knows ({KNOWN}); pass activation=, a "
         "name of "
@@ -105,7 +110,7 @@ def _recognized(values: np.ndarray, piece: Piece, place: str) -> Activation:
 
 
 def _compare(wanted: Activation, values: np.ndarray, place: str) -> None:
-    off = _difference(wanted, values)
+    off = _difference(_on_points(wanted), values)
     if off.max() > 1:
         at = int(np.argmax(off))
         raise ValueError(
@@ -115,9 +120,9 @@ def _compare(wanted: Activation, values: np.ndarray, place: str) -> None:
         )
 
 
-def _difference(candidate: Activation, values: np.ndarray) -> np.ndarray:
+def _difference(candidate: np.ndarray, values: np.ndarray) -> np.ndarray:
     """In units of what is tolerated."""
-    return np.abs(_on_points(candidate) - values) / (_TOLERANCE * (1 + np.abs(values)))
+    return np.abs(candidate - values) / (_TOLERANCE * (1 + np.abs(values)))
 
 
 @functools.lru_cache(maxsize=256)
@@ -125,8 +130,8 @@ def _on_points(activation: Activation) -> np.ndarray:
     return np.asarray(activation(jnp.asarray(_POINTS)))
 
 
-def _candidates(at: dict[float, float]) -> Iterator[Activation]:
-    """Activations that could have these values; whoever asks compares all points."""
+def _named(at: dict[float, float]) -> Iterator[Activation]:
+    """The library's activations that could have these values; whoever asks compares all points."""
     up, down = at[1.0], 0.0 - at[-1.0]
     yield _straight_lines(up, down)
     for name in _FIXED:
@@ -135,11 +140,15 @@ def _candidates(at: dict[float, float]) -> Iterator[Activation]:
         yield as_activation(f"swish({_rounded(math.log(up / (1 - up)))!r})")
     yield as_activation(f"elu({_rounded(down / -math.expm1(-1))!r})")
     yield as_activation("hardtanh")
+
+
+def _twins(at: dict[float, float]) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """Kinds and parameters of other functions of torch that could have them."""
     if at[-31.7] < at[31.3]:
-        yield clipped(at[-31.7], at[31.3])
+        yield "hardtanh", (at[-31.7], at[31.3])
     if at[0.0] > 0:
-        yield softplus(_rounded(math.log(2) / at[0.0]))
-    yield from (gelu_tanh(), hardswish(), softsign())
+        yield "softplus", (_rounded(math.log(2) / at[0.0]),)
+    yield from (("gelu_tanh", ()), ("hardswish", ()), ("softsign", ()))
 
 
 def _straight_lines(up: float, down: float) -> Activation:
@@ -154,35 +163,18 @@ def _rounded(value: float) -> float:
     return float(f"{value:.12g}")
 
 
-# --- functions of torch that have no name in the library; cached, so that equal ones are one ----------------
+# functions of torch that have no name in the library: from parameters to function, name and kinks
+_TWINS: dict[str, Callable[..., tuple[Callable, str, tuple[float, ...]]]] = {
+    "gelu_tanh": lambda: (lambda z: jax.nn.gelu(z, approximate=True), "gelu_tanh", ()),
+    "softplus": lambda beta: (lambda z: jax.nn.softplus(beta * z) / beta, f"softplus(beta={beta:g})", ()),
+    "hardtanh": lambda a, b: (lambda z: jnp.clip(z, a, b), f"hardtanh({a:g}, {b:g})", (a, b)),
+    "hardswish": lambda: (lambda z: z * jnp.clip(z + 3, 0.0, 6.0) / 6, "hardswish", (-3.0, 3.0)),
+    "softsign": lambda: (lambda z: z / (1 + jnp.abs(z)), "softsign", (0.0,)),
+}
 
 
 @functools.cache
-def gelu_tanh() -> Activation:
-    """GELU(approximate="tanh")."""
-    return Activation(lambda z: jax.nn.gelu(z, approximate=True), name="gelu_tanh")
-
-
-@functools.cache
-def softplus(beta: float) -> Activation:
-    """Softplus(beta): log(1 + exp(beta z)) / beta."""
-    return Activation(lambda z: jax.nn.softplus(beta * z) / beta, name=f"softplus(beta={beta:g})")
-
-
-@functools.cache
-def clipped(low: float, high: float) -> Activation:
-    """Hardtanh(low, high), of which ReLU6 is one."""
-    name = f"hardtanh({low:g}, {high:g})"
-    return Activation(lambda z: jnp.clip(z, low, high), name=name, kinks=(low, high))
-
-
-@functools.cache
-def hardswish() -> Activation:
-    """Hardswish: z clip(z + 3, 0, 6) / 6."""
-    return Activation(lambda z: z * jnp.clip(z + 3, 0.0, 6.0) / 6, name="hardswish", kinks=(-3.0, 3.0))
-
-
-@functools.cache
-def softsign() -> Activation:
-    """Softsign: z / (1 + |z|)."""
-    return Activation(lambda z: z / (1 + jnp.abs(z)), name="softsign", kinks=(0.0,))
+def _twin(kind: str, *parameters: float) -> Activation:
+    """Made once, so that equal ones are one; its making looks for kinks and takes a while."""
+    function, name, kinks = _TWINS[kind](*parameters)
+    return Activation(function, name=name, kinks=kinks)
