@@ -198,7 +198,7 @@ def _drops(module: nn.Module, node: fx.Node) -> bool:
     if layer is not None:
         return layer.training and float(getattr(layer, "p", 1.0)) > 0  # type: ignore[arg-type]
     given = dict(zip(("input", "p", "training"), node.args, strict=False)) | node.kwargs
-    return bool(given.get("training", True)) and given.get("p", 0.5) != 0
+    return bool(given.get("training", True)) and bool(given.get("p", 0.5) != 0)
 
 
 def _refuse_other_parameters(module: nn.Module, layers: list[LinearLayer]) -> None:
