@@ -13,7 +13,7 @@ enable_double_precision()  # before anything imports JAX
 __version__ = "0.1.0"
 
 # modules of their own that are reached as attributes; their names are also those of the packages they serve
-_MODULES = {"sklearn": "interface.sklearn"}
+_MODULES = {"optax": "interface.optax", "sklearn": "interface.sklearn", "torch": "interface.torch"}
 
 # every public name and the module that it lives in; a new name also goes into the block below
 _HOMES = {
@@ -120,7 +120,9 @@ if TYPE_CHECKING:
     from finitewidth.experiment.results import Ensemble as Ensemble
     from finitewidth.experiment.sample_statistics import SampledStatistics as SampledStatistics
     from finitewidth.experiment.sample_statistics import sample_statistics as sample_statistics
+    from finitewidth.interface import optax as optax
     from finitewidth.interface import sklearn as sklearn
+    from finitewidth.interface import torch as torch
     from finitewidth.interface.spectrum_figure import save_spectrum as save_spectrum
     from finitewidth.loss import MSE as MSE
     from finitewidth.loss import CrossEntropy as CrossEntropy

@@ -43,3 +43,21 @@ def test_the_phase_diagram_is_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(script, "GRIDS", coarse)
     script.main(tmp_path)
     assert (tmp_path / "phase_diagram.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_fifty_layers_in_torch_are_compared(capsys):
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    script = example("torch_deep")
+    script.DEPTH, script.DEFAULT_RATES = 6, (0.1,)  # the comparison at full depth is made in test_torch.py
+    script.main(quick=True)
+    assert capsys.readouterr().out.count("critical") == 2
+
+
+def test_code_of_the_page_on_torch_runs(capsys):
+    page = (ROOT / "docs" / "pytorch.md").read_text(encoding="utf-8")
+    names: dict = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page, flags=re.M | re.S):
+        exec(compile(block, "pytorch.md", "exec"), names)
+    assert "normalization, BatchNorm1d" in capsys.readouterr().out
+    assert names["eta"] > 0

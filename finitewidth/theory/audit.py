@@ -125,16 +125,26 @@ def _length(chi: float) -> float:
 
 
 def _findings(path: Trajectory, depth: int, parallel: float, perp: float) -> tuple[Finding, ...]:
-    found = []
     signal = path.K / path.K[0] if path.K[0] > 0 else np.ones(depth)
-    found += _lost("signal", ("explodes", "vanishes"), signal, parallel, depth)
     chi = np.where(np.isfinite(path.perpendicular), path.perpendicular, np.nan)[:-1]
     if not np.isfinite(chi).all():  # beyond double precision the signal's finding says it all
-        return tuple(found)
+        return losses(signal, np.ones(depth), np.ones(depth), (parallel, perp, perp))
     angle = np.concatenate([[1.0], np.cumprod(chi)])
-    found += _lost("nearby inputs", ("separate", "merge"), angle * path.K[0] / path.K, perp, depth)
-    backwards = angle[-1] / angle  # of a layer's gradient relative to the output's
-    from_output = _lost("gradient", ("explodes", "vanishes"), backwards[::-1], perp, depth)
+    nearby = angle * path.K[0] / path.K
+    return losses(signal, nearby, angle[-1] / angle, (parallel, perp, perp))
+
+
+def losses(
+    signal: np.ndarray, nearby: np.ndarray, gradient: np.ndarray, lengths: tuple[float, float, float]
+) -> tuple[Finding, ...]:
+    """What is lost on the way through the layers, from curves over depth and their correlation lengths.
+
+    Signals and separations of nearby inputs are relative to the first layer's, gradients to the output's.
+    """
+    depth = len(signal)
+    found = _lost("signal", ("explodes", "vanishes"), signal, lengths[0], depth)
+    found += _lost("nearby inputs", ("separate", "merge"), nearby, lengths[1], depth)
+    from_output = _lost("gradient", ("explodes", "vanishes"), gradient[::-1], lengths[2], depth)
     found += [
         Finding(f.what, f.how, depth + 1 - f.layer, f.factor, f.correlation_length) for f in from_output
     ]
@@ -142,8 +152,7 @@ def _findings(path: Trajectory, depth: int, parallel: float, perp: float) -> tup
 
 
 def _lost(what: str, hows: tuple[str, str], curve: np.ndarray, length: float, depth: int) -> list[Finding]:
-    """Lost is what changed by more than a factor LOST and does so exponentially: the length is below the "
-    "depth."""
+    """What changed by more than a factor LOST, and exponentially: within a length below half the depth."""
     with np.errstate(divide="ignore", invalid="ignore"):
         size = np.log(np.where(np.isnan(curve), np.inf, curve))
     beyond = np.flatnonzero(np.abs(size) > math.log(LOST))
