@@ -9,14 +9,16 @@ import finitewidth
 
 ROOT = Path(finitewidth.__file__).parent
 
-FOUNDATION = {"precision", "inputs", "memory", "storage", "estimate"}  # import nothing of the package
-SUBJECT = FOUNDATION | {"activation", "network", "algorithm", "loss"}  # what is studied
+# import nothing of the package
+FOUNDATION = {"precision", "inputs", "memory", "storage", "estimate", "cores", "progress", "checkpoint"}
+SUBJECT = FOUNDATION | {"activation", "network", "algorithm", "loss", "tasks"}  # what is studied
 
 # a room may import itself and the rooms listed here; a room is a folder, or a file at the top
 MAY_IMPORT = {
     **{room: set() for room in FOUNDATION},
     "__init__": {"precision"},
     "__main__": {"interface"},
+    "tasks": FOUNDATION,
     "smoothness": FOUNDATION,
     "activation": FOUNDATION | {"smoothness"},
     "network": FOUNDATION | {"activation"},

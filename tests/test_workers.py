@@ -12,7 +12,7 @@ import numpy as np
 from problems import INPUTS, refused
 
 import finitewidth as fw
-from finitewidth.experiment.workers import in_order
+from finitewidth.tasks import in_order
 
 ROOT = Path(fw.__file__).parents[1]
 X, Y = INPUTS["generic"], np.array([[0.7], [-0.4]])

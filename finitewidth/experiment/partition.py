@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 MEMORY_BUDGET = 1e9  # bytes that a batch may take unless the caller says otherwise; a CPU works on two
+AT_ONCE = 2  # small matrix products fill one core, and two batches at a time fill two
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ from finitewidth.experiment.correlators import (
     means,
 )
 from finitewidth.experiment.directions import differentials, outputs_and_ntk
-from finitewidth.experiment.partition import MEMORY_BUDGET, Partition, partition
-from finitewidth.experiment.progress import progress as progress_bar
+from finitewidth.experiment.partition import AT_ONCE, MEMORY_BUDGET, Partition, partition
 from finitewidth.experiment.sampling import LayerParameters, Parameters, as_key, draw_members, up_to
 from finitewidth.experiment.streaming import Moments, merge
-from finitewidth.experiment.workers import in_any_order, in_order
 from finitewidth.inputs import as_inputs
 from finitewidth.network import MLP
 from finitewidth.precision import require_double_precision
+from finitewidth.progress import Progress
+from finitewidth.tasks import Runner
 
 TENSORS = (*FLUCTUATIONS, *DIFFERENTIALS)
 NEURONS = 8  # of the layer that is sampled: more of them average more, at the cost of larger NTKs
@@ -78,7 +78,7 @@ def sample_statistics(
     batch_size: int | None = None,
     memory: float = MEMORY_BUDGET,
     client: Any = None,
-    progress: bool | None = None,
+    progress: Progress = None,
 ) -> SampledStatistics:
     """Estimate G, H and `tensors` (all that exist) of `layer` (the output) from `members` networks.
 
@@ -93,16 +93,14 @@ def sample_statistics(
     sampled = up_to(net, layer, _checked_neurons(neurons))
     parts = _partition(members, batch_size, memory, _bytes_of_one(sampled, len(X), names))
     work = functools.partial(_work, sampled, X, names, parts, np.asarray(jax.random.key_data(as_key(key))))
-    batches = list(range(parts.batches))
+    results = Runner(client, None, progress).results(
+        work, parts.batches, name="batches", what="sampling networks", at_once=AT_ONCE, size=parts.size
+    )
     total: dict[str, Moments] = {}
-    with progress_bar("sampling networks", parts.members, shown=progress) as advance:
-        for batch, found in in_order(in_any_order(work, batches, client), batches):
-            size = np.asarray(float(parts.size(batch)))
-            parts_of = {name: Moments(size, value, np.zeros_like(value)) for name, value in found.items()}
-            total = {
-                name: merge(total[name], new) if name in total else new for name, new in parts_of.items()
-            }
-            advance(parts.size(batch))
+    for batch, found in enumerate(results):
+        size = np.asarray(float(parts.size(batch)))
+        parts_of = {name: Moments(size, value, np.zeros_like(value)) for name, value in found.items()}
+        total = {name: merge(total[name], new) if name in total else new for name, new in parts_of.items()}
     estimates = {name: _of_batches(value, parts.batches) for name, value in total.items()}
     return SampledStatistics(net, layer, parts.members, estimates)
 
