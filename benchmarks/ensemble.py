@@ -164,9 +164,8 @@ def narrow_section(quick: bool) -> list[str]:
     first = jax.tree.map(lambda leaf: leaf[:size], parameters)
 
     def together():
-        return list(
-            in_any_order(lambda batch: trained(first).block_until_ready(), list(range(16)), at_once=2)
-        )
+        batches = list(range(16))
+        return list(in_any_order(lambda _: trained(first).block_until_ready(), batches, at_once=2))
 
     @jax.jit
     def one_step(p):
