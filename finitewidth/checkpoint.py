@@ -7,6 +7,7 @@ alone, so finished tasks are all the state there is. The configuration stands in
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -101,6 +102,11 @@ def _checked(path: Path, configuration: dict, kind: str) -> "zarr.Group":
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def digest(array: np.ndarray) -> str:
+    """An array in a configuration."""
+    return hashlib.sha256(json.dumps(array.shape).encode() + array.tobytes()).hexdigest()[:16]
 
 
 # --- tasks --------------------------------------------------------------------------------------------

@@ -4,9 +4,8 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
-Progress = (
-    bool | Callable[[int, int], None] | None
-)  # shown or not, or told (done, total); None: on a terminal
+# shown or not (None: on a terminal), or a function that is told how much is done, and of how much
+Progress = bool | Callable[[int, int], None] | None
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from finitewidth import __version__
 from finitewidth.checkpoint import Store, finished_tasks, opened, read_task, write_task
 from finitewidth.cores import SingleThreadedProducts
 from finitewidth.progress import Progress, progress
@@ -65,7 +66,9 @@ class Runner:
                     del found  # nothing of a task is held while the next one is in work
 
             if self.store is None:
-                yield from (found for _, found in in_order(kept(), missing))
+                for _, found in in_order(kept(), missing):
+                    yield found
+                    del found
             else:
                 for _ in kept():
                     pass
@@ -88,7 +91,7 @@ def runner(
     if store is None:
         yield Runner(client, None, progress)
         return
-    with opened(store, configuration(), kind=kind) as place:
+    with opened(store, {"version": __version__, **configuration()}, kind=kind) as place:
         yield Runner(client, place, progress)
 
 
@@ -197,9 +200,7 @@ def _on_cluster(work: Work, tasks: Sequence[int], client: Any) -> Iterator[tuple
 
 def _slots(client: Any) -> int:
     if not hasattr(client, "nthreads"):
-        raise ValueError(
-            f"client must be a dask.distributed.Client, got {client!r}; make one of its address."
-        )
+        raise ValueError(f"client must be a dask.distributed.Client, got {client!r}; make one.")
     slots = sum(client.nthreads().values())
     if not slots:
         raise ValueError(

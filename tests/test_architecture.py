@@ -18,7 +18,7 @@ MAY_IMPORT = {
     **{room: set() for room in FOUNDATION},
     "__init__": {"precision"},
     "__main__": {"interface"},
-    "tasks": FOUNDATION,
+    "tasks": FOUNDATION | {"__init__"},  # which holds the version
     "smoothness": FOUNDATION,
     "activation": FOUNDATION | {"smoothness"},
     "network": FOUNDATION | {"activation"},
@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "loss": FOUNDATION,
     "theory": SUBJECT,
     "training": SUBJECT | {"theory"},
-    "experiment": SUBJECT | {"__init__"},  # which holds the version
+    "experiment": SUBJECT | {"__init__"},
     "comparison": SUBJECT | {"theory", "training", "experiment"},
     "interface": SUBJECT | {"__init__", "theory", "training", "experiment", "comparison"},
 }

@@ -1,8 +1,6 @@
 """Real networks trained by the thousand: means, covariances and their standard errors."""
 
 import functools
-import hashlib
-import json
 import math
 import warnings
 from collections.abc import Sequence
@@ -22,6 +20,7 @@ from finitewidth.algorithm import (
     StochasticGradientDescent,
     TwoStep,
 )
+from finitewidth.checkpoint import digest
 from finitewidth.experiment import checkpoint
 from finitewidth.experiment.directions import ntk as ntk_of_one
 from finitewidth.experiment.partition import (
@@ -290,18 +289,14 @@ def _configuration(plan: Plan, X, Y, parts: Partition, key_data, control, keep, 
         "ntk": plan.ntk,
         "kernels": plan.kernels,
         "keep_members": bool(keep),
-        "X_train": _digest(X[: plan.train_count]),
-        "Y_train": _digest(Y),
-        "X_test": _digest(X[plan.train_count :]),
+        "X_train": digest(X[: plan.train_count]),
+        "Y_train": digest(Y),
+        "X_test": digest(X[plan.train_count :]),
         "control": None if control is None else _control_digest(control, X.shape[0], Y.shape[1]),
     }
-
-
-def _digest(array: np.ndarray) -> str:
-    return hashlib.sha256(json.dumps(array.shape).encode() + array.tobytes()).hexdigest()[:16]
 
 
 def _control_digest(control: Control, count: int, width: int) -> str:
     """A function is known by what it makes of some outputs."""
     probe = np.random.default_rng(0).standard_normal((count, width))
-    return _digest(np.asarray(control.function(jnp.asarray(probe)))) + _digest(np.asarray(control.mean))
+    return digest(np.asarray(control.function(jnp.asarray(probe)))) + digest(np.asarray(control.mean))
