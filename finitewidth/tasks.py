@@ -34,6 +34,10 @@ class Runner:
     store: Store | None = None
     progress: Progress = None
 
+    def __post_init__(self):
+        if self.client is not None and not hasattr(self.client, "nthreads"):
+            raise ValueError(f"client must be a dask.distributed.Client, got {self.client!r}; make one.")
+
     def results(
         self,
         work: Callable[[int], Found],
@@ -199,8 +203,6 @@ def _on_cluster(work: Work, tasks: Sequence[int], client: Any) -> Iterator[tuple
 
 
 def _slots(client: Any) -> int:
-    if not hasattr(client, "nthreads"):
-        raise ValueError(f"client must be a dask.distributed.Client, got {client!r}; make one.")
     slots = sum(client.nthreads().values())
     if not slots:
         raise ValueError(
