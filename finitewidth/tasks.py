@@ -216,7 +216,7 @@ def _shared(work: Work, client: Any) -> Any:
 
     It is a task itself, which the scheduler does again should all who hold it die.
     """
-    import dask
+    import dask.config
     from dask.distributed import wait
 
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "100GB"}):  # it is sent once

@@ -163,9 +163,14 @@ class _Sweep:
             "bias_coefficient": coefficient[0],
             "variance_coefficient": coefficient[1],
             "target_scale": np.asarray(scale),
-            "expansion": np.array([astuple(prediction.expansion) for prediction in both]),
+            "expansion": np.array([_numbers(prediction.expansion) for prediction in both]),
             "condition": np.array([prediction.condition for prediction in both]),
         }
+
+
+def _numbers(expansion: Expansion | None) -> tuple[float, ...]:
+    assert expansion is not None  # predictions of order 1 have it
+    return astuple(expansion)
 
 
 def _target_scale(net: MLP) -> float:

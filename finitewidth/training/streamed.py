@@ -73,7 +73,7 @@ def streamed_contributions(
     slices = LegSlices(unroll(net, X), functools.partial(_requests, modes, algorithm), tolerance)
     found = list(zip(slices.requests, contract_slots(slices, running), strict=True))
     totals = {
-        name: -sum(part.T for request, part in found if request.tensor in tensors)
+        name: -np.sum([part.T for request, part in found if request.tensor in tensors], axis=0)
         for name, tensors in TENSORS.items()
     }
     return {name: _beyond_training(total, modes) for name, total in totals.items()}
