@@ -122,6 +122,8 @@ def finished_tasks(store: Store, tasks: str) -> set[int]:
 def write_task(store: Store, tasks: str, task: int, count: int, found: Mapping[str, np.ndarray]) -> None:
     """All arrays of one task out of `count`, then the entry that says they are whole."""
     with writable(store.path):
+        if tasks not in store.group:
+            store.group.create_group(tasks)
         for name, value in found.items():
             array(store, f"{tasks}/{name}", (count, *np.shape(value)))[task] = value
         array(store, f"{tasks}/done", (count,))[task] = 1.0

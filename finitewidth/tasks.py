@@ -175,9 +175,9 @@ def _on_devices(work: Work, tasks: Sequence[int], devices: list) -> Iterator[tup
 
 
 def _on_cluster(work: Work, tasks: Sequence[int], client: Any) -> Iterator[tuple[int, Any]]:
-    slots = _slots(client)
     if not tasks:
         return
+    slots = _slots(client)
     from dask.distributed import as_completed
 
     shared = _shared(work, client)

@@ -12,6 +12,7 @@ import zarr
 from problems import refused
 
 import finitewidth as fw
+from finitewidth.checkpoint import opened
 from finitewidth.tasks import HERE, in_any_order, runner
 
 ROOT = Path(fw.__file__).parents[1]
@@ -172,12 +173,14 @@ def test_a_store_of_another_request_or_kind_is_refused(tmp_path):
         fw.predict(NET.replace(C_W=1.3), X[:4], Y[:4], X[4:], store=store)
     with refused("exists and holds no sweep"):
         sweep(store=store)
+    with opened(tmp_path / "held.zarr", {}, kind="prediction"), refused("held.zarr' is in use by process"):
+        predict(store=tmp_path / "held.zarr")
     with refused("store must end in .zarr"):
         fw.solve(NET, X, store=tmp_path / "run.npz")
     mine = NET.replace(activation=fw.Activation(lambda z: z - z**3 / 9, name="mine"))
     with refused("activation 'mine' is a function of yours and cannot be written down"):
         fw.predict(mine, X[:4], Y[:4], X[4:], store=tmp_path / "mine.zarr")
-    assert [path.name for path in tmp_path.iterdir()] == ["run.zarr"]
+    assert {path.name for path in tmp_path.iterdir()} == {"run.zarr", "held.zarr"}
 
 
 def test_projectors_are_known_by_what_they_do(tmp_path):
@@ -191,6 +194,18 @@ def test_projectors_are_known_by_what_they_do(tmp_path):
     np.testing.assert_array_equal(first.mean, again.mean)
     with refused("its algorithm is .*Projectors"):
         predict(covariance=True, algorithm=own(0.2), store=store)
+
+
+def test_sampled_statistics_that_were_stopped_go_on_with_the_same_bits(tmp_path):
+    options = {"members": 12, "key": 2, "tensors": ("V",), "batch_size": 4}
+    with pytest.raises(StopHere):
+        fw.sample_statistics(NET, X[:1], **options, store=tmp_path / "run.zarr", progress=stop_after(8))
+    assert done_in(tmp_path / "run.zarr", "batches") == 2
+    resumed, plain = (
+        fw.sample_statistics(NET, X[:1], **options, store=s) for s in (tmp_path / "run.zarr", None)
+    )
+    np.testing.assert_array_equal(resumed.V.value, plain.V.value)
+    np.testing.assert_array_equal(resumed.V.stderr, plain.V.stderr)
 
 
 # --- sweeps -------------------------------------------------------------------------------------------

@@ -27,15 +27,13 @@ from finitewidth.experiment.partition import (
     AT_ONCE,
     MEMORY_BUDGET,
     Partition,
-    as_count,
-    as_number,
     partition,
 )
 from finitewidth.experiment.plan import (
     MAX_STEPS,
     Control,
     Plan,
-    as_targets,
+    check_targets,
     record_points,
     smallest_loss,
     stopping_error,
@@ -44,7 +42,7 @@ from finitewidth.experiment.results import Ensemble, to_xarray
 from finitewidth.experiment.sampling import as_key, draw, member_key
 from finitewidth.experiment.streaming import JointMoments, Moments, merge, merge_joint
 from finitewidth.experiment.training_batch import bytes_of_one, train_batch
-from finitewidth.inputs import as_inputs
+from finitewidth.inputs import as_count, as_inputs, as_number, as_targets
 from finitewidth.loss import MSE, Loss
 from finitewidth.network import MLP
 from finitewidth.precision import require_double_precision
@@ -98,7 +96,8 @@ def train_ensemble(
     require_double_precision()
     X_train = as_inputs(X_train, net.widths[0], name="X_train")
     X_test = as_inputs(X_test, net.widths[0], name="X_test")
-    Y = as_targets(Y_train, len(X_train), net.widths[-1], loss)
+    Y = as_targets(Y_train, len(X_train), net.widths[-1])
+    check_targets(Y, loss)
     X = np.concatenate([X_train, X_test])
     _check_options(algorithm, loss, net, len(X_train), tolerance, max_steps)
     floor = smallest_loss(loss, Y)

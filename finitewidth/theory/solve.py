@@ -155,7 +155,7 @@ def solve(
     tensors: Iterable[str] | None = None,
     client: Any = None,
     store: str | Path | None = None,
-    progress: Progress = None,
+    progress: Progress = False,
 ) -> Theory:
     """Statistics at initialization, for all inputs, at infinite width (order 0) or through order 1/n.
 
@@ -165,7 +165,7 @@ def solve(
 
     At order 1 the layers' four-leg averages, which take the time, are independent tasks for the Dask
     `client`; a `store` (a path that ends in .zarr) keeps those that are finished, so that a run that was
-    killed goes on where it was. `progress` as in `train_ensemble`.
+    killed goes on where it was. `progress` as in `train_ensemble`, but no bar is shown by itself.
     """
     X = as_inputs(X, net.widths[0])
     layers = None if layers is None else tuple(layers)
