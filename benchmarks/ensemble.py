@@ -28,7 +28,7 @@ from finitewidth.experiment import derivatives, directions
 from finitewidth.experiment.descent import Members, descend, loss_and_residual, moved, pulled_back
 from finitewidth.experiment.plan import Plan
 from finitewidth.experiment.sampling import draw, draw_members, outputs, rates
-from finitewidth.experiment.workers import in_any_order
+from finitewidth.tasks import in_any_order
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "ensemble.md"
@@ -164,7 +164,8 @@ def narrow_section(quick: bool) -> list[str]:
     first = jax.tree.map(lambda leaf: leaf[:size], parameters)
 
     def together():
-        return list(in_any_order(lambda batch: trained(first).block_until_ready(), list(range(16))))
+        batches = list(range(16))
+        return list(in_any_order(lambda _: trained(first).block_until_ready(), batches, at_once=2))
 
     @jax.jit
     def one_step(p):

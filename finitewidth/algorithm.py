@@ -5,11 +5,12 @@ lambda_W / n_{l-1} for weights, and the loss L is a sum over samples.
 """
 
 import math
-import numbers
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+
+from finitewidth.inputs import as_count, as_number
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class GradientDescent:
 
     def __post_init__(self):
         object.__setattr__(self, "learning_rate", _positive("learning_rate", self.learning_rate))
-        object.__setattr__(self, "steps", _count("steps", self.steps, lowest=0, or_infinite=True))
+        object.__setattr__(self, "steps", as_count("steps", self.steps, lowest=0, or_infinite=True))
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class StochasticGradientDescent:
 
     def __post_init__(self):
         object.__setattr__(self, "learning_rate", _positive("learning_rate", self.learning_rate))
-        object.__setattr__(self, "steps", _count("steps", self.steps, lowest=0))
-        object.__setattr__(self, "batch_size", _count("batch_size", self.batch_size, lowest=1))
+        object.__setattr__(self, "steps", as_count("steps", self.steps, lowest=0))
+        object.__setattr__(self, "batch_size", as_count("batch_size", self.batch_size, lowest=1))
         object.__setattr__(self, "decay", _positive("decay", self.decay, or_zero=True))
 
 
@@ -128,30 +129,8 @@ def _update(step: int, value) -> np.ndarray:
 
 
 def _positive(name: str, value, *, or_zero: bool = False, or_infinite: bool = False) -> float:
-    number = _number(value)
-    if (
-        number is not None
-        and (number > 0 or (or_zero and number == 0))
-        and (or_infinite or math.isfinite(number))
-    ):
+    number = as_number(value)
+    if (number > 0 or (or_zero and number == 0)) and (or_infinite or math.isfinite(number)):
         return number
     wanted = "zero or a positive number" if or_zero else "a positive number"
     raise ValueError(f"{name} must be {wanted}{', or infinity' * or_infinite}, got {value!r}.")
-
-
-def _number(value) -> float | None:
-    """A float, unless the value is no number at all."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or math.isnan(value):
-        return None
-    return float(value)
-
-
-def _count(name: str, value, *, lowest: int, or_infinite: bool = False) -> float | int:
-    if or_infinite and value == math.inf:
-        return math.inf
-    number = _number(value)
-    if number is not None and math.isfinite(number) and number == int(number) >= lowest:
-        return int(number)
-    raise ValueError(
-        f"{name} must be a whole number of at least {lowest}{', or infinity' * or_infinite}, got {value!r}."
-    )

@@ -1,4 +1,7 @@
-"""Checks of data that every entry to the library shares."""
+"""Checks of data and numbers that every entry to the library shares."""
+
+import math
+import numbers
 
 import numpy as np
 from jaxtyping import Float
@@ -58,6 +61,24 @@ def as_targets(
         row = int(np.argmin(np.isfinite(array).all(axis=1)))
         raise ValueError(f"{name} has NaN or infinity in row {row}; remove or repair that sample.")
     return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def as_number(value) -> float:
+    """A real number as a float; NaN, which compares with nothing, for what is none."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return math.nan
+    return float(value)
+
+
+def as_count(name: str, value, *, lowest: int, or_infinite: bool = False) -> int | float:
+    """A whole number of at least `lowest`, or infinity where that makes sense."""
+    number = as_number(value)
+    if or_infinite and number == math.inf:
+        return math.inf
+    if math.isfinite(number) and number == int(number) and number >= lowest:
+        return int(number)
+    wanted = f"a whole number of at least {lowest}{', or infinity' * or_infinite}"
+    raise ValueError(f"{name} must be {wanted}, got {value!r}.")
 
 
 def coincident_rows(X: np.ndarray, other: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

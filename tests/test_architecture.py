@@ -9,14 +9,16 @@ import finitewidth
 
 ROOT = Path(finitewidth.__file__).parent
 
-FOUNDATION = {"precision", "inputs", "memory", "storage", "estimate"}  # import nothing of the package
-SUBJECT = FOUNDATION | {"activation", "network", "algorithm", "loss"}  # what is studied
+# import nothing of the package
+FOUNDATION = {"precision", "inputs", "memory", "storage", "estimate", "cores", "progress", "checkpoint"}
+SUBJECT = FOUNDATION | {"activation", "network", "algorithm", "loss", "tasks"}  # what is studied
 
 # a room may import itself and the rooms listed here; a room is a folder, or a file at the top
 MAY_IMPORT = {
     **{room: set() for room in FOUNDATION},
     "__init__": {"precision"},
     "__main__": {"interface"},
+    "tasks": FOUNDATION | {"__init__"},  # which holds the version
     "smoothness": FOUNDATION,
     "activation": FOUNDATION | {"smoothness"},
     "network": FOUNDATION | {"activation"},
@@ -24,7 +26,7 @@ MAY_IMPORT = {
     "loss": FOUNDATION,
     "theory": SUBJECT,
     "training": SUBJECT | {"theory"},
-    "experiment": SUBJECT | {"__init__"},  # which holds the version
+    "experiment": SUBJECT | {"__init__"},
     "comparison": SUBJECT | {"theory", "training", "experiment"},
     "interface": SUBJECT | {"__init__", "theory", "training", "experiment", "comparison"},
 }

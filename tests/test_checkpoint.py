@@ -15,8 +15,7 @@ import zarr
 from problems import INPUTS, refused
 
 import finitewidth as fw
-from finitewidth.experiment import checkpoint
-from finitewidth.experiment.partition import Partition
+from finitewidth import checkpoint
 
 ROOT = Path(fw.__file__).parents[1]
 X, Y = INPUTS["generic"], np.array([[0.7], [-0.4]])
@@ -105,9 +104,8 @@ def test_finished_batches_are_not_computed_again(tmp_path, monkeypatch):
 )
 def test_a_store_of_another_configuration_is_refused(tmp_path, changes, message):
     path = tmp_path / "run.zarr"
-    parts = Partition(7, 3)
     configuration = _configuration()
-    with checkpoint.opened(path, configuration, parts):
+    with checkpoint.opened(path, configuration, kind="ensemble"):
         pass
     with refused(f"belongs to another configuration: {message}"):
         quick(path, **changes)
@@ -122,7 +120,7 @@ def test_places_that_cannot_hold_a_store_are_refused(tmp_path):
     (tmp_path / "other.zarr").mkdir()
     for path, message in (
         (tmp_path / "file" / "run.zarr", "cannot be written: .*; choose another place"),
-        (tmp_path / "other.zarr", "exists and is not an ensemble; choose another place"),
+        (tmp_path / "other.zarr", "exists and holds no ensemble; choose another place"),
         (tmp_path / "run.npz", "store must end in .zarr"),
     ):
         with refused(message):

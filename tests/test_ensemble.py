@@ -286,7 +286,7 @@ def test_a_singular_ntk_is_named():
     "changes, message",
     [
         ({"targets": np.array([[np.nan, 0], [0, 0]])}, "Y_train has NaN or infinity in row 0"),
-        ({"targets": Y[:1]}, r"Y_train must have shape \(2, 2\)"),
+        ({"targets": Y[:1]}, "Y_train has 1 rows but X_train has 2 samples"),
         ({"targets": Y, "loss": fw.CrossEntropy()}, "Y_train must be distributions over classes .* row 0"),
         ({"members": 0}, "members must be a whole number of at least 1, got 0"),
         ({"record_at": (9,)}, "record_at must lie between 0 and the end 5, got 9"),

@@ -12,7 +12,7 @@ import pytest
 import finitewidth as fw
 from finitewidth.theory.solve import TENSORS
 from finitewidth.theory.unroll import unroll
-from finitewidth.theory.unrolled_slots import Request, contract_slots
+from finitewidth.theory.unrolled_slots import LegSlices, Request, contract_slots
 
 DERIVED, PULL, SAMPLES = 1e-9, 4.0, 20_000
 FINE = 1e-11
@@ -86,7 +86,7 @@ def test_every_slot_may_be_left_open_against_a_dual_on_the_others():
     """Duals on the first two of three samples; all tensors and slots in one pass."""
     duals = np.random.default_rng(3).standard_normal((2, 2, 2, 2))
     requests = [Request(name, slot, duals) for name in TENSORS for slot in range(4)]
-    found = contract_slots(unrolled("tanh"), requests, tolerance=FINE)
+    found = contract_slots(LegSlices(unrolled("tanh"), lambda: requests, FINE))
     for request, values in zip(requests, found, strict=True):
         tensor = np.moveaxis(getattr(recursion("tanh").output, request.tensor), request.slot, 0)
         exact = np.einsum("dxyz,kxyz->kd", tensor[:, :2, :2, :2], duals)

@@ -1,4 +1,4 @@
-"""Batches on several devices and on a cluster: the same bits as in one process."""
+"""Tasks on several devices and on a cluster: the same bits as in one process."""
 
 import os
 import signal
@@ -8,11 +8,13 @@ import threading
 import time
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from problems import INPUTS, refused
 
 import finitewidth as fw
-from finitewidth.experiment.workers import in_order
+from finitewidth.tasks import in_order
 
 ROOT = Path(fw.__file__).parents[1]
 X, Y = INPUTS["generic"], np.array([[0.7], [-0.4]])
@@ -79,10 +81,62 @@ def test_two_devices_share_the_batches_and_give_the_same_bits(tmp_path):
         np.testing.assert_array_equal(found["covariance"], alone.output_covariance.value)
 
 
-def test_a_cluster_that_loses_a_worker_gives_the_right_answer(tmp_path):
-    """Two worker processes; one is killed once two batches are done, and many are not."""
+@pytest.fixture(scope="module")
+def client():
+    """Two worker processes."""
     from dask.distributed import Client, LocalCluster
 
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_leg_slices_on_a_cluster_give_the_same_bits(client, monkeypatch):
+    """Five samples leg by leg; the averages of sin cost little."""
+    monkeypatch.setattr("finitewidth.training.finite_width.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.streamed.GROUP", 2)
+    net = fw.MLP((3, 40, 30, 1), "sin", C_b=0.1)
+    inputs, told = np.random.default_rng(3).standard_normal((5, 3)), []
+
+    def mean(**options):
+        data = (inputs[:3], np.sin(inputs[:3, :1]), inputs[3:])
+        return fw.predict(net, *data, covariance=False, **options).mean
+
+    on_cluster = mean(client=client, progress=lambda done, total: told.append((done, total)))
+    np.testing.assert_array_equal(on_cluster, mean())
+    assert told == [(n, 3) for n in (1, 2, 3)] + [(n, 10) for n in range(1, 11)]  # pairs of groups, then legs
+
+
+def test_a_source_layer_of_a_function_of_ones_own_gives_the_same_bits(client):
+    """Only cloudpickle can send the function."""
+    own = fw.Activation(lambda z: jnp.tanh(z) + z / 3, name="mine")
+    net = fw.MLP((3, 40, 1), own, C_b=0.1)
+    there, here = fw.solve(net, X[:3], client=client), fw.solve(net, X[:3])
+    for name in "VDAFBPQRSTU":
+        np.testing.assert_array_equal(getattr(there.output, name), getattr(here.output, name))
+
+
+def test_depths_on_a_cluster_give_the_same_bits(client, tmp_path):
+    def losses(**options):
+        data = (X[:2], Y, X[2:], np.zeros((len(X) - 2, 1)))
+        net = NET.replace(activation="sin")
+        return fw.expected_loss(net, *data, depths=(2, 3, 4), widths=(64,), **options)
+
+    there, here = losses(client=client, store=tmp_path / "sweep.zarr"), losses()
+    for name in ("bias", "variance", "coefficient"):
+        np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
+
+
+def test_a_refusal_comes_back_from_the_cluster_as_it_is(client):
+    again = X[[0, 0, 1]]
+    with refused("condition number .* rows 0 and 1 of X_train are equal"):
+        fw.expected_loss(NET, again, np.zeros((3, 1)), X, X[:, :1], depths=(2,), widths=(8,), client=client)
+
+
+def test_a_cluster_that_loses_a_worker_gives_the_right_answer(client, tmp_path):
+    """One of two is killed once two batches are done, and many are not."""
     store = tmp_path / "run.zarr"
     done = []
 
@@ -92,17 +146,13 @@ def test_a_cluster_that_loses_a_worker_gives_the_right_answer(tmp_path):
         done.append(len(list(store.glob("batches/done/c/*"))))
         os.kill(victim, signal.SIGKILL)
 
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        workers = client.run(os.getpid)
-        assert len(set(workers.values())) == 2 and os.getpid() not in workers.values()
-        killer = threading.Thread(target=kill_one, args=(next(iter(workers.values())),), daemon=True)
-        killer.start()
-        found = train(client=client, store=store)
-        killer.join(timeout=10)
-        sampled = fw.sample_statistics(NET, X[:1], members=40, key=1, tensors=("V",), client=client)
+    workers = client.run(os.getpid)
+    assert len(set(workers.values())) == 2 and os.getpid() not in workers.values()
+    killer = threading.Thread(target=kill_one, args=(next(iter(workers.values())),), daemon=True)
+    killer.start()
+    found = train(client=client, store=store)
+    killer.join(timeout=10)
+    sampled = fw.sample_statistics(NET, X[:1], members=40, key=1, tensors=("V",), client=client)
     assert done and 2 <= done[0] < 20, "a worker was killed while there was work"
     assert_same_bits(found, train())
     here = fw.sample_statistics(NET, X[:1], members=40, key=1, tensors=("V",))

@@ -1,12 +1,9 @@
 """Real networks trained by the thousand: means, covariances and their standard errors."""
 
 import functools
-import hashlib
-import json
 import math
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import finitewidth.experiment.checkpoint as checkpoint
 from finitewidth import __version__
 from finitewidth.algorithm import (
     Algorithm,
@@ -24,27 +20,34 @@ from finitewidth.algorithm import (
     StochasticGradientDescent,
     TwoStep,
 )
+from finitewidth.checkpoint import digest
+from finitewidth.experiment import checkpoint
 from finitewidth.experiment.directions import ntk as ntk_of_one
-from finitewidth.experiment.partition import MEMORY_BUDGET, Partition, as_count, as_number, partition
+from finitewidth.experiment.partition import (
+    AT_ONCE,
+    MEMORY_BUDGET,
+    Partition,
+    partition,
+)
 from finitewidth.experiment.plan import (
     MAX_STEPS,
     Control,
     Plan,
-    as_targets,
+    check_targets,
     record_points,
     smallest_loss,
     stopping_error,
 )
-from finitewidth.experiment.progress import progress as progress_bar
 from finitewidth.experiment.results import Ensemble, to_xarray
 from finitewidth.experiment.sampling import as_key, draw, member_key
 from finitewidth.experiment.streaming import JointMoments, Moments, merge, merge_joint
 from finitewidth.experiment.training_batch import bytes_of_one, train_batch
-from finitewidth.experiment.workers import in_any_order, in_order
-from finitewidth.inputs import as_inputs
+from finitewidth.inputs import as_count, as_inputs, as_number, as_targets
 from finitewidth.loss import MSE, Loss
 from finitewidth.network import MLP
 from finitewidth.precision import require_double_precision
+from finitewidth.progress import Progress
+from finitewidth.tasks import Runner, runner
 
 LEAST_BATCHES = 16  # so that progress shows, and workers find work
 
@@ -75,7 +78,7 @@ def train_ensemble(
     store: str | Path | None = None,
     keep_members: bool = False,
     client: Any = None,
-    progress: bool | None = None,
+    progress: Progress = None,
 ) -> Ensemble:
     """Train `members` networks and estimate the distribution of what they answer.
 
@@ -87,12 +90,14 @@ def train_ensemble(
     Members are a fixed partition into batches, chosen from `memory` (bytes) or given by `batch_size`. They
     run on the JAX devices of this process or on the Dask `client`. With a `store` (a path that ends in .zarr)
     finished batches are kept: a run that was killed goes on where it was, with the same result to the last
-    bit; `keep_members` keeps every member's outputs there as well.
+    bit; `keep_members` keeps every member's outputs there as well. `progress` shows a bar or not (by default
+    on a terminal), or is a function that is told how many members are trained, and of how many.
     """
     require_double_precision()
     X_train = as_inputs(X_train, net.widths[0], name="X_train")
     X_test = as_inputs(X_test, net.widths[0], name="X_test")
-    Y = as_targets(Y_train, len(X_train), net.widths[-1], loss)
+    Y = as_targets(Y_train, len(X_train), net.widths[-1])
+    check_targets(Y, loss)
     X = np.concatenate([X_train, X_test])
     _check_options(algorithm, loss, net, len(X_train), tolerance, max_steps)
     floor = smallest_loss(loss, Y)
@@ -117,17 +122,16 @@ def train_ensemble(
     key_data = np.asarray(jax.random.key_data(as_key(key)))
     if keep_members and store is None:
         raise ValueError("keep_members needs a store to keep them in; add store='ensemble.zarr'.")
-    work = functools.partial(train_batch, plan, X, Y, parts, key_data, bool(keep_members))
+    work = functools.partial(_work, plan, X, Y, parts, key_data, bool(keep_members))
     configuration = _configuration(
         plan, X, Y, parts, key_data, control, keep_members, written=store is not None
     )
-    place = nullcontext() if store is None else checkpoint.opened(store, configuration, parts)
-    with place as opened:
-        total = _total(work, parts, opened, client, progress)
+    with runner(client, store, progress, kind="ensemble", configuration=lambda: configuration) as running:
+        total = _total(work, parts, running)
         _judge(total, plan, parts, X, key_data)
         ensemble = Ensemble.from_moments(plan, X, Y, parts.members, total, control, configuration)
-        if opened is not None:
-            checkpoint.write_results(opened, to_xarray(ensemble))
+        if running.store is not None:
+            checkpoint.write_results(running.store, to_xarray(ensemble))
     _warn_of_divergence(ensemble, algorithm)
     return ensemble
 
@@ -135,30 +139,23 @@ def train_ensemble(
 # --- batches, merged in order -------------------------------------------------------------------------
 
 
-def _total(work, parts: Partition, store, client, shown: bool | None) -> dict[str, Any]:
-    done = set() if store is None else set(checkpoint.done_batches(store))
-    missing = [batch for batch in range(parts.batches) if batch not in done]
-    finished = sum(parts.size(batch) for batch in done)
+def _work(plan: Plan, X, Y, parts: Partition, key_data, keep: bool, batch: int) -> dict[str, np.ndarray]:
+    return checkpoint.flattened(train_batch(plan, X, Y, parts, key_data, keep, batch))
+
+
+def _total(work, parts: Partition, running: Runner) -> dict[str, Any]:
+    results = running.results(
+        work,
+        parts.batches,
+        name="batches",
+        what="training networks",
+        at_once=AT_ONCE,
+        size=parts.size,
+        aside=functools.partial(checkpoint.keep_members, parts),
+    )
     total: dict[str, Any] = {}
-    with progress_bar("training networks", parts.members, done=finished, shown=shown) as advance:
-
-        def saved() -> Iterator[tuple[int, Any]]:
-            for batch, found in in_any_order(work, missing, client):
-                if store is not None:
-                    checkpoint.write_batch(store, batch, found)
-                    found = batch  # read again when its turn comes: memory does not grow with the batches
-                advance(parts.size(batch))
-                yield batch, found
-
-        if store is None:
-            results = (found for _, found in in_order(saved(), missing))
-        else:
-            for _ in saved():
-                pass
-            results = (checkpoint.read_batch(store, batch) for batch in range(parts.batches))
-        for found in results:
-            found.pop("member_outputs", None)
-            total = _merged(total, found)
+    for found in results:
+        total = _merged(total, checkpoint.restored(found))
     return total
 
 
@@ -291,18 +288,14 @@ def _configuration(plan: Plan, X, Y, parts: Partition, key_data, control, keep, 
         "ntk": plan.ntk,
         "kernels": plan.kernels,
         "keep_members": bool(keep),
-        "X_train": _digest(X[: plan.train_count]),
-        "Y_train": _digest(Y),
-        "X_test": _digest(X[plan.train_count :]),
+        "X_train": digest(X[: plan.train_count]),
+        "Y_train": digest(Y),
+        "X_test": digest(X[plan.train_count :]),
         "control": None if control is None else _control_digest(control, X.shape[0], Y.shape[1]),
     }
-
-
-def _digest(array: np.ndarray) -> str:
-    return hashlib.sha256(json.dumps(array.shape).encode() + array.tobytes()).hexdigest()[:16]
 
 
 def _control_digest(control: Control, count: int, width: int) -> str:
     """A function is known by what it makes of some outputs."""
     probe = np.random.default_rng(0).standard_normal((count, width))
-    return _digest(np.asarray(control.function(jnp.asarray(probe)))) + _digest(np.asarray(control.mean))
+    return digest(np.asarray(control.function(jnp.asarray(probe)))) + digest(np.asarray(control.mean))

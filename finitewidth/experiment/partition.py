@@ -1,12 +1,14 @@
 """Members in batches: a fixed partition that depends on the request alone, never on who works on it."""
 
 import math
-import numbers
 from dataclasses import dataclass
 
 import numpy as np
 
+from finitewidth.inputs import as_count, as_number
+
 MEMORY_BUDGET = 1e9  # bytes that a batch may take unless the caller says otherwise; a CPU works on two
+AT_ONCE = 2  # small matrix products fill one core, and two batches at a time fill two
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,12 @@ def partition(
 
     Without `batch_size` there are at least `least_batches` batches, where there are members for them.
     """
-    members = as_count("members", members, lowest=1)
+    members = int(as_count("members", members, lowest=1))
+    if members > 2**32:
+        raise ValueError(f"members must be at most 2^32, got {members}; use several keys.")
     if batch_size is not None:
-        return Partition(
-            members, min(as_count("batch_size", batch_size, lowest=lowest), max(members, lowest))
-        )
+        size = int(as_count("batch_size", batch_size, lowest=lowest))
+        return Partition(members, min(size, max(members, lowest)))
     if not as_number(memory) > 0:
         raise ValueError(f"memory must be a positive number of bytes, got {memory!r}; use memory=1e9.")
     fits = int(memory // of_one)
@@ -51,20 +54,3 @@ def partition(
             f"{lowest * of_one / 1e9:.3g} GB; raise memory, or use fewer inputs or a narrower network."
         )
     return Partition(members, max(lowest, min(fits, math.ceil(members / least_batches))))
-
-
-def as_number(value) -> float:
-    """A real number as a float; NaN, which compares with nothing, for what is none."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return math.nan
-    return float(value)
-
-
-def as_count(name: str, value, *, lowest: int) -> int:
-    """A whole number of at least `lowest`."""
-    number = as_number(value)
-    if math.isfinite(number) and number == int(number) and number >= lowest:
-        if name == "members" and number > 2**32:
-            raise ValueError(f"members must be at most 2^32, got {value}; use several keys.")
-        return int(number)
-    raise ValueError(f"{name} must be a whole number of at least {lowest}, got {value!r}.")

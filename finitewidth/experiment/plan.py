@@ -17,7 +17,7 @@ from finitewidth.algorithm import (
     StochasticGradientDescent,
     TwoStep,
 )
-from finitewidth.experiment.partition import as_number
+from finitewidth.inputs import as_number
 from finitewidth.loss import MSE, CrossEntropy, Loss
 from finitewidth.network import MLP
 
@@ -145,25 +145,12 @@ def smallest_loss(loss: Loss, Y: np.ndarray) -> float:
     return float(-np.sum(positive * np.log(positive)))
 
 
-def as_targets(Y, count: int, width: int, loss: Loss) -> np.ndarray:
-    """Targets as a finite float64 matrix (N, n_L); distributions over classes for cross-entropy."""
-    Y = np.asarray(Y)
-    if Y.dtype.kind not in "fiub":
-        raise ValueError(f"Y_train must hold real numbers, got dtype {Y.dtype}; convert it to float64.")
-    Y = np.ascontiguousarray(Y, dtype=np.float64)
-    if Y.shape != (count, width):
-        raise ValueError(
-            f"Y_train must have shape {(count, width)}, one row for each training input, got {Y.shape}; "
-            f"use Y_train.reshape({count}, {width})."
-        )
-    bad = ~np.isfinite(Y).all(axis=1)
-    if bad.any():
-        raise ValueError(f"Y_train has NaN or infinity in row {int(np.argmax(bad))}; remove that sample.")
+def check_targets(Y: np.ndarray, loss: Loss) -> None:
+    """Refuse losses that are not known, and targets of cross-entropy that are no distributions."""
     if isinstance(loss, CrossEntropy):
         _check_distributions(Y)
     elif not isinstance(loss, MSE):
         raise ValueError(f"loss must be MSE() or CrossEntropy(), got {loss!r}.")
-    return Y
 
 
 def _check_distributions(Y: np.ndarray) -> None:

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from finitewidth.checkpoint import digest
 from finitewidth.estimate import Estimate
 from finitewidth.experiment.correlators import (
     DIFFERENTIALS,
@@ -19,14 +21,14 @@ from finitewidth.experiment.correlators import (
     means,
 )
 from finitewidth.experiment.directions import differentials, outputs_and_ntk
-from finitewidth.experiment.partition import MEMORY_BUDGET, Partition, partition
-from finitewidth.experiment.progress import progress as progress_bar
+from finitewidth.experiment.partition import AT_ONCE, MEMORY_BUDGET, Partition, partition
 from finitewidth.experiment.sampling import LayerParameters, Parameters, as_key, draw_members, up_to
 from finitewidth.experiment.streaming import Moments, merge
-from finitewidth.experiment.workers import in_any_order, in_order
 from finitewidth.inputs import as_inputs
 from finitewidth.network import MLP
 from finitewidth.precision import require_double_precision
+from finitewidth.progress import Progress
+from finitewidth.tasks import runner
 
 TENSORS = (*FLUCTUATIONS, *DIFFERENTIALS)
 NEURONS = 8  # of the layer that is sampled: more of them average more, at the cost of larger NTKs
@@ -78,13 +80,15 @@ def sample_statistics(
     batch_size: int | None = None,
     memory: float = MEMORY_BUDGET,
     client: Any = None,
-    progress: bool | None = None,
+    store: str | Path | None = None,
+    progress: Progress = None,
 ) -> SampledStatistics:
     """Estimate G, H and `tensors` (all that exist) of `layer` (the output) from `members` networks.
 
     The layer is sampled with `neurons` neurons whatever its width, on which no statistic of it depends:
     averages over them tell the delta structures apart. Standard errors come from the spread of at least
-    200 batches, or as many as there are pairs of members; `memory` bounds a batch, in bytes.
+    200 batches, or as many as there are pairs of members; `memory` bounds a batch, in bytes. `client`,
+    `store` and `progress` as in `train_ensemble`.
     """
     require_double_precision()
     X = as_inputs(X, net.widths[0])
@@ -92,17 +96,28 @@ def sample_statistics(
     names = _as_tensors(net, tensors)
     sampled = up_to(net, layer, _checked_neurons(neurons))
     parts = _partition(members, batch_size, memory, _bytes_of_one(sampled, len(X), names))
-    work = functools.partial(_work, sampled, X, names, parts, np.asarray(jax.random.key_data(as_key(key))))
-    batches = list(range(parts.batches))
+    key_data = np.asarray(jax.random.key_data(as_key(key)))
+    work = functools.partial(_work, sampled, X, names, parts, key_data)
+
+    def configuration() -> dict:
+        sizes = {"members": parts.members, "batch_size": parts.batch_size}
+        return {
+            "network": sampled.to_dict(),
+            "X": digest(X),
+            "tensors": names,
+            "key": key_data.tolist(),
+            **sizes,
+        }
+
     total: dict[str, Moments] = {}
-    with progress_bar("sampling networks", parts.members, shown=progress) as advance:
-        for batch, found in in_order(in_any_order(work, batches, client), batches):
+    with runner(client, store, progress, kind="sample", configuration=configuration) as running:
+        results = running.results(
+            work, parts.batches, name="batches", what="sampling networks", at_once=AT_ONCE, size=parts.size
+        )
+        for batch, found in enumerate(results):
             size = np.asarray(float(parts.size(batch)))
-            parts_of = {name: Moments(size, value, np.zeros_like(value)) for name, value in found.items()}
-            total = {
-                name: merge(total[name], new) if name in total else new for name, new in parts_of.items()
-            }
-            advance(parts.size(batch))
+            new = {name: Moments(size, value, np.zeros_like(value)) for name, value in found.items()}
+            total = {name: merge(total[name], new[name]) if total else new[name] for name in new}
     estimates = {name: _of_batches(value, parts.batches) for name, value in total.items()}
     return SampledStatistics(net, layer, parts.members, estimates)
 

@@ -52,8 +52,7 @@ def _step(created: Blocks, transported: Blocks, step: Step) -> Blocks:
 def _next_means(state: State, step: Step) -> State:
     sigma, slope = step.moments.sigma, step.moments.slope
     C, r = step.C_W, step.width_ratio
-    K = step.C_b + C * sigma.value
-    Theta = step.lambda_b + step.X
+    K, Theta = step.means_above
     if step.bare or state.G1 is None or state.H1 is None:
         return State(K, Theta, None, None)
     if not state.kernel:  # from layer 1 nothing fluctuates yet

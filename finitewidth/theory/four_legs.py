@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from scipy.cluster.hierarchy import leaves_list, linkage
 
 from finitewidth.activation import Activation, as_activation
+from finitewidth.cores import SingleThreadedProducts
 from finitewidth.precision import require_double_precision
 from finitewidth.theory.average import Average
 from finitewidth.theory.four_legs_exact import closed_form, has_closed_form
@@ -22,7 +23,6 @@ from finitewidth.theory.four_legs_pair import PairConditioning
 from finitewidth.theory.four_legs_smooth import fill_smooth
 from finitewidth.theory.four_legs_steps import Unreachable
 from finitewidth.theory.tower import Tower
-from finitewidth.theory.workers import SingleThreadedProducts
 
 __all__ = ["FAMILIES", "Family", "four_legs", "four_legs_with_fixed_leg"]
 

@@ -14,10 +14,10 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from finitewidth.activation import Activation
+from finitewidth.cores import on_all_cores
 from finitewidth.theory.four_legs_families import Family
 from finitewidth.theory.four_legs_filling import Filling
 from finitewidth.theory.tower import Tower
-from finitewidth.theory.workers import on_all_cores
 
 ACCURACY = 1e-5  # what panels reach in reasonable time; tighter tolerances are treated as this one
 _NODES = ((4, 6), (6, 9), (9, 13))  # coarse and fine numbers of nodes on a panel

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from finitewidth.cores import on_all_cores
 from finitewidth.theory.four_legs_families import Family, arrangements, highest_order
 from finitewidth.theory.four_legs_residual import (
     LONG,
@@ -27,7 +28,6 @@ from finitewidth.theory.four_legs_residual import (
 from finitewidth.theory.four_legs_smoothed import smoothed_legs
 from finitewidth.theory.four_legs_steps import Steps, Unreachable
 from finitewidth.theory.tower import Tower
-from finitewidth.theory.workers import on_all_cores
 
 _LARGEST_GRID = 400_000  # points of a plane grid beyond which an answer would take too long
 _CACHE = 1 << 18  # numbers in the left factor of one product, small enough for a core's cache

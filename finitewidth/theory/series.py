@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from finitewidth.activation import Activation
+from finitewidth.cores import on_all_cores
 from finitewidth.theory import quadrature
 from finitewidth.theory.tower import Tower
-from finitewidth.theory.workers import on_all_cores
 
 LONGEST = 1024
 _SHORTEST = 32

@@ -1,17 +1,22 @@
 """The theory of a network on a data set: its statistics at every layer."""
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.activation import Activation
+from finitewidth.checkpoint import digest
 from finitewidth.inputs import as_inputs
 from finitewidth.memory import require_memory
 from finitewidth.network import MLP
 from finitewidth.precision import require_double_precision
+from finitewidth.progress import Progress
+from finitewidth.tasks import Runner, runner
 from finitewidth.theory import single
 from finitewidth.theory.expectation import TOLERANCE, Automatic
 from finitewidth.theory.finite_width import State, next_layer, tensors
@@ -148,13 +153,52 @@ def solve(
     four_leg_tolerance: float | None = None,
     layers: Iterable[int] | None = None,
     tensors: Iterable[str] | None = None,
+    client: Any = None,
+    store: str | Path | None = None,
+    progress: Progress = False,
 ) -> Theory:
     """Statistics at initialization, for all inputs, at infinite width (order 0) or through order 1/n.
 
     `tolerance` is the accuracy of two-leg averages relative to the scale that each lives on;
     `four_leg_tolerance` the absolute accuracy of four-leg averages (1e-8, or 1e-5 with kinks). `layers` and
     `tensors` say which to keep, all by default. Single precision and integers are promoted to float64.
+
+    At order 1 the layers' four-leg averages, which take the time, are independent tasks for the Dask
+    `client`; a `store` (a path that ends in .zarr) keeps those that are finished, so that a run that was
+    killed goes on where it was. `progress` as in `train_ensemble`, but no bar is shown by itself.
     """
+    X = as_inputs(X, net.widths[0])
+    layers = None if layers is None else tuple(layers)
+
+    def configuration() -> dict:
+        accuracies = {"tolerance": tolerance, "four_leg_tolerance": four_leg_tolerance}
+        return {"network": net.to_dict(), "X": digest(X), "order": order, "layers": layers, **accuracies}
+
+    with runner(client, store, progress, kind="solution", configuration=configuration) as running:
+        return solve_with(
+            running,
+            net,
+            X,
+            order=order,
+            tolerance=tolerance,
+            four_leg_tolerance=four_leg_tolerance,
+            layers=layers,
+            tensors=tensors,
+        )
+
+
+def solve_with(
+    running: Runner,
+    net: MLP,
+    X,
+    *,
+    order: int = 1,
+    tolerance: float = TOLERANCE,
+    four_leg_tolerance: float | None = None,
+    layers: Iterable[int] | None = None,
+    tensors: Iterable[str] | None = None,
+) -> Theory:
+    """What `solve` finds, its tasks run by a runner."""
     require_double_precision()
     for name, accuracy in (("tolerance", tolerance), ("four_leg_tolerance", four_leg_tolerance)):
         if accuracy is not None and not 0 < accuracy < 1:
@@ -174,7 +218,7 @@ def solve(
         accuracy = four_leg_tolerance
         if accuracy is None:
             accuracy = 1e-8 if net.activation.is_smooth else 1e-5
-        found, error = _finite_width(net, distinct, kept, tolerance, accuracy, names)
+        found, error = _finite_width(net, distinct, kept, tolerance, accuracy, names, running)
     arrays, two_leg_error = found
     accuracy_or_error(two_leg_error, tolerance, net.activation.name)
     whole = {index: Layer(net, index, _expanded(part, inverse.ravel())) for index, part in arrays.items()}
@@ -197,7 +241,13 @@ def _infinite_width(net: MLP, X: np.ndarray, kept: set[int], tolerance: float) -
 
 
 def _finite_width(
-    net: MLP, X: np.ndarray, kept: set[int], tolerance: float, accuracy: float, names: tuple[str, ...]
+    net: MLP,
+    X: np.ndarray,
+    kept: set[int],
+    tolerance: float,
+    accuracy: float,
+    names: tuple[str, ...],
+    running: Runner,
 ) -> tuple[Found, float]:
     activation = net.activation
     if activation.jump_order < 1:
@@ -209,21 +259,45 @@ def _finite_width(
         found, error = _one_input(net, X, kept, tolerance, names)
         return (found, error), error
     first = Propagation(net, X, None, Automatic(tolerance)).matrices()
-    error, four_leg_error, found = 0.0, 0.0, {}
     bare = not activation.is_smooth and set(names) <= set(BARE_TENSORS)
     state = State(*first, None, None) if bare else State.first_layer(*first)  # type: ignore[arg-type]
-    families = [f for f in FAMILIES.values() if activation.is_smooth or max(f) <= 1]
-    for index in range(1, max(kept) + 1):
-        if index > 1:
-            pairs = moments(activation, state.K, Automatic(tolerance), bare=bare)
-            quadruples = four_legs(activation, state.K, families, tolerance=accuracy)
-            averages = Averages.of(quadruples)
-            state = next_layer(state, Step.above(net, index - 1, state.Theta, pairs), averages)
-            error = max(error, pairs.error)
-            four_leg_error = max(four_leg_error, averages.error, pairs.derivative_error)
+    found = {1: _arrays(state, names, X.shape[0])} if 1 in kept else {}
+    kernels, steps = _steps(net, state, max(kept), Automatic(tolerance), bare)
+    error = max((step.moments.error for step in steps), default=0.0)
+    four_leg_error = max((step.moments.derivative_error for step in steps), default=0.0)
+    work = functools.partial(_averages, activation, kernels, accuracy)
+    results = running.results(work, len(steps), name="layers", what="averaging over layers")
+    index = 1
+    for arrays in results:  # neither zip nor enumerate, which hold on to the last while the next is made
+        averages = Averages.from_arrays(arrays)
+        state = next_layer(state, steps[index - 1], averages)
+        four_leg_error, index = max(four_leg_error, averages.error), index + 1
         if index in kept:
             found[index] = _arrays(state, names, X.shape[0])
+        del arrays, averages
     return (found, error), four_leg_error
+
+
+def _steps(
+    net: MLP, state: State, last: int, rule: Automatic, bare: bool
+) -> tuple[list[np.ndarray], list[Step]]:
+    """The kernels and steps from layer to layer up to `last`; two-leg averages are all it takes."""
+    K, Theta = state.K, state.Theta
+    kernels, steps = [], []
+    for layer in range(1, last):
+        step = Step.above(net, layer, Theta, moments(net.activation, K, rule, bare=bare))
+        kernels.append(K)
+        steps.append(step)
+        K, Theta = step.means_above
+    return kernels, steps
+
+
+def _averages(
+    activation: Activation, kernels: Sequence[np.ndarray], accuracy: float, layer: int
+) -> dict[str, np.ndarray]:
+    """Four-leg averages of one layer: the task that takes the time, and needs the layer's kernel only."""
+    families = [f for f in FAMILIES.values() if activation.is_smooth or max(f) <= 1]
+    return Averages.of(four_legs(activation, kernels[layer], families, tolerance=accuracy)).to_arrays()
 
 
 def _one_input(net: MLP, X: np.ndarray, kept: set[int], tolerance: float, names: tuple[str, ...]) -> Found:

@@ -35,6 +35,18 @@ class Averages:
             max(float(average.error) for average in averages.values()),
         )
 
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """What can be sent and stored: arrays by their derivative orders, such as 2110, and the error."""
+        named = {"".join(map(str, family)): value for family, value in self.values.items()}
+        return {**named, "error": np.asarray(self.error)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Averages":
+        """What `to_arrays` made."""
+        named = {"".join(map(str, family)): family for family in FAMILIES.values()}
+        values = {named[name]: value for name, value in arrays.items() if name in named}
+        return cls(values, float(arrays["error"]))
+
     def at(self, family: str, slots: str) -> np.ndarray:
         """The average as an array over (a, b, c, d), where `slots` names the label on each of its legs."""
         return np.einsum(f"{slots}->abcd", self.values[FAMILIES[family]])
@@ -76,6 +88,11 @@ class Step:
     def X(self) -> np.ndarray:
         """<X_12> = lambda_W <s s> + C_W Theta <s' s'>."""
         return self.lambda_W * self.moments.sigma.value + self.C_W * self.Theta * self.moments.slope.value
+
+    @property
+    def means_above(self) -> tuple[np.ndarray, np.ndarray]:
+        """K and Theta of layer l + 1."""
+        return self.C_b + self.C_W * self.moments.sigma.value, self.lambda_b + self.X
 
     @cached_property
     def E(self) -> PairMap:

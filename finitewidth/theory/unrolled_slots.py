@@ -6,11 +6,15 @@ for several tensors, open slots and duals D in one pass over the four-leg averag
 samples (the training set), d on all. At most a few arrays of size N^3 are held.
 """
 
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from finitewidth.cores import SingleThreadedProducts
+from finitewidth.tasks import HERE, Runner
 from finitewidth.theory.unroll import SHAPES, Shape, Source, Unrolled, averages_with_fixed_leg
 from finitewidth.theory.unrolled_dense import Labelled, family_of, mean_of_feature, products
 
@@ -35,22 +39,45 @@ class Request(NamedTuple):
         return self.shape.printed.replace(self.open_label, "")
 
 
-def contract_slots(
-    unrolled: Unrolled,
-    requests: list[Request],
-    *,
-    tolerance: float,
-    done: Callable[[], None] = lambda: None,
-) -> list[np.ndarray]:
-    """(k, N) for every request; `done` is called after each leg of each source layer."""
+@dataclass(frozen=True)
+class LegSlices:
+    """One task for each leg of each source layer.
+
+    Requests, which are large, are made from `recipe` where the work is done, and are not sent.
+    """
+
+    unrolled: Unrolled
+    recipe: Callable[[], list[Request]]
+    tolerance: float
+
+    @functools.cached_property
+    def requests(self) -> list[Request]:
+        with SingleThreadedProducts():  # the same bits here and on a cluster
+            return self.recipe()
+
+    def __getstate__(self) -> dict:
+        return {name: value for name, value in self.__dict__.items() if name != "requests"}
+
+    @property
+    def count(self) -> int:
+        return len(self.unrolled.sources) * self.unrolled.count
+
+    def __call__(self, task: int) -> dict[str, np.ndarray]:
+        layer, fixed = divmod(task, self.unrolled.count)
+        source = self.unrolled.sources[layer]
+        found = leg_slice(self.unrolled, source, fixed, self.requests, self.tolerance)
+        return {str(index): part for index, part in enumerate(found)}
+
+
+def contract_slots(slices: LegSlices, running: Runner = HERE) -> list[np.ndarray]:
+    """(k, N) for every request."""
+    unrolled, requests = slices.unrolled, slices.requests
     totals = [np.zeros((request.dual.shape[0], unrolled.count)) for request in requests]
+    results = running.results(slices, slices.count, name="legs", what="contracting legs", at_once=2)
+    for found in results:
+        for index, total in enumerate(totals):
+            total += found[str(index)]
     for source in unrolled.sources:
-        for fixed in range(unrolled.count):
-            for total, part in zip(
-                totals, leg_slice(unrolled, source, fixed, requests, tolerance), strict=True
-            ):
-                total += part
-            done()
         for total, request in zip(totals, requests, strict=True):
             total -= source.weight * _product_of_means(source, request)
     return totals

@@ -9,17 +9,24 @@ can be compared (inf.23)-(inf.26).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from finitewidth.algorithm import Algorithm, GradientFlow
+from finitewidth.checkpoint import digest
 from finitewidth.inputs import as_inputs, as_targets
 from finitewidth.network import MLP
+from finitewidth.progress import Progress
+from finitewidth.tasks import HERE, runner
 from finitewidth.theory.criticality import criticality
-from finitewidth.training.finite_width import FiniteWidth, finite_width
-from finitewidth.training.generalization import TestLoss, test_loss
+from finitewidth.training.finite_width import prepare, warn_of
+from finitewidth.training.gaussian import Expansion, Prediction
+from finitewidth.training.generalization import test_loss
+from finitewidth.training.symbols import fingerprint
 
 _WIDE = 10_000_000  # corrections of order 1/n^2 are below rounding of those of order 1/n
 
@@ -65,55 +72,112 @@ def expected_loss(
     widths: Sequence[int],
     algorithm: Algorithm = GradientFlow(),
     four_leg_tolerance: float | None = None,
+    client: Any = None,
+    store: str | Path | None = None,
+    progress: Progress = None,
 ) -> ExpectedLoss:
     """Expected test loss at order 1/n for networks of several depths and hidden widths.
 
     `net` is a network whose hyperparameters are the same in all layers, or a function from widths to a
     network, such as `lambda widths: fw.MLP.critical(widths, "tanh")`. Depth counts layers with parameters.
+
+    Depths are independent tasks, and widths cost nothing beyond the first; `client`, `store` and `progress`
+    are for them as in `predict`.
     """
     depths, widths = _whole("depths", depths, 2), _whole("widths", widths, 2)
     X_train = np.asarray(X_train)
     build, ends = _builder(net, X_train)
     X = as_inputs(X_train, ends[0], name="X_train")
     Y = as_targets(Y_train, X.shape[0], np.shape(Y_train)[-1])
-    Y_test = np.asarray(Y_test, dtype=float)
-    rows = []
-    for depth in depths:
-        network = build((ends[0], *[_WIDE] * (depth - 1), Y.shape[1]))
-        prepared = finite_width(network, X, Y, X_test, four_leg_tolerance=four_leg_tolerance)
-        rows.append(_of_depth(prepared, Y_test, widths, algorithm))
-    stacked = [np.stack(column) for column in zip(*rows, strict=True)]
-    return ExpectedLoss(np.asarray(depths, float), np.asarray(widths, float), *stacked)
+    X_test = as_inputs(X_test, ends[0], name="X_test")
+    Y_test = as_targets(Y_test, X_test.shape[0], Y.shape[1], name="Y_test", inputs="X_test")
+    networks = [build((ends[0], *[_WIDE] * (depth - 1), Y.shape[1])) for depth in depths]
+    sweep = _Sweep(networks, X, Y, X_test, Y_test, widths, algorithm, four_leg_tolerance)
+    with runner(client, store, progress, kind="sweep", configuration=sweep.described) as running:
+        rows = list(running.results(sweep, len(depths), name="depths", what="solving depths"))
+    for row in rows:
+        for numbers, condition in zip(row["expansion"], row["condition"], strict=True):
+            warn_of(Expansion(*map(float, numbers)), float(condition), stacklevel=3)
+    columns = {name: np.stack([row[name] for row in rows]) for name in _COLUMNS}
+    return ExpectedLoss(np.asarray(depths, float), np.asarray(widths, float), **columns)
 
 
-def _of_depth(prepared: FiniteWidth, Y_test: np.ndarray, widths: Sequence[int], algorithm: Algorithm):
-    depth, activation = prepared.net.depth, prepared.net.activation
-    point = criticality(activation)
+_COLUMNS = (
+    "bias",
+    "variance",
+    "infinite_bias",
+    "infinite_variance",
+    "bias_coefficient",
+    "variance_coefficient",
+    "target_scale",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sweep:
+    """One task for each depth: its network at all widths."""
+
+    networks: list[MLP]  # one for each depth
+    X: np.ndarray
+    Y: np.ndarray
+    X_test: np.ndarray
+    Y_test: np.ndarray
+    widths: list[int]
+    algorithm: Algorithm
+    four_leg_tolerance: float | None
+
+    def described(self) -> dict:
+        """Everything that the result depends on, as plain values."""
+        arrays = {"X_train": self.X, "Y_train": self.Y, "X_test": self.X_test, "Y_test": self.Y_test}
+        return {
+            "networks": [network.to_dict() for network in self.networks],
+            "widths": self.widths,
+            "algorithm": fingerprint(self.algorithm),
+            "four_leg_tolerance": self.four_leg_tolerance,
+            **{name: digest(array) for name, array in arrays.items()},
+        }
+
+    def __call__(self, task: int) -> dict[str, np.ndarray]:
+        net = self.networks[task]
+        scale = _target_scale(net)
+        prepared = prepare(HERE, net, self.X, scale * self.Y, self.X_test, self.four_leg_tolerance)
+
+        def predicted(width: int) -> Prediction:
+            return prepared.with_width(width).predict_silently(HERE, self.algorithm, True)
+
+        def loss(prediction: Prediction) -> np.ndarray:
+            """Bias and variance in units in which the targets have size one."""
+            found = test_loss(prediction, scale * self.Y_test)
+            return np.array([found.bias, found.variance]) / scale**2
+
+        predictions, wide = [predicted(width) for width in self.widths], predicted(_WIDE)
+        bias, variance = np.stack([loss(prediction) for prediction in predictions], axis=1)
+        infinite = loss(wide.infinite_width)
+        coefficient = (loss(wide) - infinite) * _WIDE / net.depth
+        both = [*predictions, wide]
+        return {
+            "bias": bias,
+            "variance": variance,
+            "infinite_bias": infinite[0],
+            "infinite_variance": infinite[1],
+            "bias_coefficient": coefficient[0],
+            "variance_coefficient": coefficient[1],
+            "target_scale": np.asarray(scale),
+            "expansion": np.array([_numbers(prediction.expansion) for prediction in both]),
+            "condition": np.array([prediction.condition for prediction in both]),
+        }
+
+
+def _numbers(expansion: Expansion | None) -> tuple[float, ...]:
+    assert expansion is not None  # predictions of order 1 have it
+    return astuple(expansion)
+
+
+def _target_scale(net: MLP) -> float:
+    """L^(-p_0/2) where the kernel falls with depth as L^(-p_0), otherwise 1."""
+    point = criticality(net.activation)
     power = point.exponents["p_0"] if point.universality_class == "K*=0" else 0.0
-    scale = float(depth) ** (-power / 2)
-    scaled = prepared.with_targets(scale * prepared.Y)
-
-    def loss(width: int) -> tuple[TestLoss, TestLoss]:
-        prediction = scaled.with_width(width).predict(algorithm)
-        both = (prediction, prediction.infinite_width)
-        first, leading = (test_loss(p, scale * Y_test) for p in both)
-        return first, leading
-
-    losses = [loss(width)[0] for width in widths]
-    wide, infinite = loss(_WIDE)
-    unit = scale**2
-    slope = [
-        (getattr(wide, part) - getattr(infinite, part)) * _WIDE / depth / unit
-        for part in ("bias", "variance")
-    ]
-    return (
-        np.array([found.bias for found in losses]) / unit,
-        np.array([found.variance for found in losses]) / unit,
-        infinite.bias / unit,
-        infinite.variance / unit,
-        *slope,
-        scale,
-    )
+    return float(net.depth) ** (-power / 2)
 
 
 def _builder(net: MLP | NetworkOfWidths, X_train: np.ndarray) -> tuple[NetworkOfWidths, tuple[int, ...]]:

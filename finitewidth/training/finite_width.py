@@ -13,22 +13,27 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, Newton, Projectors, TwoStep
+from finitewidth.checkpoint import digest
 from finitewidth.inputs import as_inputs, as_targets
 from finitewidth.loss import MSE, Loss
 from finitewidth.network import MLP
+from finitewidth.progress import Progress
+from finitewidth.tasks import Runner, runner
 from finitewidth.theory.means import kernels
-from finitewidth.theory.solve import solve
+from finitewidth.theory.solve import solve_with
 from finitewidth.training.conditioning import largest_condition, singular_error
 from finitewidth.training.corrections import Corrections, Modes, corrections, leap
 from finitewidth.training.gaussian import Expansion, Prediction
 from finitewidth.training.learned import check_learning_rate, is_finished
 from finitewidth.training.streamed import pair_corrections, streamed_contributions
-from finitewidth.training.symbols import Symbols, symbols
+from finitewidth.training.symbols import Symbols, fingerprint, symbols
 
 DENSE = 64  # samples; beyond, tensors of N^4 numbers are avoided where only the mean is asked for
 TRUSTED = 0.5  # corrections beyond this fraction of what they correct are called out
@@ -85,13 +90,41 @@ class FiniteWidth:
         """The same for other targets."""
         return dataclasses.replace(self, Y=as_targets(Y_train, self.Y.shape[0], self.Y.shape[1]))
 
-    def predict(self, algorithm: Algorithm = GradientFlow(), *, covariance: bool | None = None) -> Prediction:
-        """Mean and covariance of trained networks on the test inputs, or the mean alone."""
+    def predict(
+        self,
+        algorithm: Algorithm = GradientFlow(),
+        *,
+        covariance: bool | None = None,
+        client: Any = None,
+        store: str | Path | None = None,
+        progress: Progress = None,
+    ) -> Prediction:
+        """Mean and covariance of trained networks on the test inputs, or the mean alone.
+
+        Where tensors are contracted leg by leg, legs are tasks for `client`, `store` and `progress` as in
+        `fw.predict`.
+        """
+        X, X_test = self.X[: len(self.Y)], self.X[len(self.Y) :] if len(self.X) > len(self.Y) else None
+        configuration = functools.partial(
+            described, self.net, X, X_test, self.four_leg_error, bool(covariance), self.Y, algorithm
+        )
+        with runner(client, store, progress, kind="prediction", configuration=configuration) as running:
+            return self.predict_with(running, algorithm, covariance)
+
+    def predict_with(self, running: Runner, algorithm: Algorithm, covariance: bool | None) -> Prediction:
+        """What `predict` gives, its tasks run by a runner, with a word where the expansion is not small."""
+        prediction = self.predict_silently(running, algorithm, covariance)
+        assert prediction.expansion is not None
+        warn_of(prediction.expansion, prediction.condition)
+        return prediction
+
+    def predict_silently(self, running: Runner, algorithm: Algorithm, covariance: bool | None) -> Prediction:
+        """What `predict` gives; whether it can be trusted is in its `expansion`."""
         check_finite_width(self.net, algorithm)
         covariance = self.streamed is None if covariance is None else covariance
         leading, condition = self._leading(self.infinite, algorithm)
         free, _ = self._leading(self.modes, algorithm)
-        found = self._corrections(algorithm, covariance)
+        found = self._corrections(running, algorithm, covariance)
         rows = np.asarray(self.tests)
         parts = {"ntk_mean": (free.mean - leading.mean)[rows]}
         parts |= {name: part[rows] / self.n for name, part in found.mean.items()}
@@ -104,17 +137,22 @@ class FiniteWidth:
             among = free.among + found.own / self.n
             wired = found.wired[rows][:, :, rows] / self.n
         prediction = self._prediction(1, algorithm, mean, among, wired, condition, parts, infinite)
-        prediction = dataclasses.replace(prediction, expansion=self._expansion(prediction, covariance))
-        _warn(prediction)
-        return prediction
+        return dataclasses.replace(prediction, expansion=self._expansion(prediction, covariance))
 
-    def _corrections(self, algorithm: Algorithm, covariance: bool) -> Corrections:
+    def _corrections(self, running: Runner, algorithm: Algorithm, covariance: bool) -> Corrections:
         s = self._symbols(self.modes, algorithm)
         if self.streamed is None:
             return corrections(self.modes, s, covariance=covariance)
         if covariance:
             raise ValueError("the covariance needs whole tensors; prepare with covariance=True.")
-        mean = streamed_contributions(self.net, self.X, self.modes, s, tolerance=self.streamed)
+        if s.absorbed is not None:
+            raise ValueError(
+                "at a finite time the mean at order 1/n needs whole tensors, too large for so many samples; "
+                "use the end of training (time or steps infinite), or fewer inputs."
+            )
+        mean = streamed_contributions(
+            self.net, self.X, self.modes, algorithm, tolerance=self.streamed, running=running
+        )
         return Corrections(mean, None, None)
 
     def _leading(self, modes: Modes, algorithm: Algorithm) -> "tuple[_Leading, float]":
@@ -167,13 +205,32 @@ def finite_width(
     *,
     four_leg_tolerance: float | None = None,
     covariance: bool = True,
+    client: Any = None,
+    store: str | Path | None = None,
+    progress: Progress = None,
 ) -> FiniteWidth:
     """Prepare statistics through order 1/n once, to ask about many algorithms and times.
 
     Without the covariance, more than 64 samples are contracted leg by leg and nothing of size N^4 is stored.
     `four_leg_tolerance` is the accuracy of four-leg averages; inverses of the training NTK amplify their
     errors 20 to 1000 times. By default it is 1e-8 for up to 16 samples, 1e-6 up to 32, and 1e-5 beyond.
+    `client`, `store` and `progress` as in `predict`.
     """
+    configuration = functools.partial(described, net, X_train, X_test, four_leg_tolerance, covariance)
+    with runner(client, store, progress, kind="statistics", configuration=configuration) as running:
+        return prepare(running, net, X_train, Y_train, X_test, four_leg_tolerance, covariance)
+
+
+def prepare(
+    running: Runner,
+    net: MLP,
+    X_train,
+    Y_train,
+    X_test,
+    four_leg_tolerance: float | None,
+    covariance: bool = True,
+) -> FiniteWidth:
+    """What `finite_width` gives, its tasks run by a runner."""
     check_finite_width(net, GradientFlow())
     X = as_inputs(X_train, net.widths[0], name="X_train")
     Y = as_targets(Y_train, X.shape[0], net.widths[-1])
@@ -183,18 +240,39 @@ def finite_width(
     if four_leg_tolerance is None:
         four_leg_tolerance = next(tol for most, tol in _TOLERANCES.items() if together.shape[0] <= most)
     if not covariance and together.shape[0] > DENSE:
-        return _streamed(net, together, Y, tests, four_leg_tolerance)
-    theory = solve(net, together, four_leg_tolerance=four_leg_tolerance, layers=(net.depth,), tensors=NEEDED)
+        return _streamed(running, net, together, Y, tests, four_leg_tolerance)
+    theory = solve_with(
+        running, net, together, four_leg_tolerance=four_leg_tolerance, layers=(net.depth,), tensors=NEEDED
+    )
     out = theory.output
     means = {name: getattr(out, name) for name in MEANS}
     tensors = functools.partial(getattr, out)
     return FiniteWidth(net, together, Y, tests, theory.error, theory.four_leg_error, means, tensors, None)
 
 
-def _streamed(net: MLP, X: np.ndarray, Y: np.ndarray, tests: Sequence[int], tolerance: float) -> FiniteWidth:
+def described(
+    net: MLP, X_train, X_test, four_leg_tolerance, covariance: bool, Y_train=None, algorithm=None
+) -> dict:
+    """Everything that statistics and, with targets and an algorithm, a prediction depend on."""
+    found = {
+        "network": net.to_dict(),
+        "X_train": digest(as_inputs(X_train, net.widths[0], name="X_train")),
+        "X_test": None if X_test is None else digest(as_inputs(X_test, net.widths[0], name="X_test")),
+        "four_leg_tolerance": four_leg_tolerance,
+        "covariance": covariance,
+    }
+    if algorithm is None:
+        return found
+    targets = digest(as_targets(Y_train, len(X_train), net.widths[-1]))
+    return {**found, "Y_train": targets, "algorithm": fingerprint(algorithm)}
+
+
+def _streamed(
+    running: Runner, net: MLP, X: np.ndarray, Y: np.ndarray, tests: Sequence[int], tolerance: float
+) -> FiniteWidth:
     found = kernels(net, X)
     assert found.Theta is not None  # the activation is smooth
-    G1, H1 = pair_corrections(net, X, tolerance)
+    G1, H1 = pair_corrections(net, X, tolerance, running)
     means = {"K": found.K, "Theta": found.Theta, "G1": G1, "H1": H1}
     return FiniteWidth(net, X, Y, tests, found.error, tolerance, means, _no_tensor, tolerance)
 
@@ -252,19 +330,17 @@ def _condition(l: np.ndarray) -> float:
     return float(l[-1] / l[0]) if l[0] > 0 else math.inf
 
 
-def _warn(prediction: Prediction) -> None:
+def warn_of(expansion: Expansion, condition: float, stacklevel: int = 4) -> None:
     """Say where corrections are not small, or leave a covariance that no ensemble can have."""
-    expansion = prediction.expansion
-    assert expansion is not None
     if expansion.size > TRUSTED:
         part = "mean" if expansion.mean >= expansion.covariance else "covariance"
         warnings.warn(
             f"corrections of order 1/n to the {part} are {expansion.size:.2g} of what they correct (depth "
             f"over width {expansion.depth_over_width:.2g}, condition number of the training NTK "
-            f"{prediction.condition:.1e}), beyond the range of the expansion; widen the network or separate "
+            f"{condition:.1e}), beyond the range of the expansion; widen the network or separate "
             "the inputs.",
             ExpansionWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
     elif expansion.lowest_eigenvalue < -_NEGATIVE:
         warnings.warn(
@@ -272,5 +348,5 @@ def _warn(prediction: Prediction) -> None:
             f"{expansion.lowest_eigenvalue:.2g} of its largest, below zero: the expansion has left its range "
             "there; widen the network.",
             ExpansionWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )

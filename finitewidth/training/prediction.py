@@ -1,10 +1,16 @@
 """The distribution of trained networks on test inputs: which part of the theory answers."""
 
+import functools
+from pathlib import Path
+from typing import Any
+
 from finitewidth.algorithm import Algorithm, GradientFlow
 from finitewidth.loss import MSE, CrossEntropy, Loss
 from finitewidth.network import MLP
+from finitewidth.progress import Progress
+from finitewidth.tasks import runner
 from finitewidth.training.cross_entropy import predict_cross_entropy
-from finitewidth.training.finite_width import check_finite_width, check_first_order, finite_width
+from finitewidth.training.finite_width import check_finite_width, check_first_order, described, prepare
 from finitewidth.training.fitting import fit
 from finitewidth.training.gaussian import Prediction
 from finitewidth.training.learned import check_supported
@@ -26,6 +32,9 @@ def predict(
     covariance: bool = True,
     members: int = 1000,
     key=0,
+    client: Any = None,
+    store: str | Path | None = None,
+    progress: Progress = None,
 ) -> Prediction | SampledPrediction:
     """The distribution of trained networks on X_test (or on X_train itself, if X_test is not given).
 
@@ -33,16 +42,22 @@ def predict(
     reaches a hundred training points and more. `order=0` is infinite width.
     There, with the squared loss it is Gaussian. Trained part of the way on the cross-entropy it is not, and
     `members` networks are drawn with `key` and trained in function space. `ridge` and `cutoff` as in `fit`.
+
+    What takes the time at order 1, source layers or pairs and legs of many samples, are independent tasks:
+    given a Dask `client` they run on its cluster, and a `store` (a path that ends in .zarr) keeps those that
+    are finished, so that a run that was killed goes on where it was. The result is the same to the last bit.
+    `progress` as in `train_ensemble`.
     """
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
     if order == 1:
         check_first_order(loss, ridge, cutoff)
         check_finite_width(net, algorithm)
-        prepared = finite_width(
-            net, X_train, Y_train, X_test, four_leg_tolerance=four_leg_tolerance, covariance=covariance
-        )
-        return prepared.predict(algorithm, covariance=covariance)
+        request = (net, X_train, X_test, four_leg_tolerance, covariance, Y_train, algorithm)
+        configuration = functools.partial(described, *request)
+        with runner(client, store, progress, kind="prediction", configuration=configuration) as running:
+            prepared = prepare(running, net, X_train, Y_train, X_test, four_leg_tolerance, covariance)
+            return prepared.predict_with(running, algorithm, covariance)
     X_test = X_train if X_test is None else X_test
     if isinstance(loss, CrossEntropy):
         if ridge or cutoff:

@@ -6,33 +6,50 @@ contracted with them leg by leg (`theory/unrolled_slots.py`), and the training s
 H1 and G1 are needed between pairs of samples only and come from small groups of samples.
 """
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
+from finitewidth.algorithm import Algorithm
 from finitewidth.network import MLP
-from finitewidth.theory.solve import solve
+from finitewidth.tasks import HERE, Runner
+from finitewidth.theory.solve import solve_with
 from finitewidth.theory.unroll import unroll
-from finitewidth.theory.unrolled_slots import Request, contract_slots
+from finitewidth.theory.unrolled_slots import LegSlices, Request, contract_slots
 from finitewidth.training.corrections import Modes
-from finitewidth.training.symbols import Symbols
+from finitewidth.training.symbols import Symbols, symbols
 
 GROUP = 8  # samples; two groups at a time are as many as cost little more than one sample
-Dual = tuple[str, str, int, np.ndarray]  # contribution, tensor, open slot, (n_L, N_A, N_A, N_A) in modes
+Dual = tuple[str, int, np.ndarray]  # tensor, open slot, (n_L, N_A, N_A, N_A) in modes
+TENSORS = {"ntk_fluctuation": "AB", "dntk": "PQ", "ddntk_1": "R", "ddntk_2": "STU"}  # by contribution
 
 
 def pair_corrections(
-    net: MLP, X: np.ndarray, tolerance: float, done: Callable[[], None] = lambda: None
+    net: MLP, X: np.ndarray, tolerance: float, running: Runner = HERE
 ) -> tuple[np.ndarray, np.ndarray]:
     """G1 and H1 of the output, (N, N) each, from groups of samples two at a time."""
     N = X.shape[0]
     G1, H1 = np.empty((N, N)), np.empty((N, N))
-    for rows in group_pairs(N):
-        out = solve(net, X[rows], layers=(net.depth,), tensors=(), four_leg_tolerance=tolerance).output
-        G1[np.ix_(rows, rows)], H1[np.ix_(rows, rows)] = out.G1, out.H1
-        done()
+    pairs = group_pairs(N)
+    work = functools.partial(_of_pair, net, X, pairs, tolerance)
+    results = running.results(work, len(pairs), name="pairs", what="corrections of pairs", at_once=2)
+    for rows, found in zip(pairs, results, strict=True):
+        for whole, name in ((G1, "G1"), (H1, "H1")):
+            whole[np.ix_(rows, rows)] = found[name][: rows.size, : rows.size]
     return G1, H1
+
+
+def _of_pair(
+    net: MLP, X: np.ndarray, pairs: list[np.ndarray], tolerance: float, pair: int
+) -> dict[str, np.ndarray]:
+    """G1 and H1 of two groups, filled up with zeros to the size of the largest two."""
+    rows = pairs[pair]
+    options = {"layers": (net.depth,), "tensors": (), "four_leg_tolerance": tolerance}
+    out = solve_with(HERE, net, X[rows], **options).output
+    missing = pairs[0].size - rows.size
+    return {"G1": np.pad(out.G1, (0, missing)), "H1": np.pad(out.H1, (0, missing))}
 
 
 def group_pairs(count: int) -> list[np.ndarray]:
@@ -47,24 +64,24 @@ def streamed_contributions(
     net: MLP,
     X: np.ndarray,
     modes: Modes,
-    symbols: Symbols,
+    algorithm: Algorithm,
     *,
     tolerance: float,
-    done: Callable[[], None] = lambda: None,
+    running: Runner = HERE,
 ) -> dict[str, np.ndarray]:
-    """n times the contributions to the mean on all samples, (N, n_L) each."""
-    if symbols.absorbed is not None:
-        raise ValueError(
-            "at a finite time the mean at order 1/n needs whole tensors, too large for so many samples; use "
-            "the end of training (time or steps infinite), or fewer inputs."
-        )
-    listed = list(duals(modes, symbols))
-    requests = [Request(tensor, slot, _in_samples(dual, modes.vectors)) for _, tensor, slot, dual in listed]
-    found = contract_slots(unroll(net, X), requests, tolerance=tolerance, done=done)
-    totals: dict[str, np.ndarray] = {}
-    for (name, *_), part in zip(listed, found, strict=True):
-        totals[name] = totals.get(name, 0.0) - part.T
+    """n times the contributions to the mean at the end of training, on all samples, (N, n_L) each."""
+    slices = LegSlices(unroll(net, X), functools.partial(_requests, modes, algorithm), tolerance)
+    found = list(zip(slices.requests, contract_slots(slices, running), strict=True))
+    totals = {
+        name: -np.sum([part.T for request, part in found if request.tensor in tensors], axis=0)
+        for name, tensors in TENSORS.items()
+    }
     return {name: _beyond_training(total, modes) for name, total in totals.items()}
+
+
+def _requests(modes: Modes, algorithm: Algorithm) -> list[Request]:
+    listed = duals(modes, symbols(algorithm, modes.l))
+    return [Request(tensor, slot, _in_samples(dual, modes.vectors)) for tensor, slot, dual in listed]
 
 
 def _beyond_training(total: np.ndarray, modes: Modes) -> np.ndarray:
@@ -99,15 +116,15 @@ def _linear_duals(modes: Modes, symbols: Symbols) -> Iterator[Dual]:
         return np.einsum(f"ab,{legs}->i{result}", Z, y, same)
 
     fluctuation = spread("ib,am->amb", inverse)  # X_daab
-    yield "ntk_fluctuation", "A", 0, fluctuation
-    yield "ntk_fluctuation", "B", 0, fluctuation + n_L * spread("ib,am->bam", inverse)  # B_dbaa
+    yield "A", 0, fluctuation
+    yield "B", 0, fluctuation + n_L * spread("ib,am->bam", inverse)  # B_dbaa
     of_a, of_b = spread("ib,am->abm", Z_A), spread("ia,bm->abm", Z_A)  # the last slot on mode a, or on b
     straight = 2 * spread("ib,am->abm", Z_B)
-    yield "dntk", "P", 0, straight
-    yield "dntk", "Q", 0, straight + 2 * n_L * spread("ib,am->bam", Z_B)
-    yield "dntk", "P", 1, n_L * of_a + of_b
-    yield "dntk", "Q", 1, of_a + n_L * of_b
-    yield "dntk", "Q", 2, of_a + of_b
+    yield "P", 0, straight
+    yield "Q", 0, straight + 2 * n_L * spread("ib,am->bam", Z_B)
+    yield "P", 1, n_L * of_a + of_b
+    yield "Q", 1, of_a + n_L * of_b
+    yield "Q", 2, of_a + of_b
 
 
 def _cubic_duals(modes: Modes, symbols: Symbols) -> Iterator[Dual]:
@@ -115,13 +132,13 @@ def _cubic_duals(modes: Modes, symbols: Symbols) -> Iterator[Dual]:
     mixed = np.einsum("ab,ic->iabc", kernel, y)
     first = np.einsum("ia,bc->iabc", y, modes.pair) + mixed + mixed.transpose(0, 1, 3, 2)  # T(a|bc)
     second, third = first.transpose(0, 3, 1, 2), first.transpose(0, 2, 3, 1)  # T(b|ca), T(c|ab) at a b c
-    yield "ddntk_1", "R", 0, 3 * Z["IB"] * first
-    yield "ddntk_1", "R", 1, Z["IA"] * first
+    yield "R", 0, 3 * Z["IB"] * first
+    yield "R", 1, Z["IA"] * first
     # R is symmetric in its last two slots, so R_acdb is R_acbd
-    yield "ddntk_1", "R", 3, Z["IA"] * third + (Z["IA"] * second).transpose(0, 1, 3, 2)
-    yield "ddntk_2", "S", 0, Z["IIB"] * first
-    yield "ddntk_2", "S", 2, Z["IIA"] * third
-    yield "ddntk_2", "T", 0, (Z["IIB"] * second).transpose(0, 2, 3, 1)  # T_dbca
-    yield "ddntk_2", "T", 1, (Z["IIA"] * first).transpose(0, 1, 3, 2)  # T_adcb
-    yield "ddntk_2", "U", 0, (Z["IIB"] * third).transpose(0, 3, 1, 2)  # U_dcab
-    yield "ddntk_2", "U", 3, (Z["IIA"] * second).transpose(0, 1, 3, 2)  # U_acbd
+    yield "R", 3, Z["IA"] * third + (Z["IA"] * second).transpose(0, 1, 3, 2)
+    yield "S", 0, Z["IIB"] * first
+    yield "S", 2, Z["IIA"] * third
+    yield "T", 0, (Z["IIB"] * second).transpose(0, 2, 3, 1)  # T_dbca
+    yield "T", 1, (Z["IIA"] * first).transpose(0, 1, 3, 2)  # T_adcb
+    yield "U", 0, (Z["IIB"] * third).transpose(0, 3, 1, 2)  # U_dcab
+    yield "U", 3, (Z["IIA"] * second).transpose(0, 1, 3, 2)  # U_acbd

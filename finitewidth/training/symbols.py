@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, Projectors, TwoStep
+from finitewidth.checkpoint import digest
 
 Triangle = dict[tuple[int, int], np.ndarray]  # entries of upper triangular matrices, one array per place
 _SMALL = 0.5  # argument of the exponential below which its Taylor series is short
@@ -41,6 +42,15 @@ class Symbols:
         Callable[[int], dict[str, np.ndarray]] | None
     )  # e: the same over l_e, less what is left of it in
     # the training residual of mode e; None where nothing is left of it
+
+
+def fingerprint(algorithm: Algorithm) -> str:
+    """An algorithm in a configuration; functions are known by what they make of some eigenvalues."""
+    if not isinstance(algorithm, Projectors):
+        return repr(algorithm)
+    with np.errstate(all="ignore"):
+        found = symbols(algorithm, np.geomspace(0.01, 100.0, 7)).outputs
+    return "Projectors " + digest(np.concatenate([value.ravel() for value in found.values()]))
 
 
 def symbols(algorithm: Algorithm, eigenvalues: np.ndarray) -> Symbols:

@@ -1,13 +1,19 @@
-"""A progress bar with rate and time left, on a terminal and nowhere else."""
+"""A progress bar with rate and time left, on a terminal and nowhere else, or a function of one's own."""
 
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
+# shown or not (None: on a terminal), or a function that is told how much is done, and of how much
+Progress = bool | Callable[[int, int], None] | None
+
 
 @contextlib.contextmanager
-def progress(what: str, total: int, *, done: int = 0, shown: bool | None = None) -> Iterator[Callable]:
+def progress(what: str, total: int, *, done: int = 0, shown: Progress = None) -> Iterator[Callable]:
     """A function to call with how many more are finished; shown on a terminal, or as asked."""
+    if callable(shown):
+        yield _told(shown, done, total)
+        return
     if not (sys.stderr.isatty() if shown is None else shown):
         yield lambda more: None
         return
@@ -30,3 +36,12 @@ def progress(what: str, total: int, *, done: int = 0, shown: bool | None = None)
             bar.update(task, rate=f"{speed:.3g}/s" if speed else "")
 
         yield advance
+
+
+def _told(listener: Callable[[int, int], None], done: int, total: int) -> Callable[[int], None]:
+    def advance(more: int) -> None:
+        nonlocal done
+        done += more
+        listener(done, total)
+
+    return advance

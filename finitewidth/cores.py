@@ -23,6 +23,8 @@ _limit = None
 
 @functools.cache
 def _controller() -> ThreadpoolController:
+    import scipy.linalg  # noqa: F401  (brings a BLAS of its own, which has to be there to be found)
+
     return ThreadpoolController()
 
 
