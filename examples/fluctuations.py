@@ -22,13 +22,13 @@ MEMBERS = {24: 40_000, 96: 4_000}
 def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "fluctuations", arguments)
     theories, sampled = [], []
-    for activation in ("tanh", "relu"):
+    for activation in ("tanh",) if options.quick else ("tanh", "relu"):
         for width, depth in DEPTHS.items():
             if options.quick and width > 24:
                 continue
             net = fw.MLP.critical((2, *[width] * (depth - 1), 1), activation)
             theories.append(fw.solve(net, X))
-            layers, members = (LAYERS[width], MEMBERS[width]) if not options.quick else ((3,), 400)
+            layers, members = (LAYERS[width], MEMBERS[width]) if not options.quick else ((3,), 40)
             sampled += [
                 fw.sample_statistics(
                     net, X, members, key=0, layer=layer, tensors=("V", "A", "B"), progress=False

@@ -20,8 +20,9 @@ LAYERS, MEMBERS = (3, 10, 30), 400
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "kernels_over_depth", arguments)
-    depth, layers, members = (30, (3,), 40) if options.quick else (DEPTH, LAYERS, MEMBERS)
-    nets = [fw.MLP.critical((2, *[WIDTH] * (depth - 1), 1), name) for name in ACTIVATIONS]
+    depth, layers, members = (10, (2,), 40) if options.quick else (DEPTH, LAYERS, MEMBERS)
+    names = ACTIVATIONS[:1] if options.quick else ACTIVATIONS
+    nets = [fw.MLP.critical((2, *[WIDTH] * (depth - 1), 1), name) for name in names]
     sampled = [
         fw.sample_statistics(net, X, members, key=0, layer=layer, tensors=(), progress=False)
         for net in nets

@@ -17,25 +17,28 @@ import finitewidth as fw
 
 X = np.array([[1.2, -0.4, 0.3], [-0.5, 1.1, 0.8], [0.2, 0.7, -1.3], [0.6, 0.5, 0.4]])
 Y = np.array([[4.0], [-3.2], [2.0]])
+DATA = X[:3], Y, X[3:]
 ALGORITHM = fw.GradientDescent(0.12, steps=12)
 MEMBERS = {16: 20_000, 24: 40_000, 32: 80_000, 48: 160_000, 64: 240_000}
 
 
-def run(width: int, members: int) -> tuple[fw.Prediction, fw.Ensemble]:
-    net = fw.MLP((3, width, 1), "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
-    data = X[:3], Y, X[3:]
-    control = fw.control_variate(net, *data, ALGORITHM)
+def run(prepared: fw.FiniteWidth, members: int) -> tuple[fw.Prediction, fw.Ensemble]:
+    control = fw.control_variate(prepared.net, *DATA, ALGORITHM)
     ensemble = fw.train_ensemble(
-        net, *data, algorithm=ALGORITHM, members=members, key=0, control=control, progress=False
+        prepared.net, *DATA, algorithm=ALGORITHM, members=members, key=0, control=control, progress=False
     )
-    return fw.predict(net, *data, algorithm=ALGORITHM), ensemble
+    return prepared.predict(ALGORITHM), ensemble
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "residuals", arguments)
     warnings.simplefilter("ignore", fw.ExpansionWarning)  # narrow networks are here to show its edge
-    members = {16: 400, 32: 400} if options.quick else MEMBERS
-    predictions, ensembles = zip(*(run(*one) for one in members.items()), strict=True)
+    members = {4: 40, 8: 40} if options.quick else MEMBERS
+    net = fw.MLP((3, 16, 1), "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
+    prepared = fw.finite_width(net, *DATA)  # serves all widths
+    predictions, ensembles = zip(
+        *(run(prepared.with_width(width), count) for width, count in members.items()), strict=True
+    )
     fw.plots.save(fw.plots.residuals(predictions, ensembles), options.output)
     for width, prediction, ensemble in zip(members, predictions, ensembles, strict=True):
         mean = ensemble.controlled.mean

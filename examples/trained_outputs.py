@@ -21,7 +21,7 @@ SHOWN = 12  # networks
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "trained_outputs", arguments)
-    points, members = (3, 40) if options.quick else (15, 20_000)
+    points, members = (2, 40) if options.quick else (15, 20_000)
     X_test = np.linspace(-2.5, 2.5, points)[:, None]
     prediction = fw.predict(NET, X, Y, X_test, algorithm=ALGORITHM)
     control = fw.control_variate(NET, X, Y, X_test, ALGORITHM)

@@ -52,13 +52,13 @@ def asymptotes(theory: Theory) -> Asymptotes:
             if kappa is None:
                 return Asymptotes(None, None, "slower than any power", "unknown")
             K = np.tile(kappa * l ** -point.exponents["p_0"], (first.size, 1))
-            law, squares = _power("l", -point.exponents["p_0"]), np.full(first.size, kappa / point.C_W)
+            law, squares = _power(-point.exponents["p_0"]), np.full(first.size, kappa / point.C_W)
     rates = _common_rates(net, point)
     if rates is None:
         return Asymptotes(K, None, law, "learning rates differ from those of MLP.critical")
     rise = 1 - point.exponents.get("p_perp", 0.0)
     Theta = np.multiply.outer(rates[0] + rates[1] * squares, (l / net.depth) ** rise)
-    return Asymptotes(K, Theta, law, _power("l", rise))
+    return Asymptotes(K, Theta, law, _power(rise))
 
 
 def _is_critical(net: MLP, point: Criticality) -> bool:
@@ -91,5 +91,8 @@ def _common_rates(net: MLP, point: Criticality) -> tuple[float, float] | None:
     return float(rates[0][0]), float(rates[1][0])
 
 
-def _power(letter: str, exponent: float) -> str:
-    return "constant" if abs(exponent) < 1e-12 else f"{letter}^{exponent:.4g}"
+def _power(exponent: float) -> str:
+    if abs(exponent) < 1e-12:
+        return "constant"
+    power = {1.0: "l", -1.0: "1/l"}.get(exponent, f"l^{exponent:.4g}")
+    return f"{'grows' if exponent > 0 else 'falls'} as {power}"

@@ -16,6 +16,8 @@ from finitewidth.interface.saving import in_house_style
 from finitewidth.training.depth_and_width import ExpectedLoss
 from finitewidth.training.inductive_bias import InductiveBias
 
+_TICKS = (-100, -30, -10, -3, -1, 0, 1, 3, 10, 30, 100)
+
 
 @in_house_style
 def inductive_bias(found: InductiveBias) -> Figure:
@@ -42,6 +44,9 @@ def inductive_bias(found: InductiveBias) -> Figure:
         whole_numbers(axes.yaxis)
     bar = figure.colorbar(image, ax=grid, shrink=0.8)
     bar.set_label("ratio of projectors, Z_A / Z_B")
+    ticks = [tick for tick in _TICKS if abs(tick) <= largest]
+    bar.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+    bar.ax.minorticks_off()
     bar.outline.set_visible(False)  # type: ignore[operator]
     return figure
 

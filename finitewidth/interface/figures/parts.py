@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
-from finitewidth.interface.look import INK, MARKERS, MATRIX, ROLES
+from finitewidth.interface.look import INK, MARKERS, MATRIX, ROLES, SHADE
 
 
 def require(name: str, value: Any, kind: type | tuple[type, ...], remedy: str) -> None:
@@ -75,7 +75,7 @@ def draw_matrix(axes: Axes, matrix: np.ndarray, norm: Normalize, *, upward: bool
         interpolation="nearest",
     )
     axes.grid(False)
-    axes.spines[:].set_visible(False)
+    axes.spines[:].set(visible=True, color=SHADE)  # a matrix of zeros has an edge too
     axes.tick_params(length=0)
     return image
 

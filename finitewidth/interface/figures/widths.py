@@ -38,7 +38,7 @@ def residuals(predictions: Sequence[Prediction], ensembles: Sequence[Ensemble]) 
     widths = _widths(predictions, ensembles)
     corrections = predictions[0].mean - predictions[0].infinite_width.mean
     at = np.unravel_index(np.argmax(np.abs(corrections)), corrections.shape)
-    figure = Figure(figsize=(6.6, 5.4))
+    figure = Figure(figsize=(7.2, 5.4))
     net = ensembles[0].net
     heading(figure, f"{net.activation.name} networks of {net.depth} layers, trained: what theory leaves over")
     axes = figure.subplots()
@@ -47,7 +47,7 @@ def residuals(predictions: Sequence[Prediction], ensembles: Sequence[Ensemble]) 
     _draw_residuals(axes, widths, leading, 1, "infinite width", "infinite width")
     _draw_residuals(axes, widths, first, 2, "finite width", "theory at order 1/n")
     axes.set(xscale="log", yscale="log", xlabel="width n")
-    axes.set_title("|mean output of trained networks less theory|")
+    axes.set_title("|mean output of trained networks less theory|, with the fitted power n^-p")
     numbers_on_log_axis(axes.xaxis, widths)
     lowest = min(value.min() for value in (leading.value, first.value))
     axes.set_ylim(bottom=max(lowest / 3, axes.get_ylim()[0]))
@@ -84,15 +84,15 @@ def _draw_residuals(
     """Points, and the power of the width through the one that is known best."""
     best = int(np.argmin(found.stderr / found.value))
     law = found.value[best] * (widths[best] / widths) ** power
-    slope = "1/n" if power == 1 else f"1/n^{power}"
+    slope = "1/n" if power == 1 else "1/n²"
     fitted = power_of_width(widths.tolist(), [Estimate(*pair) for pair in zip(*found, strict=True)])
-    draw_line(axes, widths, law, role, f"{slope} through the best known point")
+    draw_line(axes, widths, law, role, f"{slope}, through the best known point")
     draw_sampled(
         axes,
         widths,
         found.value,
         found.stderr,
-        f"less {words}: n^-p, p = {fitted.value:.2f} ± {fitted.stderr:.2f}",
+        f"less {words}: p = {fitted.value:.2f} ± {fitted.stderr:.2f}",
         index=power - 1,
         markerfacecolor=PAPER if power == 1 else None,
         markersize=6,
