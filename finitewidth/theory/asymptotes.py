@@ -10,6 +10,7 @@ with $\kappa = (-q\alpha)^{-1/q}$, $p_0 = 1/q$ where the kernel map is $K(1 + \a
 smooth activations $K \to 1/((-a_1) l)$. Corrections at K* = 0 are of relative order $\log l / l$.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,6 +37,7 @@ class Asymptotes:
 def asymptotes(theory: Theory) -> Asymptotes:
     """Laws that the diagonals of K and Theta of a critical network approach with depth."""
     net, point = theory.net, criticality(theory.net.activation)
+    C_W = point.C_W or math.nan  # None where there is no critical point, which has no law
     if not _is_critical(net, point):
         return Asymptotes(None, None, "not at criticality", "not at criticality")
     first = np.diag(theory.layer(1).K)
@@ -43,16 +45,16 @@ def asymptotes(theory: Theory) -> Asymptotes:
     match point.universality_class:
         case "scale-invariant":
             K, law = np.multiply.outer(first, np.ones_like(l)), "constant"
-            squares = first / point.C_W
+            squares = first / C_W
         case "half-stable":
             K, law = np.full((first.size, l.size), point.K_star), "constant, K*"
-            squares = np.full(first.size, (point.K_star - point.C_b) / point.C_W)  # type: ignore[operator]
+            squares = np.full(first.size, (point.K_star - point.C_b) / C_W)  # type: ignore[operator]
         case _:
             kappa = _amplitude(point)
             if kappa is None:
                 return Asymptotes(None, None, "slower than any power", "unknown")
             K = np.tile(kappa * l ** -point.exponents["p_0"], (first.size, 1))
-            law, squares = _power(-point.exponents["p_0"]), np.full(first.size, kappa / point.C_W)
+            law, squares = _power(-point.exponents["p_0"]), np.full(first.size, kappa / C_W)
     rates = _common_rates(net, point)
     if rates is None:
         return Asymptotes(K, None, law, "learning rates differ from those of MLP.critical")
@@ -63,7 +65,7 @@ def asymptotes(theory: Theory) -> Asymptotes:
 
 def _is_critical(net: MLP, point: Criticality) -> bool:
     """Above the first layer, whose kernel is that of the inputs."""
-    if point.C_W is None or point.universality_class == "unstable":
+    if point.C_b is None or point.C_W is None or point.universality_class == "unstable":
         return False
     return np.allclose(net.C_b[1:], point.C_b, rtol=_SAME, atol=1e-12) and np.allclose(
         net.C_W[1:], point.C_W, rtol=_SAME, atol=0

@@ -112,7 +112,7 @@ def _matched(theories: list[Theory], sampled: Sequence[SampledStatistics]) -> li
 
 def _draw_mean(axes: Axes, theory: Theory, infinite: str, finite: str, law: np.ndarray | None) -> None:
     l = np.arange(1, theory.depth + 1)
-    layers = [theory.layer(index) for index in l]
+    layers = [theory.layer(int(index)) for index in l]
     if law is not None:
         for index, row in enumerate(law):
             draw_line(axes, l, row, "asymptote", "asymptote" if index == 0 else None)
@@ -146,7 +146,7 @@ def _log_axes(axes: Axes, depth: int) -> None:
 def _draw_ratio(axes: Axes, theory: Theory, sampled: list[SampledStatistics], name: str, index: int) -> None:
     l = np.arange(2, theory.depth + 1)
     entry = (0, 0, 0, 0)
-    layers = [theory.layer(number) for number in l]
+    layers = [theory.layer(int(number)) for number in l]
     values = [getattr(layer, name)[entry] / _scale(layer, name) for layer in layers]
     n = np.array([layer.n for layer in layers])
     label = f"theory at order 1/n, width {n[-1]}"

@@ -57,8 +57,8 @@ def _draw_phases(axes: Axes, diagram: PhaseDiagram) -> QuadMesh:
     point = diagram.point
     if point.C_W is not None:
         star = {"marker": "*", "markersize": 15, "color": PAPER, "markeredgecolor": INK, "clip_on": False}
-        axes.plot([point.C_W], [point.C_b], linestyle="none", label="critical point", zorder=5, **star)
-    axes.set_title(diagram.activation.name)
+        axes.plot([point.C_W], [point.C_b], linestyle="none", label="critical point", zorder=5, **star)  # type: ignore[arg-type]
+    axes.set_title(str(diagram.activation.name))
     axes.set_xlabel("weight variance C_W")
     axes.set_ylabel("bias variance C_b")
     return mesh

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 from finitewidth.estimate import Estimate
 from finitewidth.experiment.results import Ensemble
-from finitewidth.experiment.scaling import power_of_width
 from finitewidth.interface.figures.parts import (
     as_records,
     draw_line,
@@ -38,17 +37,21 @@ def residuals(predictions: Sequence[Prediction], ensembles: Sequence[Ensemble]) 
     widths = _widths(predictions, ensembles)
     corrections = predictions[0].mean - predictions[0].infinite_width.mean
     at = np.unravel_index(np.argmax(np.abs(corrections)), corrections.shape)
-    figure = Figure(figsize=(7.2, 5.4))
+    figure = Figure(figsize=(7.6, 5.4))
     net = ensembles[0].net
     heading(figure, f"{net.activation.name} networks of {net.depth} layers, trained: what theory leaves over")
     axes = figure.subplots()
     leading = _residuals([p.infinite_width for p in predictions], ensembles, at)
     first = _residuals(predictions, ensembles, at)
-    _draw_residuals(axes, widths, leading, 1, "infinite width", "infinite width")
-    _draw_residuals(axes, widths, first, 2, "finite width", "theory at order 1/n")
+    added = [abs(p.mean[at] - p.infinite_width.mean[at]) for p in predictions]
+    draw_line(axes, widths, added, "infinite width", "what order 1/n adds, falls as 1/n")
+    _draw_residuals(axes, widths, leading, "infinite width", 0)
+    law = first.value[-1] * (widths[-1] / widths) ** 2
+    draw_line(axes, widths, law, "finite width", "1/n² through the last width")
+    _draw_residuals(axes, widths, first, "theory at order 1/n", 1)
     axes.set(xscale="log", yscale="log", xlabel="width n")
-    axes.set_title("|mean output of trained networks less theory|, with the fitted power n^-p")
-    numbers_on_log_axis(axes.xaxis, widths)
+    axes.set_title("|mean output of trained networks less theory|")
+    numbers_on_log_axis(axes.xaxis, widths.tolist())
     lowest = min(value.min() for value in (leading.value, first.value))
     axes.set_ylim(bottom=max(lowest / 3, axes.get_ylim()[0]))
     legend_below(figure, columns=2)
@@ -78,25 +81,11 @@ def _residuals(predictions: list[Prediction], ensembles: list[Ensemble], at: tup
     return Estimate(np.array(gaps), np.array([mean.stderr[at] for mean in means]))
 
 
-def _draw_residuals(
-    axes: Axes, widths: np.ndarray, found: Estimate, power: int, role: str, words: str
-) -> None:
-    """Points, and the power of the width through the one that is known best."""
-    best = int(np.argmin(found.stderr / found.value))
-    law = found.value[best] * (widths[best] / widths) ** power
-    slope = "1/n" if power == 1 else "1/n²"
-    fitted = power_of_width(widths.tolist(), [Estimate(*pair) for pair in zip(*found, strict=True)])
-    draw_line(axes, widths, law, role, f"{slope}, through the best known point")
-    draw_sampled(
-        axes,
-        widths,
-        found.value,
-        found.stderr,
-        f"less {words}: p = {fitted.value:.2f} ± {fitted.stderr:.2f}",
-        index=power - 1,
-        markerfacecolor=PAPER if power == 1 else None,
-        markersize=6,
-    )
+def _draw_residuals(axes: Axes, widths: np.ndarray, found: Estimate, words: str, index: int) -> None:
+    label = f"trained networks less {words}, ± standard error"
+    fill = PAPER if index == 0 else None
+    style = {"index": index, "markerfacecolor": fill, "markersize": 6}
+    draw_sampled(axes, widths, found.value, found.stderr, label, **style)
 
 
 @in_house_style
@@ -153,7 +142,8 @@ def _draw_ellipses(axes: Axes, recorded: np.ndarray, points: Sequence[float], fr
         style = {"color": ROLES["sampled networks"]["color"], "linewidth": 2.0 if end else 0.9}
         axes.plot(*_ellipse(Theta), alpha=strength, label=f"time {time:g}", **style)
     if frozen is not None:
-        draw_line(axes, *_ellipse(frozen), "infinite width", "infinite width, frozen")
+        x, y = _ellipse(frozen)
+        draw_line(axes, x, y, "infinite width", "infinite width, frozen")
 
 
 def _ellipse(Theta: np.ndarray) -> np.ndarray:
@@ -171,7 +161,7 @@ def _draw_motion(axes: Axes, ensembles: list[Ensemble]) -> None:
     draw_line(axes, widths, moved.value[-1] * widths[-1] / widths, "asymptote", "1/n through the widest")
     axes.set(xscale="log", yscale="log", xlabel="width n")
     axes.set_title("relative motion of the NTK")
-    numbers_on_log_axis(axes.xaxis, widths)
+    numbers_on_log_axis(axes.xaxis, widths.tolist())
 
 
 def _movements(ensembles: list[Ensemble]):
