@@ -25,8 +25,6 @@ from finitewidth.training.gaussian import Prediction
 from finitewidth.training.spectrum import Spectrum
 from finitewidth.training.starpolation import Starpolation
 
-_MOST_MARKERS = 30
-
 
 @in_house_style
 def trained_outputs(prediction: Prediction, ensemble: Ensemble, members: np.ndarray | None = None) -> Figure:
@@ -144,12 +142,12 @@ def spectrum(found: Spectrum) -> Figure:
     eigenvalues, times = figure.subplots(1, 2)
     rank = np.arange(1, found.eigenvalues.size + 1)
     positive = found.eigenvalues[::-1] > 0
-    marker = "o" if rank.size <= _MOST_MARKERS else ""
+    style = {"color": ROLES["infinite width"]["color"], "markersize": 4 if rank.size <= 30 else 2.5}
     for axes, values, words in (
         (eigenvalues, found.eigenvalues, "eigenvalue of Θ"),
         (times, found.time_scales, "time scale of learning, 1 / eigenvalue"),
     ):
-        draw_line(axes, rank[positive], values[::-1][positive], "infinite width", marker=marker)
+        axes.plot(rank[positive], values[::-1][positive], linestyle="none", marker="o", **style)
         axes.set_yscale("log")
         axes.set_title(words)
         axes.set_xlabel("mode, from the fastest")
