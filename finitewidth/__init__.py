@@ -12,7 +12,7 @@ enable_double_precision()  # before anything imports JAX
 
 __version__ = "0.1.0"
 
-# modules of their own that are reached as attributes; their names are also those of the packages they serve
+# modules that are reached as attributes; `sklearn` is also the name of the package that it serves
 _MODULES = {"plots": "interface.plots", "sklearn": "interface.sklearn"}
 
 # every public name and the module that it lives in; a new name also goes into the block below
