@@ -55,7 +55,7 @@ def inductive_bias(found: InductiveBias) -> Figure:
 def expected_loss(found: ExpectedLoss) -> Figure:
     """Expected test loss over depth for each width, and the coefficient of depth over width."""
     require("found", found, ExpectedLoss, "what fw.expected_loss returns")
-    figure = Figure(figsize=(9.0, 4.4))
+    figure = Figure(figsize=(9.0, 4.6))
     heading(figure, "expected test loss through order 1/n")
     losses, slopes = figure.subplots(1, 2)
     draw_line(losses, found.depths, found.infinite_total, "infinite width", "infinite width")
@@ -72,5 +72,5 @@ def expected_loss(found: ExpectedLoss) -> Figure:
     for axes in (losses, slopes):
         axes.set_xlabel("depth L")
         whole_numbers(axes.xaxis)
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=3, borderaxespad=0)
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2, borderaxespad=0)
     return figure
