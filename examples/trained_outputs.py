@@ -4,6 +4,7 @@ python examples/trained_outputs.py [--output figure.png]
 """
 
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,14 +16,15 @@ import finitewidth as fw
 
 NET = fw.MLP((1, 64, 64, 1), "tanh", C_b=0.3, C_W=1.5)
 X, Y = np.array([[-1.5], [-0.3], [1.2]]), np.array([[-1.0], [1.2], [-0.6]])
-ALGORITHM = fw.GradientDescent(0.1, steps=60)
+ALGORITHM = fw.GradientDescent(0.1, steps=40)
 SHOWN = 12  # networks
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "trained_outputs", arguments)
-    points, members = (2, 40) if options.quick else (15, 20_000)
+    points, members = (2, 40) if options.quick else (15, 8_000)
     X_test = np.linspace(-2.5, 2.5, points)[:, None]
+    warnings.simplefilter("ignore", fw.ExpansionWarning)  # of the smallest variances, next to training data
     prediction = fw.predict(NET, X, Y, X_test, algorithm=ALGORITHM)
     control = fw.control_variate(NET, X, Y, X_test, ALGORITHM)
     with tempfile.TemporaryDirectory() as folder:
