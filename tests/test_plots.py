@@ -38,12 +38,8 @@ def ensemble(net: fw.MLP, samples: int = 4, records: int = 1, *, ntk: bool = Fal
 
     points = tuple(range(records))
     X_test, dimension, total = np.linspace(-2, 2, samples)[:, None], net.widths[0], samples + 2
-    kernel = fw.Estimate(
-        np.broadcast_to(np.array([[2.0, 0.5], [0.5, 1.0]]), (records, 1, 2, 1, 2)).reshape(
-            records, 1, 2, 1, 2
-        ),
-        np.full((records, 1, 2, 1, 2), STDERR),
-    )
+    two = np.array([[2.0, 0.5], [0.5, 1.0]])[None, :, None, :]  # (output, sample, output, sample)
+    kernel = fw.Estimate(np.stack([two] * records), np.full((records, *two.shape), STDERR))
     return Ensemble(
         net, fw.GradientFlow(1.0), fw.MSE(), 10, 0, 0, points,
         np.repeat(X1, dimension, 1), X1, np.repeat(X_test, dimension, 1),
