@@ -72,5 +72,5 @@ def expected_loss(found: ExpectedLoss) -> Figure:
     for axes in (losses, slopes):
         axes.set_xlabel("depth L")
         whole_numbers(axes.xaxis)
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2, borderaxespad=0)
+    legend_below(figure)
     return figure

@@ -66,7 +66,7 @@ def kernels_over_depth(
             axes.set_title(f"{theory.net.activation.name}: {tends_to}")
             axes.set_ylabel(words if column == 0 else "")
             axes.set_xlabel("layer l" if row == 1 else "")
-    legend_below(figure, columns=2)
+    legend_below(figure)
     return figure
 
 
@@ -98,7 +98,7 @@ def fluctuations(
             axes.set_xlabel("depth over width, l / n" if row == len(names) - 1 else "")
             axes.set_xlim(left=0)
             axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-    legend_below(figure, columns=2)
+    legend_below(figure)
     return figure
 
 

@@ -55,7 +55,7 @@ def trained_outputs(prediction: Prediction, ensemble: Ensemble, members: np.ndar
         _draw_change(panels[name], x, *(part[order, 0] for part in (finite, leading, *found)))
         panels[name].set_title(f"{name} of the output less that at infinite width")
     panels["variance"].set_xlabel("input x")
-    legend_below(figure, columns=3)
+    legend_below(figure)
     return figure
 
 

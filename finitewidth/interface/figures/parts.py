@@ -13,6 +13,8 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodF
 
 from finitewidth.interface.look import INK, MARKERS, MATRIX, ROLES, SHADE
 
+_ENTRY, _LETTER = 0.8, 0.08  # inches: what an entry of a legend takes, and each letter of its label
+
 
 def require(name: str, value: Any, kind: type | tuple[type, ...], remedy: str) -> None:
     """Refuse what is not the record that a figure draws."""
@@ -92,11 +94,14 @@ def numbers_on_log_axis(axis: Axis, values: Sequence[float]) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def legend_below(figure: Figure, columns: int = 4, **more: Any) -> None:
+def legend_below(figure: Figure) -> None:
     """One legend for all panels, outside of the data; a label that several panels share is shown once."""
     found: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    style = {"loc": "outside lower left", "ncols": columns, "handlelength": 2.8, **more}
-    figure.legend(list(found.values()), list(found), **style)
+    widest = _ENTRY + _LETTER * max(len(label) for label in found)
+    columns = max(1, int(figure.get_figwidth() / widest))
+    figure.legend(
+        list(found.values()), list(found), loc="outside lower left", ncols=columns, handlelength=2.8
+    )

@@ -8,7 +8,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colors import LinearSegmentedColormap, SymLogNorm
 from matplotlib.figure import Figure
 
-from finitewidth.interface.figures.parts import as_records, heading
+from finitewidth.interface.figures.parts import as_records, heading, legend_below
 from finitewidth.interface.look import INK, MATRIX, PAPER, SHADE
 from finitewidth.interface.saving import in_house_style
 from finitewidth.theory.phase_diagram import PhaseDiagram
@@ -31,9 +31,8 @@ def phase_diagrams(diagrams: PhaseDiagram | Sequence[PhaseDiagram]) -> Figure:
     bar.ax.tick_params(length=0, which="both")
     bar.ax.set_title("nearby inputs, by\ncorrelation length", fontsize=9, pad=10)
     bar.outline.set_visible(False)  # type: ignore[operator]
-    handles, labels = panels[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside lower left")
+    if any(diagram.point.C_W is not None for diagram in diagrams):
+        legend_below(figure)
     return figure
 
 

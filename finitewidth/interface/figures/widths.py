@@ -54,7 +54,7 @@ def residuals(predictions: Sequence[Prediction], ensembles: Sequence[Ensemble]) 
     numbers_on_log_axis(axes.xaxis, widths.tolist())
     lowest = min(value.min() for value in (leading.value, first.value))
     axes.set_ylim(bottom=max(lowest / 3, axes.get_ylim()[0]))
-    legend_below(figure, columns=2)
+    legend_below(figure)
     return figure
 
 
@@ -113,7 +113,7 @@ def ntk_ellipses(
         axes.set_ylabel("second input" if index == 0 else "")
     if ensembles:
         _draw_motion(row[-1], ensembles)
-    legend_below(figure, columns=5)
+    legend_below(figure)
     return figure
 
 
