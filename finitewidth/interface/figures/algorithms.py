@@ -8,6 +8,7 @@ from finitewidth.interface.figures.parts import (
     draw_line,
     draw_matrix,
     heading,
+    legend_below,
     require,
     whole_numbers,
 )
