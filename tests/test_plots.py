@@ -125,7 +125,7 @@ def test_every_figure_is_tested():
 @pytest.fixture(scope="module", params=FIGURES, ids=by_name)
 def figure(request) -> Figure:
     drawn = request.param()
-    drawn.canvas.draw()
+    drawn.draw_without_rendering()  # so that the layout is made
     return drawn
 
 
