@@ -1,41 +1,42 @@
 """Does finite width help or hurt? Expected test loss over depth and width of critical tanh networks.
 
-    python examples/depth_and_width.py [figure.png]
+    python examples/depth_and_width.py [--output figure.png]
 
 Six of the patients in scikit-learn's diabetes data train, six are asked about. Where the coefficient of L/n
 is negative, networks of finite width do better than infinitely wide ones.
 """
 
-import sys
+from collections.abc import Sequence
 
+from figure_options import figure_options
 from sklearn.datasets import load_diabetes
 
 import finitewidth as fw
-from finitewidth.interface.learning_figures import save_expected_loss
 
 TRAINING, TEST = 6, 6
 DEPTHS, WIDTHS = (2, 3, 4, 5, 6), (32, 128)
 
 
-def sweep() -> fw.ExpectedLoss:
+def sweep(training: int, test: int, depths: Sequence[int]) -> fw.ExpectedLoss:
     """Every depth needs its statistics once; widths are free."""
     X, y = load_diabetes(return_X_y=True)
     X = X / X.std(axis=0)
     Y = ((y - y.mean()) / y.std())[:, None]
-    rows, asked = slice(TRAINING), slice(TRAINING, TRAINING + TEST)
+    rows, asked = slice(training), slice(training, training + test)
     return fw.expected_loss(
         lambda widths: fw.MLP.critical(widths, "tanh"),
         X[rows],
         Y[rows],
         X[asked],
         Y[asked],
-        depths=DEPTHS,
+        depths=depths,
         widths=WIDTHS,
     )
 
 
-def main(path: str = "depth_and_width.png") -> None:
-    found = sweep()
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = figure_options(__doc__, "depth_and_width", arguments)
+    found = sweep(3, 2, (2, 3)) if options.quick else sweep(TRAINING, TEST, DEPTHS)
     print(
         "depth  infinite width  "
         + "  ".join(f"width {n:<6.0f}" for n in found.widths)
@@ -46,9 +47,9 @@ def main(path: str = "depth_and_width.png") -> None:
         print(
             f"{depth:5.0f}  {found.infinite_total[index]:14.4f}  {finite}  {found.coefficient[index]:18.4f}"
         )
-    save_expected_loss(found, path)
-    print(f"figure written to {path}")
+    fw.plots.save(fw.plots.expected_loss(found), options.output)
+    print(f"figure written to {options.output}")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -1,29 +1,28 @@
 """Draw where deep networks can be trained: phase diagrams of tanh and gelu with their critical points.
 
-    python examples/phase_diagram.py [directory]
-
-writes phase_diagram.png into the directory, docs/figures if none is given.
+python examples/phase_diagram.py [--output figure.png]
 """
 
-import sys
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
+from figure_options import figure_options
 
 import finitewidth as fw
-from finitewidth.interface.plots import save_phase_diagrams
 
-GRIDS = {  # activation: C_b, C_W
-    "tanh": (np.linspace(0.0, 0.3, 200), np.linspace(0.5, 2.5, 200)),
-    "gelu": (np.linspace(0.0, 0.5, 200), np.linspace(1.7, 2.2, 200)),
-}
+RANGES = {"tanh": ((0.0, 0.3), (0.5, 2.5)), "gelu": ((0.0, 0.5), (1.7, 2.2))}  # of C_b and C_W
 
 
-def main(directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    save_phase_diagrams([fw.phase_diagram(name, *grid) for name, grid in GRIDS.items()], directory)
-    print(directory / "phase_diagram.png")
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = figure_options(__doc__, "phase_diagram", arguments)
+    points = 20 if options.quick else 200
+    diagrams = [
+        fw.phase_diagram(name, *(np.linspace(*ends, points) for ends in ranges))
+        for name, ranges in RANGES.items()
+    ]
+    fw.plots.save(fw.plots.phase_diagrams(diagrams), options.output)
+    print(f"figure written to {options.output}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "docs" / "figures")
+    main()

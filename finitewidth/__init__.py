@@ -12,8 +12,13 @@ enable_double_precision()  # before anything imports JAX
 
 __version__ = "0.1.0"
 
-# modules of their own that are reached as attributes; their names are also those of the packages they serve
-_MODULES = {"optax": "interface.optax", "sklearn": "interface.sklearn", "torch": "interface.torch"}
+# modules of their own that are reached as attributes; some have the names of the packages that they serve
+_MODULES = {
+    "optax": "interface.optax",
+    "plots": "interface.plots",
+    "sklearn": "interface.sklearn",
+    "torch": "interface.torch",
+}
 
 # every public name and the module that it lives in; a new name also goes into the block below
 _HOMES = {
@@ -44,6 +49,8 @@ _HOMES = {
     "susceptibilities": "theory.susceptibilities",
     "PhaseDiagram": "theory.phase_diagram",
     "phase_diagram": "theory.phase_diagram",
+    "Asymptotes": "theory.asymptotes",
+    "asymptotes": "theory.asymptotes",
     "Audit": "theory.audit",
     "audit": "theory.audit",
     "Estimate": "estimate",
@@ -96,7 +103,7 @@ _HOMES = {
     "fit_kernel_machine": "training.linear",
     "random_features": "training.linear",
     "with_constant": "training.linear",
-    "save_spectrum": "interface.spectrum_figure",
+    "save_spectrum": "interface.plots",
 }
 
 if TYPE_CHECKING:
@@ -121,12 +128,15 @@ if TYPE_CHECKING:
     from finitewidth.experiment.sample_statistics import SampledStatistics as SampledStatistics
     from finitewidth.experiment.sample_statistics import sample_statistics as sample_statistics
     from finitewidth.interface import optax as optax
+    from finitewidth.interface import plots as plots
     from finitewidth.interface import sklearn as sklearn
     from finitewidth.interface import torch as torch
-    from finitewidth.interface.spectrum_figure import save_spectrum as save_spectrum
+    from finitewidth.interface.plots import save_spectrum as save_spectrum
     from finitewidth.loss import MSE as MSE
     from finitewidth.loss import CrossEntropy as CrossEntropy
     from finitewidth.network import MLP as MLP
+    from finitewidth.theory.asymptotes import Asymptotes as Asymptotes
+    from finitewidth.theory.asymptotes import asymptotes as asymptotes
     from finitewidth.theory.audit import Audit as Audit
     from finitewidth.theory.audit import audit as audit
     from finitewidth.theory.criticality import Criticality as Criticality

@@ -1,7 +1,4 @@
-"""Expected loss over depth and width, the bias of algorithms, and the examples that draw them."""
-
-import runpy
-from pathlib import Path
+"""Expected loss over depth and width, and the bias of algorithms."""
 
 import numpy as np
 import pytest
@@ -9,7 +6,6 @@ from problems import refused
 
 import finitewidth as fw
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((6, 3))
 Y = np.sin(X @ RNG.standard_normal((3, 1)))
@@ -67,10 +63,3 @@ def test_algorithms_differ_in_the_projector_that_knows_them():
     np.testing.assert_allclose(fastest, [2 / 3, 0, -2, -18], atol=1e-9)  # 2 (1 - x) / (2 - x), x = eta l
     assert len({float(c.sum()) for c in found.corrections.values()}) == 6
     assert found.table().count("\n") == 6
-
-
-@pytest.mark.parametrize("name", ["inductive_bias", "depth_and_width"])
-def test_examples_draw_their_figures(name, tmp_path, capsys):
-    runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](str(tmp_path / "figure.png"))
-    assert (tmp_path / "figure.png").stat().st_size > 10_000
-    assert "figure written to" in capsys.readouterr().out

@@ -9,6 +9,11 @@ import pytest
 import finitewidth as fw
 
 ROOT = Path(__file__).parents[1]
+FIGURES = sorted(
+    path.stem
+    for path in (ROOT / "examples").glob("*.py")
+    if "from figure_options import" in path.read_text(encoding="utf-8")
+)
 
 
 def example(name: str):
@@ -36,13 +41,26 @@ def test_code_of_the_page_runs(tmp_path, monkeypatch):
     assert names["diagram"].region.shape == (50, 50)
 
 
-@pytest.mark.filterwarnings("error")
-def test_the_phase_diagram_is_drawn(tmp_path, monkeypatch):
-    script = example("phase_diagram")
-    coarse = {name: (C_b[::10], C_W[::10]) for name, (C_b, C_W) in script.GRIDS.items()}
-    monkeypatch.setattr(script, "GRIDS", coarse)
-    script.main(tmp_path)
-    assert (tmp_path / "phase_diagram.png").read_bytes().startswith(b"\x89PNG")
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_are_drawn(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "examples")  # as for a script, for the options that they share
+    path = tmp_path / "figure.png"
+    example(name).main(["--quick", "--output", str(path)])
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert f"figure written to {path}" in capsys.readouterr().out
+
+
+def test_every_figure_of_the_documents_is_drawn_by_a_script():
+    drawn = {path.stem for path in (ROOT / "docs" / "figures").iterdir()}
+    assert drawn <= {path.stem for path in (ROOT / "examples").glob("*.py")}
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        shown = re.findall(r"!\[[^]]*\]\((?:docs/)?figures/(\w+)\.\w+\)", page.read_text(encoding="utf-8"))
+        assert set(shown) <= drawn
+
+
+def test_figures_are_small_enough_for_a_page():
+    for path in (ROOT / "docs" / "figures").iterdir():
+        assert path.stat().st_size < 200_000, path.name
 
 
 def test_fifty_layers_in_torch_are_compared(capsys):

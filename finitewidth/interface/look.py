@@ -11,7 +11,15 @@ ROLES: dict[str, dict] = {
     "sampled networks": {"color": "#D55E00", "linewidth": 1.4, "dashes": None},
     "further series": {"color": "#009E73", "linewidth": 2.0, "dashes": None},
     "one more series": {"color": "#CC79A7", "linewidth": 2.0, "dashes": None},
+    "asymptote": {"color": "#009E73", "linewidth": 1.6, "dashes": (1.2, 1.6)},
 }
 
+# lines that differ in one thing, such as the width, and the markers that tell them apart without colour
+SERIES = ("finite width", "further series", "one more series")
+MARKERS = ("o", "s", "D", "^", "v")
+
+# what is neither theory nor sampled: data and edges, background, regions without an answer
+INK, PAPER, SHADE = "#000000", "#FFFFFF", "#E6E6E6"
+
 # negative, zero, positive entries of a matrix
-MATRIX = ("#D55E00", "#FFFFFF", "#0072B2")
+MATRIX = ("#D55E00", PAPER, "#0072B2")

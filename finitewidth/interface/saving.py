@@ -1,14 +1,19 @@
 """Figures on disk, in the house style."""
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import ParamSpec
 
 import matplotlib
 from matplotlib.figure import Figure
 
 FILE_TYPES = (".svg", ".png", ".pdf")
+_DATES = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # fields that are left out
+
+P = ParamSpec("P")
 
 
 @contextmanager
@@ -20,18 +25,28 @@ def house_style() -> Iterator[None]:
         yield
 
 
+def in_house_style(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """The function, drawing in the look of the house."""
+
+    @functools.wraps(draw)
+    def styled(*arguments: P.args, **options: P.kwargs) -> Figure:
+        with house_style():
+            return draw(*arguments, **options)
+
+    return styled
+
+
 def write_figure(figure: Figure, path: Path) -> None:
     """As the file type that `path` ends in; no date inside, so that the same run writes the same bytes."""
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else {})
+    figure.savefig(path, metadata=_DATES.get(path.suffix, {}))
 
 
-def save_figure(draw: Callable[[], Figure], path: str | Path) -> None:
-    """Draw and write, as the file type that `path` ends in."""
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a figure as the file type that `path` ends in (.svg, .png or .pdf), the same bytes each time."""
     path = Path(path)
     if path.suffix not in FILE_TYPES:
         raise ValueError(f"path must end in .svg, .png or .pdf, got {str(path)!r}; rename it.")
     with house_style():
-        figure = draw()
         try:
             write_figure(figure, path)
         except OSError as error:

@@ -1,0 +1,53 @@
+"""A function of one input, learned by real networks, beside theory at infinite width and at order 1/n.
+
+python examples/trained_outputs.py [--output figure.png]
+"""
+
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import zarr
+from figure_options import figure_options
+
+import finitewidth as fw
+
+NET = fw.MLP((1, 64, 64, 1), "tanh", C_b=0.3, C_W=1.5)
+X, Y = np.array([[-1.5], [-0.3], [1.2]]), np.array([[-1.0], [1.2], [-0.6]])
+ALGORITHM = fw.GradientDescent(0.1, steps=40)
+SHOWN = 12  # networks
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = figure_options(__doc__, "trained_outputs", arguments)
+    points, members = (2, 40) if options.quick else (15, 8_000)
+    X_test = np.linspace(-2.5, 2.5, points)[:, None]
+    warnings.simplefilter("ignore", fw.ExpansionWarning)  # of the smallest variances, next to training data
+    prediction = fw.predict(NET, X, Y, X_test, algorithm=ALGORITHM)
+    control = fw.control_variate(NET, X, Y, X_test, ALGORITHM)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "ensemble.zarr"
+        ensemble = fw.train_ensemble(
+            NET,
+            X,
+            Y,
+            X_test,
+            algorithm=ALGORITHM,
+            members=members,
+            key=0,
+            control=control,
+            store=store,
+            keep_members=True,
+            progress=False,
+        )
+        shown = np.asarray(zarr.open_group(store, mode="r")["member_outputs"][:SHOWN])
+    some = shown.reshape(SHOWN, -1)[:, -points:]  # the end of training, test inputs after training inputs
+    fw.plots.save(fw.plots.trained_outputs(prediction, ensemble, some), options.output)
+    print(f"largest pull {fw.compare(prediction, ensemble).worst:.1f}")
+    print(f"figure written to {options.output}")
+
+
+if __name__ == "__main__":
+    main()

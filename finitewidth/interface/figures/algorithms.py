@@ -1,0 +1,77 @@
+"""What algorithms, depth and width do to predictions: projector heat maps and expected losses."""
+
+import numpy as np
+from matplotlib.colors import SymLogNorm
+from matplotlib.figure import Figure
+
+from finitewidth.interface.figures.parts import (
+    draw_line,
+    draw_matrix,
+    heading,
+    legend_below,
+    require,
+    whole_numbers,
+)
+from finitewidth.interface.look import INK, MARKERS, SERIES
+from finitewidth.interface.saving import in_house_style
+from finitewidth.training.depth_and_width import ExpectedLoss
+from finitewidth.training.inductive_bias import InductiveBias
+
+_TICKS = (-100, -30, -10, -3, -1, 0, 1, 3, 10, 30, 100)
+
+
+@in_house_style
+def inductive_bias(found: InductiveBias) -> Figure:
+    """How each algorithm weighs pairs of modes: one heat map of Z_A / Z_B each."""
+    require("found", found, InductiveBias, "what fw.inductive_bias returns")
+    names = [name for name, ratio in found.ratios.items() if ratio.any()]
+    if not names:
+        raise ValueError("found has only algorithms whose projector Z_A is zero; add GradientFlow().")
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(0.8 + 2.9 * columns, 0.7 + 2.7 * rows))
+    heading(figure, "what an algorithm adds to the universal projector (two-step update: nothing)")
+    largest = max(np.abs(ratio).max() for ratio in found.ratios.values())
+    norm = SymLogNorm(linthresh=1.0, vmin=-largest, vmax=largest)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat[len(names) :]:
+        axes.set_visible(False)
+    for axes, name in zip(grid.flat, names, strict=False):
+        image = draw_matrix(axes, found.ratios[name], norm, upward=True)
+        axes.set_title(name)
+        axes.set_xlabel("mode b, slow to fast")
+        axes.set_ylabel("mode a, slow to fast")
+        whole_numbers(axes.xaxis)
+        whole_numbers(axes.yaxis)
+    bar = figure.colorbar(image, ax=grid, shrink=0.8)
+    bar.set_label("ratio of projectors, Z_A / Z_B")
+    ticks = [tick for tick in _TICKS if abs(tick) <= largest]
+    bar.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+    bar.ax.minorticks_off()
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    return figure
+
+
+@in_house_style
+def expected_loss(found: ExpectedLoss) -> Figure:
+    """Expected test loss over depth for each width, and the coefficient of depth over width."""
+    require("found", found, ExpectedLoss, "what fw.expected_loss returns")
+    figure = Figure(figsize=(9.0, 4.6))
+    heading(figure, "expected test loss through order 1/n")
+    losses, slopes = figure.subplots(1, 2)
+    draw_line(losses, found.depths, found.infinite_total, "infinite width", "infinite width")
+    for index, width in enumerate(found.widths):
+        role, marker = SERIES[index % len(SERIES)], MARKERS[index % len(MARKERS)]
+        draw_line(losses, found.depths, found.total[:, index], role, f"width {width:.0f}", marker=marker)
+    losses.set_title("expected test loss")
+    parts = (found.coefficient, found.bias_coefficient, found.variance_coefficient)
+    slopes.axhline(0.0, color=INK, lw=0.8)
+    names = ("total", "from the bias", "from the variance")
+    for index, (name, values) in enumerate(zip(names, parts, strict=True)):
+        draw_line(slopes, found.depths, values, SERIES[index], name, marker=MARKERS[2 + index])
+    slopes.set_title("coefficient of L/n: below zero finite width helps")
+    for axes in (losses, slopes):
+        axes.set_xlabel("depth L")
+        whole_numbers(axes.xaxis)
+    legend_below(figure)
+    return figure

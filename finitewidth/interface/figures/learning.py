@@ -1,0 +1,155 @@
+"""Trained networks as functions of their input, and the modes in which they learn."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from finitewidth.estimate import Estimate
+from finitewidth.experiment.results import Ensemble
+from finitewidth.interface.figures.parts import (
+    as_records,
+    draw_band,
+    draw_line,
+    draw_sampled,
+    draw_targets,
+    heading,
+    legend_below,
+    require,
+    whole_numbers,
+)
+from finitewidth.interface.look import ROLES
+from finitewidth.interface.saving import in_house_style
+from finitewidth.training.gaussian import Prediction
+from finitewidth.training.spectrum import Spectrum
+from finitewidth.training.starpolation import Starpolation
+
+
+@in_house_style
+def trained_outputs(prediction: Prediction, ensemble: Ensemble, members: np.ndarray | None = None) -> Figure:
+    """Mean and ± one standard deviation of trained networks of one input, at both orders, with an ensemble.
+
+    `members` are outputs of some networks at the test inputs, (members, N_test), drawn as thin lines. Beside
+    it what finite width changes in the mean and in the variance, sampled with standard errors.
+    """
+    require("prediction", prediction, Prediction, "what fw.predict returns")
+    require("ensemble", ensemble, Ensemble, "what fw.train_ensemble returns")
+    _check_one_dimensional(prediction, ensemble)
+    order = np.argsort(ensemble.X_test[:, 0], kind="stable")
+    x = ensemble.X_test[order, 0]
+    figure = Figure(figsize=(9.4, 4.6))
+    net = ensemble.net
+    heading(
+        figure, f"{net.activation.name} networks of {net.depth} layers and width {net.widths[-2]}, trained"
+    )
+    panels = figure.subplot_mosaic([["outputs", "mean"], ["outputs", "variance"]], width_ratios=(1.35, 1))
+    _draw_outputs(panels["outputs"], x, order, prediction, ensemble, members)
+    infinite = prediction.infinite_width
+    mean = ensemble.mean if ensemble.controlled is None else ensemble.controlled.mean
+    variance = Estimate(*(np.einsum("aiai->ai", part) for part in ensemble.covariance))
+    for name, finite, leading, found in (
+        ("mean", prediction.mean, infinite.mean, mean),
+        ("variance", prediction.variance, infinite.variance, variance),
+    ):
+        _draw_change(panels[name], x, *(part[order, 0] for part in (finite, leading, *found)))
+        panels[name].set_title(f"{name} of the output less that at infinite width")
+    panels["variance"].set_xlabel("input x")
+    legend_below(figure)
+    return figure
+
+
+def _check_one_dimensional(prediction: Prediction, ensemble: Ensemble) -> None:
+    if ensemble.X_test.shape[1] != 1:
+        raise ValueError(
+            f"ensemble has inputs of dimension {ensemble.X_test.shape[1]}, and this figure draws functions "
+            "of one input; train on inputs of shape (N, 1)."
+        )
+    if prediction.mean.shape != ensemble.mean.value.shape:
+        raise ValueError(
+            f"the prediction has {prediction.mean.shape} test outputs but the ensemble "
+            f"{ensemble.mean.value.shape}; use the same X_test for both."
+        )
+    if prediction.order != 1:
+        raise ValueError("prediction is at infinite width only; use fw.predict(..., order=1).")
+
+
+def _draw_outputs(
+    axes: Axes, x: np.ndarray, order: np.ndarray, prediction: Prediction, ensemble: Ensemble, members
+) -> None:
+    orders = {"infinite width": prediction.infinite_width, "finite width": prediction}
+    words = {"infinite width": "infinite width", "finite width": "theory at order 1/n"}
+    for role, found in orders.items():
+        mean, std = found.mean[order, 0], found.std[order, 0]
+        draw_band(axes, x, mean - std, mean + std, role, f"{words[role]}, ± standard deviation")
+        draw_line(axes, x, mean, role, f"{words[role]}, mean")
+    if members is not None:
+        for index, row in enumerate(np.asarray(members)):
+            label = "trained networks" if index == 0 else None
+            look = ROLES["sampled networks"]["color"]
+            axes.plot(x, row[order], color=look, linewidth=0.7, alpha=0.35, label=label)
+    mean, stderr = (part[order, 0] for part in ensemble.mean)
+    draw_sampled(axes, x, mean, stderr, "trained networks, ± standard error", markersize=3)
+    draw_targets(axes, ensemble.X_train[:, 0], ensemble.Y_train[:, 0])
+    axes.set_title("output z(x)")
+    axes.set_xlabel("input x")
+
+
+def _draw_change(axes: Axes, x, finite, infinite, value, stderr) -> None:
+    draw_line(axes, x, np.zeros_like(x), "infinite width")
+    draw_line(axes, x, finite - infinite, "finite width")
+    draw_sampled(axes, x, value - infinite, stderr, markersize=3)
+
+
+@in_house_style
+def starpolation(found: Starpolation | Sequence[Starpolation]) -> Figure:
+    """Mean ± standard deviation between and beyond two training inputs, one panel for each network."""
+    found = as_records("found", found, Starpolation, "what fw.starpolate returns")
+    columns = min(len(found), 4)
+    rows = -(-len(found) // columns)
+    figure = Figure(figsize=(0.6 + 2.4 * columns, 1.2 + 2.5 * rows))
+    heading(figure, "star-polation: trained on two inputs, asked on the line through them")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for axes in grid.flat[len(found) :]:
+        axes.set_visible(False)
+    for axes, one in zip(grid.flat, found, strict=False):
+        mean, std = one.mean[:, 0], np.sqrt(one.variance)
+        draw_line(axes, one.s, one.linear[:, 0], "asymptote", "straight line through the targets")
+        draw_band(axes, one.s, mean - std, mean + std, "infinite width", "± standard deviation")
+        draw_line(axes, one.s, mean, "infinite width", "mean at infinite width")
+        draw_targets(axes, [1.0, 0.0], one.targets[:, 0])
+        net = one.prediction.net
+        axes.set_title(f"{net.activation.name}, {net.depth} layers")
+    for axes in grid[-1]:
+        axes.set_xlabel("place on the line, s")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("output z(s)")
+    legend_below(figure)
+    return figure
+
+
+@in_house_style
+def spectrum(found: Spectrum) -> Figure:
+    """Eigenvalues of the training NTK and the time scales of learning, mode by mode."""
+    require("found", found, Spectrum, "what fw.spectrum returns")
+    net = found.net
+    figure = Figure(figsize=(8.4, 3.8))
+    heading(
+        figure,
+        f"training NTK, {net.activation.name}, {net.depth} layers, {found.eigenvalues.size} inputs: "
+        f"condition {found.condition:.2g}, learning rate below {found.largest_learning_rate:.3g}",
+    )
+    eigenvalues, times = figure.subplots(1, 2)
+    rank = np.arange(1, found.eigenvalues.size + 1)
+    positive = found.eigenvalues[::-1] > 0
+    style = {"color": ROLES["infinite width"]["color"], "markersize": 4 if rank.size <= 30 else 2.5}
+    for axes, values, words in (
+        (eigenvalues, found.eigenvalues, "eigenvalue of Θ"),
+        (times, found.time_scales, "time scale of learning, 1 / eigenvalue"),
+    ):
+        axes.plot(rank[positive], values[::-1][positive], linestyle="none", marker="o", **style)
+        axes.set_yscale("log")
+        axes.set_title(words)
+        axes.set_xlabel("mode, from the fastest")
+        whole_numbers(axes.xaxis)
+    return figure

@@ -1,0 +1,77 @@
+"""Phases and correlation lengths over the two variances of an initialization."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import LinearSegmentedColormap, SymLogNorm
+from matplotlib.figure import Figure
+
+from finitewidth.interface.figures.parts import as_records, heading, legend_below
+from finitewidth.interface.look import INK, MATRIX, PAPER, SHADE
+from finitewidth.interface.saving import in_house_style
+from finitewidth.theory.phase_diagram import PhaseDiagram
+
+_LENGTHS = (3, 10, 30, 100)  # layers, contours
+_REGIONS = {"ordered": "ordered", "chaotic": "chaotic", "diverging": "signals\ndiverge"}
+
+
+@in_house_style
+def phase_diagrams(diagrams: PhaseDiagram | Sequence[PhaseDiagram]) -> Figure:
+    """Where nearby inputs merge and where they separate, side by side, with the critical points."""
+    diagrams = as_records("diagrams", diagrams, PhaseDiagram, "what fw.phase_diagram returns")
+    figure = Figure(figsize=(4.6 * len(diagrams) + 0.9, 4.8))
+    heading(figure, "which initializations allow depth")
+    panels = np.atleast_1d(figure.subplots(1, len(diagrams)))
+    meshes = [_draw_phases(axes, diagram) for axes, diagram in zip(panels, diagrams, strict=True)]
+    bar = figure.colorbar(meshes[-1], ax=list(panels), shrink=0.8, pad=0.02)
+    ticks = [-1 / 3, -0.1, 0.0, 0.1, 1 / 3]
+    bar.set_ticks(ticks, labels=["merge, 3 layers", "10", "critical", "10", "separate, 3 layers"])
+    bar.ax.tick_params(length=0, which="both")
+    bar.ax.set_title("nearby inputs, by\ncorrelation length", fontsize=9, pad=10)
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    if any(diagram.point.C_W is not None for diagram in diagrams):
+        legend_below(figure)
+    return figure
+
+
+def _draw_phases(axes: Axes, diagram: PhaseDiagram) -> QuadMesh:
+    """Colour is the rate at which nearby inputs merge or separate: white is where depth is possible."""
+    rate = np.log(diagram.chi_perp)
+    colours = LinearSegmentedColormap.from_list("rate", MATRIX[::-1])
+    norm = SymLogNorm(linthresh=0.02, vmin=-1, vmax=1)
+    mesh = axes.pcolormesh(diagram.C_W, diagram.C_b, rate, cmap=colours, norm=norm, rasterized=True)
+    axes.grid(False)
+    levels = [-1 / length for length in _LENGTHS] + [1 / length for length in reversed(_LENGTHS)]
+    lines = axes.contour(
+        diagram.C_W, diagram.C_b, rate, levels=levels, colors=INK, linewidths=0.7, alpha=0.35
+    )
+    axes.clabel(lines, fmt=lambda level: f"{abs(1 / level):.0f}", fontsize=8)
+    axes.contour(diagram.C_W, diagram.C_b, rate, levels=[0.0], colors=INK, linewidths=1.4)
+    if np.isinf(diagram.K_star).any():
+        diverging = np.isinf(diagram.K_star).astype(float)
+        axes.contourf(diagram.C_W, diagram.C_b, diverging, levels=[0.5, 1.5], colors=SHADE)
+    _name_regions(axes, diagram)
+    point = diagram.point
+    if point.C_W is not None:
+        star = {"marker": "*", "markersize": 15, "color": PAPER, "markeredgecolor": INK, "clip_on": False}
+        axes.plot([point.C_W], [point.C_b], linestyle="none", label="critical point", zorder=5, **star)  # type: ignore[arg-type]
+    axes.set_title(str(diagram.activation.name))
+    axes.set_xlabel("weight variance C_W")
+    axes.set_ylabel("bias variance C_b")
+    return mesh
+
+
+def _name_regions(axes: Axes, diagram: PhaseDiagram) -> None:
+    """The name of each region that fills a twentieth of the picture, at its middle row."""
+    region = diagram.region
+    for name, text in _REGIONS.items():
+        inside = region == name
+        if inside.mean() < 0.05:
+            continue
+        row = int(np.median(np.nonzero(inside)[0]))
+        columns = np.flatnonzero(inside[row])
+        place = diagram.C_W[int(np.median(columns))], diagram.C_b[row]
+        upright = 90 if columns.size < 0.2 * inside.shape[1] else 0  # a narrow region
+        axes.text(*place, text, ha="center", va="center", fontsize=11, rotation=upright)

@@ -1,0 +1,243 @@
+"""Figures: words on every panel, error bars on what was sampled, colours of the house, the same bytes."""
+
+import re
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from problems import refused
+
+import finitewidth as fw
+from finitewidth.experiment.results import Ensemble
+from finitewidth.interface import look
+
+RNG = np.random.default_rng(0)
+TABLE = {role["color"].lower() for role in look.ROLES.values()} | {
+    colour.lower() for colour in (*look.MATRIX, look.INK, look.PAPER, look.SHADE)
+}
+STDERR = 0.05
+X1 = np.array([[-1.0], [1.0]])
+DEEP = fw.MLP.critical((2, *[32] * 11, 1), "tanh")
+
+
+def prediction(net: fw.MLP, samples: int = 4) -> fw.Prediction:
+    def at(order: int, mean: np.ndarray, leading=None) -> fw.Prediction:
+        factors = ((np.eye(1), (1.0 + 0.1 * order) * np.eye(samples)),)
+        return fw.Prediction(net, fw.GradientFlow(), order, mean, factors, 1.0, 0.0, leading=leading)
+
+    mean = np.linspace(-1, 1, samples)[:, None]
+    return at(1, mean + 0.5 / net.widths[-2], at(0, mean))
+
+
+def ensemble(net: fw.MLP, samples: int = 4, records: int = 1, *, ntk: bool = False) -> Ensemble:
+    def estimate(*shape: int) -> fw.Estimate:
+        return fw.Estimate(1.0 + RNG.random(shape), np.full(shape, STDERR))
+
+    points = tuple(range(records))
+    X_test, dimension, total = np.linspace(-2, 2, samples)[:, None], net.widths[0], samples + 2
+    two = np.array([[2.0, 0.5], [0.5, 1.0]])[None, :, None, :]  # (output, sample, output, sample)
+    kernel = fw.Estimate(np.stack([two] * records), np.full((records, *two.shape), STDERR))
+    return Ensemble(
+        net, fw.GradientFlow(1.0), fw.MSE(), 10, 0, 0, points,
+        np.repeat(X1, dimension, 1), X1, np.repeat(X_test, dimension, 1),
+        estimate(records, total, 1), estimate(records, total, 1, total, 1), estimate(records), estimate(),
+        kernel if ntk else None, estimate(records) if ntk else None, None, None, None, {},
+    )  # fmt: skip
+
+
+def sampled(net: fw.MLP, layer: int, count: int = 1) -> fw.SampledStatistics:
+    shapes = {"G": (count,) * 2, "H": (count,) * 2} | {name: (count,) * 4 for name in "VAB"}
+    found = {name: fw.Estimate(np.ones(s), np.full(s, STDERR)) for name, s in shapes.items()}
+    return fw.SampledStatistics(net, layer, 100, found)
+
+
+def kernels_over_depth() -> Figure:
+    nets = [DEEP, *(fw.MLP.critical((2, *[32] * 11, 1), name) for name in ("relu", "gelu"))]
+    return fw.plots.kernels_over_depth([fw.solve(n, [[1.0, -1.0]]) for n in nets], [sampled(DEEP, 3)])
+
+
+def fluctuations() -> Figure:
+    return fw.plots.fluctuations(fw.solve(DEEP, [[1.0, -1.0]]), [sampled(DEEP, 3), sampled(DEEP, 6)])
+
+
+def trained_outputs() -> Figure:
+    net = fw.MLP((1, 16, 1), "tanh")
+    return fw.plots.trained_outputs(prediction(net), ensemble(net), RNG.random((3, 4)))
+
+
+def residuals() -> Figure:
+    nets = [fw.MLP((1, width, 1), "tanh") for width in (16, 32)]
+    return fw.plots.residuals([prediction(n) for n in nets], [ensemble(n) for n in nets])
+
+
+def ntk_ellipses() -> Figure:
+    many = [ensemble(fw.MLP((1, width, 1), "tanh"), records=3, ntk=True) for width in (16, 32)]
+    theory = fw.solve(fw.MLP((1, 16, 1), "tanh", C_b=0.1), X1, order=0)
+    return fw.plots.ntk_ellipses(many, many, theory)
+
+
+def starpolation() -> Figure:
+    nets = [fw.MLP.critical((2, 1, 1), name) for name in ("linear", "relu")]
+    line = np.linspace(-1, 2, 7)
+    return fw.plots.starpolation(
+        [fw.starpolate(net, [1.0, 0.0], [0.0, 1.0], [1.0], [0.0], line) for net in nets]
+    )
+
+
+def phase_diagrams() -> Figure:
+    return fw.plots.phase_diagrams(fw.phase_diagram("tanh", np.linspace(0, 0.3, 8), np.linspace(0.5, 2, 8)))
+
+
+def spectrum() -> Figure:
+    return fw.plots.spectrum(fw.spectrum(fw.MLP((2, 1, 1), "relu", C_W=2.0), RNG.random((4, 2))))
+
+
+def inductive_bias() -> Figure:
+    ratios = {
+        "two-step": np.zeros((3, 3)),
+        "gradient flow": RNG.random((3, 3)),
+        "descent": -RNG.random((3, 3)),
+    }
+    return fw.plots.inductive_bias(fw.InductiveBias(np.arange(1, 4.0), ratios, {}))
+
+
+def expected_loss() -> Figure:
+    one, two = RNG.random(3), RNG.random((3, 2))
+    depths, widths = np.arange(2, 5.0), np.array([32.0, 64.0])
+    return fw.plots.expected_loss(fw.ExpectedLoss(depths, widths, two, two, one, one, one, one, one))
+
+
+SAMPLED = (kernels_over_depth, fluctuations, trained_outputs, residuals, ntk_ellipses)
+FIGURES = (*SAMPLED, starpolation, phase_diagrams, spectrum, inductive_bias, expected_loss)
+
+
+def by_name(draw) -> str:
+    return draw.__name__
+
+
+def test_every_figure_is_tested():
+    assert {by_name(draw) for draw in FIGURES} | {"save"} == set(fw.plots.__all__)
+
+
+@pytest.fixture(scope="module", params=FIGURES, ids=by_name)
+def figure(request) -> Figure:
+    drawn = request.param()
+    drawn.draw_without_rendering()  # so that the layout is made
+    return drawn
+
+
+def panels(figure: Figure) -> list:
+    return [axes for axes in figure.axes if axes.get_visible() and axes.get_label() != "<colorbar>"]
+
+
+def test_every_panel_says_in_words_what_it_shows(figure):
+    word = re.compile(r"[a-z]{3,}")
+    assert word.search(figure.get_suptitle())
+    for axes in panels(figure):
+        assert word.search(axes.get_title(loc="left"))
+    bottom = [axes for axes in panels(figure) if axes.get_subplotspec().is_last_row()]
+    assert all(axes.get_xlabel() for axes in bottom)
+
+
+def test_colours_are_those_of_the_table(figure):
+    used = set()
+    for axes in panels(figure):
+        used |= {to_hex(line.get_color()) for line in axes.lines}
+        for collection in axes.collections:
+            if collection.get_array() is None:  # others are heat maps
+                used |= {to_hex(c) for c in (*collection.get_facecolor(), *collection.get_edgecolor())}
+        if axes.images:
+            ends = [to_hex(axes.images[0].get_cmap()(end)) for end in (0.0, 1.0)]
+            used |= set(ends)
+    assert used <= TABLE
+
+
+def test_legends_stand_outside_of_the_data(figure):
+    legends = [*figure.legends, *(axes.get_legend() for axes in panels(figure) if axes.get_legend())]
+    canvas = figure.bbox
+    for legend in legends:
+        box = legend.get_window_extent()
+        assert box.x0 >= canvas.x0 and box.x1 <= canvas.x1 and box.y0 >= canvas.y0
+        assert not any(box.overlaps(axes.get_window_extent()) for axes in panels(figure))
+
+
+@pytest.mark.parametrize("draw", SAMPLED, ids=by_name)
+def test_what_was_sampled_has_its_standard_error(draw):
+    bars = [
+        container
+        for axes in panels(draw())
+        for container in axes.containers
+        if isinstance(container, ErrorbarContainer)
+    ]
+    assert bars
+    for container in bars:
+        (line,) = container[2]
+        assert to_hex(line.get_color()[0]) == look.ROLES["sampled networks"]["color"].lower()
+        segments = np.array(line.get_segments())
+        assert (segments[:, 1, 1] > segments[:, 0, 1]).all()
+
+
+def test_an_error_bar_reaches_one_standard_error_to_each_side():
+    axes = next(
+        axes for axes in panels(trained_outputs()) if axes.get_title(loc="left").startswith("variance")
+    )
+    (segments,) = (np.array(part.get_segments()) for part in axes.containers[0][2])
+    np.testing.assert_allclose(segments[:, 1, 1] - segments[:, 0, 1], 2 * STDERR)
+
+
+def test_layers_are_counted_in_whole_numbers():
+    for axes in panels(kernels_over_depth()):
+        assert [tick for tick in axes.get_xticks() if tick != int(tick)] == []
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
+def test_the_same_figure_is_written_with_the_same_bytes(tmp_path, suffix):
+    for name in ("a", "b"):
+        fw.plots.save(residuals_of_nothing_random(), tmp_path / f"{name}.{suffix}")
+    assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
+
+
+def residuals_of_nothing_random() -> Figure:
+    return fw.plots.fluctuations(fw.solve(DEEP, [[1.0, -1.0]]), [sampled(DEEP, 3)], tensors=("V",))
+
+
+def test_drawing_leaves_the_style_of_the_user_alone():
+    before = dict(matplotlib.rcParams)
+    fluctuations()
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_what_is_no_record_is_refused(tmp_path):
+    with refused("theories must be what fw.solve returns, or several of them in a list, got 3"):
+        fw.plots.kernels_over_depth(3)
+    with refused("diagrams must be what fw.phase_diagram returns, got str"):
+        fw.plots.phase_diagrams(["tanh"])
+    with refused("found must be what fw.spectrum returns, got int"):
+        fw.plots.spectrum(3)
+    with refused("tensors must be among V, .*, got 'W'"):
+        fw.plots.fluctuations(fw.solve(DEEP, [[1.0, -1.0]]), tensors=("W",))
+    with refused("which no theory is of; solve the same network"):
+        fw.plots.fluctuations(fw.solve(DEEP, [[1.0, -1.0]]), [sampled(fw.MLP((2, 3, 1), "tanh"), 2)])
+    with refused("path must end in .svg, .png or .pdf, got .*; rename it"):
+        fw.plots.save(Figure(), tmp_path / "figure.gif")
+    with refused("cannot be written"):
+        fw.plots.save(Figure(), tmp_path / "nowhere" / "figure.svg")
+
+
+def test_records_that_do_not_belong_together_are_refused():
+    flat, plane = fw.MLP((1, 16, 1), "tanh"), fw.MLP((2, 16, 1), "tanh")
+    with refused("inputs of dimension 2, and this figure draws functions of one input"):
+        fw.plots.trained_outputs(prediction(plane), ensemble(plane))
+    with refused("test outputs but the ensemble .* use the same X_test"):
+        fw.plots.trained_outputs(prediction(flat, 3), ensemble(flat))
+    with refused("prediction is at infinite width only"):
+        fw.plots.trained_outputs(prediction(flat).infinite_width, ensemble(flat))
+    with refused("one each for two or more widths, got 1 and 1"):
+        fw.plots.residuals([prediction(flat)], [ensemble(flat)])
+    with refused("must be of the same networks and test inputs"):
+        fw.plots.residuals([prediction(flat)] * 2, [ensemble(flat), ensemble(plane)])
+    with refused("an NTK recorded on two training inputs, got 2 of them and no NTK"):
+        fw.plots.ntk_ellipses([ensemble(flat)])
