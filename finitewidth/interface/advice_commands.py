@@ -97,7 +97,7 @@ def _audit(widths: str, activation: str, options: dict[str, str], input_scale: f
         from finitewidth.interface import advice, user_functions
         from finitewidth.theory.audit import audit as examine
 
-        net, notes = user_functions.network_described(widths, activation, options)
+        net, notes = user_functions.network_described(widths, activation, options, input_scale)
         found = examine(net, input_scale=input_scale)
     for note in notes:
         complain(note)

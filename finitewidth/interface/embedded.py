@@ -6,7 +6,7 @@ import numpy as np
 
 from finitewidth.interface.runs import TrainingRun, training_run
 
-MEMBERS = 8000
+MEMBERS = 6000
 CLASSES = {1: 1.0, 7: -1.0}  # digit and target
 TRAINED, TESTED = 4, 3  # images of each digit
 
@@ -46,21 +46,21 @@ key = 0                          # the same key gives the same networks
 
 
 def embedded() -> TrainingRun:
-    """Handwritten ones and sevens under a narrow tanh network at criticality."""
+    """Handwritten ones and sevens under a tanh network at criticality."""
     X, digits = _digits()
     rows = [np.flatnonzero(digits == digit) for digit in CLASSES]
     train = np.concatenate([row[:TRAINED] for row in rows])
     test = np.concatenate([row[TRAINED : TRAINED + TESTED] for row in rows])
     targets = np.array([[CLASSES[digit]] for digit in digits])
     tables = {
-        "network": {"widths": [X.shape[1], 48, 48, 1], "activation": "tanh", "critical": True},
+        "network": {"widths": [X.shape[1], 96, 96, 1], "activation": "tanh", "critical": True},
         "data": {
             "train_inputs": X[train],
             "train_targets": targets[train],
             "test_inputs": X[test],
             "test_targets": targets[test],
         },
-        "training": {"algorithm": "gradient_descent", "learning_rate": 0.1, "steps": 10},
+        "training": {"algorithm": "gradient_descent", "learning_rate": 0.15, "steps": 12},
         "theory": {"order": 1},
         "ensemble": {"members": MEMBERS, "key": 0},
     }
@@ -78,7 +78,7 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
     """Centred pixels of mean square one, and which digit they show."""
     from sklearn.datasets import load_digits
 
-    pixels, digits = load_digits(return_X_y=True)
+    pixels, digits = map(np.asarray, load_digits(return_X_y=True))
     chosen = np.isin(digits, list(CLASSES))
     centred = pixels[chosen] - pixels[chosen].mean(axis=0)
     return centred / np.sqrt(np.mean(centred**2)), digits[chosen]

@@ -11,7 +11,7 @@ from finitewidth.interface.main_job import Row
 from finitewidth.interface.saving import house_style, write_figure
 
 _MOST = 24  # entries that fit side by side; the store and --json have all
-_SHIFT = 0.22  # between the marks of one test input
+_SHIFT = 0.2  # between the marks of one test input
 
 
 def save_main_figure(found: list[Row], directory: Path, name: str = "figure") -> None:
@@ -27,12 +27,11 @@ def draw(found: list[Row]) -> Figure:
     shown = found[:_MOST]
     moved = any(row.finite_width is not None or row.ensemble is not None for row in shown)
     figure = Figure(figsize=(8.4, 6.8 if moved else 3.6))
+    grid = figure.add_gridspec(2 if moved else 1, 2)
+    answers = figure.add_subplot(grid[0, :])
     if moved:
-        answers = figure.add_subplot(2, 1, 1)
-        _draw_change(figure.add_subplot(2, 2, 3), shown, "", "ensemble_stderr", relative=False)
-        _draw_change(figure.add_subplot(2, 2, 4), shown, "_std", "ensemble_std_stderr", relative=True)
-    else:
-        answers = figure.add_subplot(1, 1, 1)
+        _draw_change(figure.add_subplot(grid[1, 0]), shown, "", "ensemble_stderr", relative=False)
+        _draw_change(figure.add_subplot(grid[1, 1]), shown, "_std", "ensemble_std_stderr", relative=True)
     _draw_answers(answers, shown)
     rest = f", the first {_MOST} of {len(found)}" if len(found) > _MOST else ""
     answers.set_title(f"output on test inputs: mean, and spread (±1 std) between trained networks{rest}")
@@ -49,7 +48,7 @@ def _draw_answers(axes: Axes, shown: list[Row]) -> None:
     places = np.arange(len(shown), dtype=float)
     targets = _column(shown, "target")
     if np.isfinite(targets).any():
-        half = 1.7 * _SHIFT
+        half = 1.6 * _SHIFT
         axes.hlines(targets, places - half, places + half, color="#999999", lw=1.4, label="target")
     series = (
         ("infinite_width", "infinite width", "infinite width", "s", -1),
@@ -87,8 +86,7 @@ def _draw_change(axes: Axes, shown: list[Row], of: str, error: str, *, relative:
     axes.errorbar(
         places + _SHIFT / 2, measured, _column(shown, error) / scale, **_style("sampled networks", "o")
     )
-    title = "change of the spread, in percent" if relative else "change of the mean"
-    axes.set_title(f"{title}; bars: standard error")
+    axes.set_title(f"change of the {'spread, in percent' if relative else 'mean'} (± standard error)")
     _name_tests(axes, shown)
 
 

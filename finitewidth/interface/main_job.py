@@ -119,11 +119,15 @@ def outcome_of(
     """The run with its pulls at both orders."""
     infinite = finite = None
     if ensemble is not None:
-        infinite = compare(prediction.infinite_width, ensemble)
-        finite = compare(prediction, ensemble) if prediction.order == 1 else None
-    assert not (infinite and not isinstance(infinite, PredictionComparison))
-    assert not (finite and not isinstance(finite, PredictionComparison))
+        infinite = _compared(prediction.infinite_width, ensemble)
+        finite = _compared(prediction, ensemble) if prediction.order == 1 else None
     return Outcome(run, prediction, ensemble, infinite, finite, tuple(notes))
+
+
+def _compared(prediction: Prediction, ensemble: Ensemble) -> PredictionComparison:
+    found = compare(prediction, ensemble)
+    assert isinstance(found, PredictionComparison)
+    return found
 
 
 def fingerprint(run: TrainingRun) -> str:
@@ -147,8 +151,6 @@ def rows(outcome: Outcome) -> list[Row]:
     leading, finite = prediction.infinite_width, prediction if prediction.order == 1 else None
     columns = {
         "target": run.Y_test,
-        "infinite_width": leading.mean,
-        "infinite_width_std": leading.std,
         "finite_width": finite and finite.mean,
         "finite_width_std": finite.std if finite and finite.factors is not None else None,
         "ensemble": measured and measured.value,
@@ -158,12 +160,15 @@ def rows(outcome: Outcome) -> list[Row]:
         "pull_infinite_width": outcome.infinite and outcome.infinite.pulls,
         "pull_finite_width": outcome.finite and outcome.finite.pulls,
     }
-    samples, outputs = leading.mean.shape
+    infinite, spread = leading.mean, leading.std
+    samples, outputs = infinite.shape
     return [
         Row(
-            a + 1,
-            i + 1,
-            run.labels[a] if run.labels else None,
+            test=a + 1,
+            output=i + 1,
+            label=run.labels[a] if run.labels else None,
+            infinite_width=float(infinite[a, i]),
+            infinite_width_std=float(spread[a, i]),
             **{name: None if column is None else plain(column[a, i]) for name, column in columns.items()},
         )
         for a in range(samples)

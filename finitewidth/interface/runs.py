@@ -94,7 +94,7 @@ def read(path: Path) -> Run | TrainingRun:
 
 def _source(data: Mapping, path: Path) -> str:
     named = [value for value in data.values() if isinstance(value, str)]
-    return ", ".join(named) if named else str(path)
+    return ", ".join(named) if named else path.name
 
 
 def _inputs_only(tables: dict[str, dict], path: Path) -> Run:
