@@ -105,8 +105,8 @@ def prediction_table(found: list[Row]) -> tuple[list[str], list[list[str]]]:
         "infinite\nwidth": [number(row.infinite_width, ".4f") for row in found],
         "order\n1/n": [number(row.finite_width, ".4f") for row in found],
         "trained networks\n± standard error": [_measured(row) for row in found],
-        "pull, inf.\nwidth": [number(row.pull_infinite_width, "+.1f") for row in found],
-        "pull,\norder 1/n": [number(row.pull_finite_width, "+.1f") for row in found],
+        "pull,\ninfinite": [number(row.pull_infinite_width, "+.1f") for row in found],
+        "pull,\n1/n": [number(row.pull_finite_width, "+.1f") for row in found],
     }
     kept = {head: cells for head, cells in columns.items() if any(cells)}
     return list(kept), [list(line) for line in zip(*kept.values(), strict=True)]
