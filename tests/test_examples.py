@@ -36,6 +36,14 @@ def test_code_of_the_page_runs(tmp_path, monkeypatch):
     assert names["diagram"].region.shape == (50, 50)
 
 
+def test_the_main_job_is_drawn_with_its_table(tmp_path):
+    script = example("main_job")
+    outcome = script.main(16, tmp_path / "main_job.png")
+    assert (tmp_path / "main_job.png").read_bytes().startswith(b"\x89PNG")
+    table = script.markdown(outcome).splitlines()
+    assert len(table) == 2 + 6 and "| pull, 1/n |" in table[0]
+
+
 @pytest.mark.filterwarnings("error")
 def test_the_phase_diagram_is_drawn(tmp_path, monkeypatch):
     script = example("phase_diagram")

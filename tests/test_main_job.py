@@ -164,10 +164,9 @@ def test_the_printed_example_runs(folder, capsys):
     assert "order 1/n" in out and "20 trained networks" in out
 
 
-def test_the_embedded_run_is_critical_and_labelled(monkeypatch):
-    monkeypatch.setattr(embedded, "MEMBERS", 12)
+def test_the_embedded_run_is_critical_and_labelled():
     run = embedded.embedded()
-    assert run.options == {"members": 12, "key": 0} and run.order == 1
+    assert run.options == {"members": embedded.MEMBERS, "key": 0} and run.order == 1
     assert run.network == fw.MLP.critical(run.network.widths, "tanh")
     assert run.labels == ("1",) * 3 + ("7",) * 3
     np.testing.assert_array_equal(run.Y_test[:, 0], [1, 1, 1, -1, -1, -1])

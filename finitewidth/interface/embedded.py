@@ -45,7 +45,7 @@ key = 0                          # the same key gives the same networks
 """
 
 
-def embedded() -> TrainingRun:
+def embedded(members: int = MEMBERS) -> TrainingRun:
     """Handwritten ones and sevens under a tanh network at criticality."""
     X, digits = _digits()
     rows = [np.flatnonzero(digits == digit) for digit in CLASSES]
@@ -62,7 +62,7 @@ def embedded() -> TrainingRun:
         },
         "training": {"algorithm": "gradient_descent", "learning_rate": 0.15, "steps": 12},
         "theory": {"order": 1},
-        "ensemble": {"members": MEMBERS, "key": 0},
+        "ensemble": {"members": members, "key": 0},
     }
     return training_run(
         tables,

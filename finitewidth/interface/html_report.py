@@ -27,6 +27,7 @@ td, tbody th { border-bottom: 1px solid #e6e6e6; font-weight: normal; }
 thead th { border-bottom: 2px solid #1a1a1a; vertical-align: bottom; white-space: normal; }
 .lead { font-size: 1.05rem; }
 .note { border-left: 4px solid #D55E00; padding-left: 0.8rem; }
+@media (max-width: 32rem) { th, td { padding: 0.3rem 0.35rem; } }
 footer { margin-top: 2.5rem; color: #555555; font-size: 0.85rem; }
 """
 

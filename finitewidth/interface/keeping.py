@@ -49,8 +49,9 @@ def save_outcome(outcome: Outcome, target: Path, *, figure: bool) -> list[str]:
         if figure:
             from finitewidth.interface import main_figure
 
-            main_figure.save_main_figure(rows(outcome), draft)
-            drawn = (draft / "figure.svg").read_text(encoding="utf-8")
+            svg = draft / "figure.svg"
+            main_figure.save_main_figure(rows(outcome), svg, draft / "figure.png")
+            drawn = svg.read_text(encoding="utf-8")
         (draft / "report.html").write_text(html_report(outcome, drawn), encoding="utf-8")
         return _names(draft)
 

@@ -14,15 +14,15 @@ _MOST = 24  # entries that fit side by side; the store and --json have all
 _SHIFT = 0.2  # between the marks of one test input
 
 
-def save_main_figure(found: list[Row], directory: Path, name: str = "figure") -> None:
-    """Mean and spread at every test input, and what finite width changes, as `name`.svg and .png."""
+def save_main_figure(found: list[Row], *paths: Path) -> None:
+    """Mean and spread at every test input, and what finite width changes, as the file types of `paths`."""
     with house_style():
-        figure = draw(found)
-        for suffix in ("svg", "png"):
-            write_figure(figure, directory / f"{name}.{suffix}")
+        figure = _draw(found)
+        for path in paths:
+            write_figure(figure, path)
 
 
-def draw(found: list[Row]) -> Figure:
+def _draw(found: list[Row]) -> Figure:
     """Answers above; below, where there is more than infinite width, what moves them."""
     shown = found[:_MOST]
     moved = any(row.finite_width is not None or row.ensemble is not None for row in shown)
@@ -86,7 +86,10 @@ def _draw_change(axes: Axes, shown: list[Row], of: str, error: str, *, relative:
     axes.errorbar(
         places + _SHIFT / 2, measured, _column(shown, error) / scale, **_style("sampled networks", "o")
     )
-    axes.set_title(f"change of the {'spread, in percent' if relative else 'mean'} (± standard error)")
+    axes.set_title(f"change of the {'spread in percent' if relative else 'mean'}, ± standard error")
+    axes.text(
+        0.99, 0.0, "infinite width", ha="right", va="bottom", fontsize=8, transform=axes.get_yaxis_transform()
+    )
     _name_tests(axes, shown)
 
 
