@@ -262,3 +262,55 @@ def test_a_defect_is_one_sentence_and_status_1(folder, capsys, monkeypatch):
     assert "defect of finitewidth (RuntimeError: boom)" in err and "--debug" in err
     with pytest.raises(RuntimeError, match="boom"):
         cli.main(["solve", "run.toml", "--debug"])
+
+
+# --- the page on the command line ---------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[1] / "docs" / "command_line.md").read_text(encoding="utf-8")
+
+
+def documented(title: str) -> list[str]:
+    """The keys in the table under a title."""
+    section = PAGE.split(f"### {title}\n", 1)[1].split("\n### ", 1)[0]
+    return re.findall(r"^\| `([\w.\[\]]+)` \|", section, flags=re.M)
+
+
+def keys_of(document: dict) -> list[str]:
+    """Keys, and after a list those of its entries."""
+    found = []
+    for name, value in document.items():
+        found.append(name)
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            found += [f"{name}[].{key}" for key in value[0]]
+    return found
+
+
+ENSEMBLE_TEXT = RUN.replace("critical = true\n", "")
+STATISTICS_TEXT = '[network]\nwidths = [2, 4, 1]\nactivation = "tanh"\n[data]\npath = "inputs.csv"\n'
+
+
+@pytest.mark.parametrize(
+    "title, arguments, text",
+    [
+        ("`finitewidth solve`", ["solve", "run.toml", "--no-figure"], RUN),
+        ("`finitewidth solve` with inputs alone", ["solve", "run.toml", "--no-figure"], STATISTICS_TEXT),
+        ("`finitewidth ensemble`", ["ensemble", "run.toml"], ENSEMBLE_TEXT),
+        ("`finitewidth criticality`", ["criticality", "tanh"], ""),
+        ("`finitewidth audit`", ["audit", "4,8x12,1", "--activation", "tanh", "--C_W", "0.5"], ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.startswith("`") else "",
+)
+def test_keys_of_json_are_those_of_the_page(folder, capsys, title, arguments, text):
+    (folder / "run.toml").write_text(text, encoding="utf-8")
+    (folder / "inputs.csv").write_text("1,2\n", encoding="utf-8")
+    assert call(*arguments, "--json") == 0
+    assert keys_of(json.loads(capsys.readouterr().out)) == documented(title)
+
+
+def test_every_command_is_on_the_page_with_json_and_debug():
+    import typer
+
+    commands = typer.main.get_command(cli.app).commands
+    for name, command in commands.items():
+        assert f"`finitewidth {name}" in PAGE
+        assert {"--json", "--debug"} <= {option for p in command.params for option in p.opts}
