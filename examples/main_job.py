@@ -2,8 +2,8 @@
 
     python examples/main_job.py          # about half a minute on two cores; writes main_job.png
 
-Networks learn handwritten ones and sevens. Theory says what they answer on other images, at infinite width and
-with the correction of order 1/n; thousands of real networks, trained beside it, say who is right.
+Networks learn handwritten ones and sevens. Theory says what they answer on other images, at infinite width
+and with the correction of order 1/n; thousands of real networks, trained beside it, say who is right.
 """
 
 import argparse

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import numpy as np
 import pytest

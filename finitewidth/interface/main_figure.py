@@ -87,9 +87,8 @@ def _draw_change(axes: Axes, shown: list[Row], of: str, error: str, *, relative:
         places + _SHIFT / 2, measured, _column(shown, error) / scale, **_style("sampled networks", "o")
     )
     axes.set_title(f"change of the {'spread in percent' if relative else 'mean'}, ± standard error")
-    axes.text(
-        0.99, 0.0, "infinite width", ha="right", va="bottom", fontsize=8, transform=axes.get_yaxis_transform()
-    )
+    beside_the_axis = {"va": "bottom", "fontsize": 8, "transform": axes.get_yaxis_transform()}
+    axes.text(0.01, 0.0, "infinite width", **beside_the_axis)
     _name_tests(axes, shown)
 
 
