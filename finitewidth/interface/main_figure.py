@@ -99,6 +99,7 @@ def _name_tests(axes: Axes, shown: list[Row]) -> None:
         names = [f"{name}\n({row.label})" for name, row in zip(names, shown, strict=True)]
     axes.set_xticks(range(len(shown)), names, fontsize=9 if len(shown) <= 12 else 7)
     axes.tick_params(axis="x", length=0)
+    axes.margins(y=0.1)
     axes.set_xlim(-0.6, len(shown) - 0.4)
     axes.grid(visible=False, axis="x")
     words = "test input, output" if several else "test input"
