@@ -16,7 +16,7 @@ from test_cli import call, refused
 
 import finitewidth as fw
 from finitewidth.experiment import checkpoint
-from finitewidth.interface import cli, embedded, results, runs
+from finitewidth.interface import cli, embedded, ensembles, results, runs
 
 RUN = """
 [network]
@@ -40,6 +40,25 @@ members = 40
 key = 3
 batch_size = 8
 """
+
+
+PAGE = (Path(__file__).parents[1] / "docs" / "command_line.md").read_text(encoding="utf-8")
+
+
+def documented(title: str) -> list[str]:
+    """The keys in the table under a title."""
+    section = PAGE.split(f"### {title}\n", 1)[1].split("\n### ", 1)[0]
+    return re.findall(r"^\| `([\w.\[\]]+)` \|", section, flags=re.M)
+
+
+def keys_of(document: dict) -> list[str]:
+    """Keys, and after a list those of its entries."""
+    found = []
+    for name, value in document.items():
+        found.append(name)
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            found += [f"{name}[].{key}" for key in value[0]]
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +118,8 @@ def test_the_store_has_what_the_library_computes(finished):
             np.testing.assert_allclose(data[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
     with xarray.open_zarr(finished / "out/results.zarr", group="ensemble") as data:
         np.testing.assert_array_equal(data["outputs"][-1, 3:], ensemble.mean.value)
+    document = ensembles.document(runs.read(finished / "run.toml"), ensemble, finished)
+    assert keys_of(document) == documented("`finitewidth ensemble`")
 
 
 def test_documents_agree_and_the_saved_run_repeats_itself(finished, capsys, tmp_path):
@@ -109,6 +130,7 @@ def test_documents_agree_and_the_saved_run_repeats_itself(finished, capsys, tmp_
     assert err == "" and again["results"]["directory"] == str(tmp_path / "again")
     for name in ("network", "predictions", "contributions", "agreement", "ensemble", "theory"):
         assert again[name] == saved[name], name
+    assert keys_of(again) == documented("`finitewidth solve`")
 
 
 def test_report_is_well_formed_and_needs_nothing_from_outside(finished):
@@ -267,35 +289,13 @@ def test_a_defect_is_one_sentence_and_status_1(folder, capsys, monkeypatch):
 
 # --- the page on the command line ---------------------------------------------------------------------
 
-PAGE = (Path(__file__).parents[1] / "docs" / "command_line.md").read_text(encoding="utf-8")
-
-
-def documented(title: str) -> list[str]:
-    """The keys in the table under a title."""
-    section = PAGE.split(f"### {title}\n", 1)[1].split("\n### ", 1)[0]
-    return re.findall(r"^\| `([\w.\[\]]+)` \|", section, flags=re.M)
-
-
-def keys_of(document: dict) -> list[str]:
-    """Keys, and after a list those of its entries."""
-    found = []
-    for name, value in document.items():
-        found.append(name)
-        if isinstance(value, list) and value and isinstance(value[0], dict):
-            found += [f"{name}[].{key}" for key in value[0]]
-    return found
-
-
-ENSEMBLE_TEXT = RUN.replace("critical = true\n", "")
 STATISTICS_TEXT = '[network]\nwidths = [2, 4, 1]\nactivation = "tanh"\n[data]\npath = "inputs.csv"\n'
 
 
 @pytest.mark.parametrize(
     "title, arguments, text",
     [
-        ("`finitewidth solve`", ["solve", "run.toml", "--no-figure"], RUN),
         ("`finitewidth solve` with inputs alone", ["solve", "run.toml", "--no-figure"], STATISTICS_TEXT),
-        ("`finitewidth ensemble`", ["ensemble", "run.toml"], ENSEMBLE_TEXT),
         ("`finitewidth criticality`", ["criticality", "tanh"], ""),
         ("`finitewidth audit`", ["audit", "4,8x12,1", "--activation", "tanh", "--C_W", "0.5"], ""),
     ],
