@@ -198,7 +198,7 @@ def test_audit_reads_a_network_from_a_file(capsys, tmp_path):
         ("audit 10,5,1 --C_W 1,2,3", "C_W has 3 values for 2 layers"),
         ("audit 10,5,1 --input-scale -1", "input_scale must be a finite number above 0"),
         ("audit 10,5,1 --activation perceptron", "is discontinuous"),
-        ("audit absent.toml", "cannot read or write absent.toml"),
+        ("audit absent.toml", "RUN 'absent.toml' does not exist"),
         ("audit", "Missing argument"),
     ],
 )

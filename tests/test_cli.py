@@ -79,14 +79,13 @@ def test_completion_is_offered_to_shells():
     assert "solve" in result.stdout.split()
 
 
-def test_default_run_shows_a_table_and_writes_its_results(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert call("solve") == 0
+def test_statistics_show_a_table_and_write_their_results(capsys, folder):
+    assert call("solve", "run.toml") == 0
     out = capsys.readouterr().out
-    assert "tanh" in out and "results/default" in out
-    directory = tmp_path / "results" / "default"
-    assert sorted(os.listdir(directory)) == sorted(results.FILES)
-    assert os.listdir(tmp_path / "results") == ["default"]  # no draft is left
+    assert "tanh" in out and "results/run" in out
+    directory = folder / "results" / "run"
+    assert sorted(os.listdir(directory)) == sorted(results.STATISTICS)
+    assert os.listdir(folder / "results") == ["run"]  # no draft is left
     assert (directory / "kernels.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (directory / "kernels.svg").read_text(encoding="utf-8")
 
@@ -355,8 +354,8 @@ def test_help_of_ensemble_shows_a_configuration_that_is_understood(capsys, ensem
     first = lines.index("[network]")
     shown = "\n".join(lines[first : lines.index("", first)])
     (ensemble_folder / "shown.toml").write_text(shown, encoding="utf-8")
-    for name in ("X", "Y", "X_test"):
-        (ensemble_folder / f"{name}.csv").write_text("1,2,3\n", encoding="utf-8")
+    for name, row in (("X", "1,2,3\n"), ("Y", "1\n"), ("X_test", "3,2,1\n")):
+        (ensemble_folder / f"{name}.csv").write_text(row, encoding="utf-8")
     run = ensembles.read(ensemble_folder / "shown.toml")
     assert run.algorithm == fw.GradientDescent(0.1, 100) and run.options["members"] == 1000
 

@@ -79,3 +79,11 @@ def test_code_of_the_page_on_torch_runs(capsys):
         exec(compile(block, "pytorch.md", "exec"), names)
     assert "normalization, BatchNorm1d" in capsys.readouterr().out
     assert names["eta"] > 0
+
+
+def test_the_main_job_is_drawn_with_its_table(tmp_path):
+    script = example("main_job")
+    outcome = script.main(16, tmp_path / "main_job.png")
+    assert (tmp_path / "main_job.png").read_bytes().startswith(b"\x89PNG")
+    table = script.markdown(outcome).splitlines()
+    assert len(table) == 2 + 6 and "| pull, 1/n |" in table[0]

@@ -1,6 +1,7 @@
 """What is kept of a run: a summary of every layer, and a directory that is written whole or not at all."""
 
 import contextlib
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,17 @@ import numpy as np
 import finitewidth
 from finitewidth.interface.runs import Run
 
-FILES = ("run.toml", "summary.json", "inputs.npy", "theory.zarr", "kernels.svg", "kernels.png")
+STATISTICS = ("run.toml", "summary.json", "inputs.npy", "theory.zarr", "kernels.svg", "kernels.png")
+PREDICTION = (
+    "run.toml",
+    "summary.json",
+    "data.npz",
+    "results.zarr",
+    "report.html",
+    "figure.svg",
+    "figure.png",
+)
+FILES = tuple(dict.fromkeys((*STATISTICS, *PREDICTION)))
 
 
 @dataclass(frozen=True)
@@ -139,3 +150,16 @@ def replaced_directory(target: Path) -> Iterator[Path]:
         raise ValueError(
             f"--output {str(target)!r} cannot be written: {reason}; name another place."
         ) from error
+
+
+def unfinished(target: Path) -> Path:
+    """Where the finished batches of a run wait until all of it is finished: hidden, beside its results."""
+    place = target.resolve()
+    return place.with_name(f".{place.name}.unfinished")
+
+
+def clear_unfinished(target: Path) -> None:
+    """Remove what is no longer needed, unless another run works there."""
+    place = unfinished(target)
+    if not any(place.glob(".*.lock")):
+        shutil.rmtree(place, ignore_errors=True)

@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 from finitewidth.activation import Activation, KinkWarning, as_activation
+from finitewidth.interface.runs import parse, read_network
 from finitewidth.network import MLP
 
 
@@ -42,13 +43,17 @@ def _function(text: str):
         raise ValueError(f"module {module!r} has no function {name!r}; check its spelling.") from None
 
 
-def network_described(widths: str, activation: str, options: dict[str, str]) -> tuple[MLP, list[str]]:
+def network_described(
+    widths: str, activation: str, options: dict[str, str], input_scale: float
+) -> tuple[MLP, list[str]]:
     """The network of `finitewidth audit`, from a TOML file or from widths and options."""
     if widths.endswith(".toml"):
-        try:
-            return MLP.from_toml(Path(widths).read_text(encoding="utf-8")), []
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{widths!r} is not a text file: {error.reason}; give a TOML file.") from None
+        table = parse(Path(widths)).get("network")
+        if not isinstance(table, dict):
+            raise ValueError(
+                f"{widths}: 'network' is missing; add a table [network] with widths and activation."
+            )
+        return read_network(table, widths, input_scale), []
     found, notes = activation_named(activation)
     numbers = {name: _numbers(name, text) for name, text in options.items()}
     return MLP(_widths(widths), found, **numbers), notes

@@ -1,0 +1,141 @@
+"""Matrices of numbers for a run: from CSV, NPY and NPZ files, or written out; complaints name the key."""
+
+import contextlib
+import csv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def read_matrix(key: str, value: Any, folder: Path, array: str | None = None) -> np.ndarray:
+    """What [data] `key` stands for, one row for each sample.
+
+    `value` is a path relative to `folder`, for an npz file perhaps with the name of its array behind a colon
+    ("data.npz:X", or `array`), or the rows themselves.
+    """
+    if isinstance(value, str):
+        what, found = _from_file(key, value, folder, array)
+    elif isinstance(value, list | np.ndarray):
+        what, found = f"[data] {key}", _from_rows(key, value)
+    else:
+        raise ValueError(
+            f"[data] {key} must be a path or rows of numbers, got {value!r}; put a path in quotes."
+        )
+    return _checked(found[:, None] if found.ndim == 1 and key.endswith("targets") else found, what)
+
+
+def _from_rows(key: str, value: list | np.ndarray) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except ValueError:  # rows of different lengths
+        raise ValueError(f"[data] {key} has rows of different lengths; make them equal.") from None
+
+
+def _from_file(key: str, text: str, folder: Path, array: str | None) -> tuple[str, np.ndarray]:
+    if array is None and ".npz:" in text:
+        text, _, array = text.rpartition(":")
+    file = folder / text
+    what = f"[data] {key} {file.name!r}"
+    if not file.is_file():
+        raise ValueError(f"[data] {key} {str(file)!r} is not a file; paths are relative to the TOML file.")
+    return what, _loaded(file, what, array)
+
+
+def _loaded(file: Path, what: str, array: str | None) -> np.ndarray:
+    suffix = file.suffix.lower()
+    if suffix == ".npz":
+        return _load_npz(file, what, array)
+    if array is not None:
+        raise ValueError(
+            f"[data] inputs names an array of an npz file, but this is {file.name!r}; remove it."
+        )
+    if suffix == ".npy":
+        with file.open("rb") as stream, _objects_refused(what):
+            return np.load(stream, allow_pickle=False)
+    if suffix == ".csv":
+        return _load_csv(file, what)
+    raise ValueError(f"{what} must end in .csv, .npy or .npz; convert the file.")
+
+
+def _load_npz(file: Path, what: str, array: str | None) -> np.ndarray:
+    with file.open("rb") as stream:
+        with _objects_refused(what):
+            archive = np.load(stream, allow_pickle=False)
+            names = list(archive.keys())
+        if array is None and len(names) != 1:
+            raise ValueError(
+                f"{what} holds the arrays {', '.join(names) or '(none)'}; "
+                f"choose one, as in '{file.name}:{names[0] if names else 'X'}'."
+            )
+        name = array or names[0]
+        if name not in names:
+            raise ValueError(f"{what} has no array {name!r}; it holds {', '.join(names)}.")
+        with _objects_refused(what):
+            return archive[name]
+
+
+@contextlib.contextmanager
+def _objects_refused(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        # NumPy's own text speaks of pickles whenever a file is damaged
+        raise ValueError(
+            f"{what} is damaged or holds Python objects, which are never loaded; "
+            "save a plain array of numbers."
+        ) from error
+
+
+def _load_csv(file: Path, what: str) -> np.ndarray:
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
+            reader = csv.reader(lines)
+            rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{what} is not a CSV file: {error}; export it again.") from None
+    if rows and not any(_is_number(cell) for cell in rows[0][1]):
+        rows = rows[1:]  # a header of column names
+    if not rows:
+        raise ValueError(f"{what} has no rows; put one input on each line.")
+    return np.array([_numbers(row, line, len(rows[0][1]), what) for line, row in rows])
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers(row: list[str], line: int, columns: int, what: str) -> list[float]:
+    if len(row) != columns:
+        raise ValueError(
+            f"{what} has {len(row)} columns on line {line} and {columns} before; make them equal."
+        )
+    for column, cell in enumerate(row, start=1):
+        if not _is_number(cell):
+            raise ValueError(
+                f"{what} has {cell!r} on line {line}, column {column}; write a number, "
+                "columns separated by commas."
+            )
+    return [float(cell) for cell in row]
+
+
+def _checked(found: np.ndarray, what: str) -> np.ndarray:
+    if found.dtype.kind not in "fiub":
+        raise ValueError(f"{what} holds {found.dtype}; save real numbers.")
+    if found.ndim != 2 or 0 in found.shape:
+        raise ValueError(f"{what} has shape {found.shape}; save one row for each sample, (N, columns).")
+    found = found.astype(np.float64)
+    bad = np.argwhere(~np.isfinite(found))
+    if len(bad):
+        row, column = bad[0]
+        raise ValueError(
+            f"{what} has {found[row, column]} in row {row + 1}, column {column + 1}; "
+            "remove that sample or fill it in."
+        )
+    return found

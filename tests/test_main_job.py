@@ -1,0 +1,317 @@
+"""The main job: theory at both orders, trained networks beside it, and what is left on disk."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_cli import call, refused
+
+import finitewidth as fw
+from finitewidth.experiment import checkpoint
+from finitewidth.interface import cli, embedded, ensembles, results, runs
+
+RUN = """
+[network]
+widths = [2, 6, 6, 1]
+activation = "tanh"
+critical = true
+
+[data]
+train_inputs = [[1.0, 0.5], [-0.5, 2.0], [0.25, -0.75]]
+train_targets = [0.5, -0.5, 1.0]
+test_inputs = [[0.5, 1.0], [-1.0, 0.2]]
+test_targets = [0.1, 0.2]
+
+[training]
+algorithm = "gradient_descent"
+learning_rate = 0.05
+steps = 4
+
+[ensemble]
+members = 40
+key = 3
+batch_size = 8
+"""
+
+
+PAGE = (Path(__file__).parents[1] / "docs" / "command_line.md").read_text(encoding="utf-8")
+
+
+def documented(title: str) -> list[str]:
+    """The keys in the table under a title."""
+    section = PAGE.split(f"### {title}\n", 1)[1].split("\n### ", 1)[0]
+    return re.findall(r"^\| `([\w.\[\]]+)` \|", section, flags=re.M)
+
+
+def keys_of(document: dict) -> list[str]:
+    """Keys, and after a list those of its entries."""
+    found = []
+    for name, value in document.items():
+        found.append(name)
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            found += [f"{name}[].{key}" for key in value[0]]
+    return found
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run with a small ensemble and its results; nothing in it is changed."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "run.toml").write_text(RUN, encoding="utf-8")
+    assert call("solve", folder / "run.toml", "--output", folder / "out") == 0
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.toml").write_text(RUN, encoding="utf-8")
+    return tmp_path
+
+
+def without(text: str, table: str) -> str:
+    """A run file without one of its tables."""
+    return re.sub(rf"\[{table}\]\n(?:(?!\[).+\n)*", "", text)
+
+
+def test_results_are_complete_and_nothing_else_is_left(finished):
+    assert sorted(os.listdir(finished / "out")) == sorted(results.PREDICTION)
+    assert sorted(os.listdir(finished)) == ["out", "run.toml"]
+    assert (finished / "out/figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_store_has_what_the_library_computes(finished):
+    import xarray
+
+    net = fw.MLP.critical((2, 6, 6, 1), "tanh")
+    X, Y = [[1.0, 0.5], [-0.5, 2.0], [0.25, -0.75]], [[0.5], [-0.5], [1.0]]
+    X_test, algorithm = [[0.5, 1.0], [-1.0, 0.2]], fw.GradientDescent(0.05, 4)
+    prediction = fw.predict(net, X, Y, X_test, algorithm=algorithm)
+    control = fw.control_variate(net, X, Y, X_test, algorithm)
+    ensemble = fw.train_ensemble(
+        net, X, Y, X_test, algorithm=algorithm, members=40, key=3, batch_size=8, control=control
+    )
+    expected = {
+        "infinite_width_mean": prediction.infinite_width.mean,
+        "finite_width_mean": prediction.mean,
+        "infinite_width_covariance": prediction.infinite_width.covariance,
+        "finite_width_covariance": prediction.covariance,
+        "contributions": np.stack(list(prediction.contributions.values())),
+        "ensemble_mean": ensemble.controlled.mean.value,
+        "ensemble_mean_stderr": ensemble.controlled.mean.stderr,
+        "ensemble_covariance": ensemble.covariance.value,
+        "finite_width_pulls": fw.compare(prediction, ensemble).pulls,
+        "infinite_width_pulls": fw.compare(prediction.infinite_width, ensemble).pulls,
+    }
+    with xarray.open_zarr(finished / "out/results.zarr") as data:
+        assert data["finite_width_covariance"].dims == ("test", "output", "test_2", "output_2")
+        assert list(data["contribution"].values) == list(prediction.contributions)
+        for name, array in expected.items():
+            np.testing.assert_allclose(data[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
+    with xarray.open_zarr(finished / "out/results.zarr", group="ensemble") as data:
+        np.testing.assert_array_equal(data["outputs"][-1, 3:], ensemble.mean.value)
+    document = ensembles.document(runs.read(finished / "run.toml"), ensemble, finished)
+    assert keys_of(document) == documented("`finitewidth ensemble`")
+
+
+def test_documents_agree_and_the_saved_run_repeats_itself(finished, capsys, tmp_path):
+    saved = json.loads((finished / "out/summary.json").read_text(encoding="utf-8"))
+    assert call("solve", finished / "out/run.toml", "--output", tmp_path / "again", "--json") == 0
+    out, err = capsys.readouterr()
+    again = json.loads(out)
+    assert err == "" and again["results"]["directory"] == str(tmp_path / "again")
+    for name in ("network", "predictions", "contributions", "agreement", "ensemble", "theory"):
+        assert again[name] == saved[name], name
+    assert keys_of(again) == documented("`finitewidth solve`")
+
+
+def test_report_is_well_formed_and_needs_nothing_from_outside(finished):
+    text = (finished / "out/report.html").read_text(encoding="utf-8")
+    page = ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>\n"))
+    tags = [element.tag.rpartition("}")[2] for element in page.iter()]
+    assert "svg" in tags and "table" in tags
+    assert not {"script", "link", "img", "iframe", "object", "image"} & set(tags)
+    addresses = [
+        value for element in page.iter() for name, value in element.attrib.items() if name.endswith("href")
+    ]
+    assert all(address.startswith("#") for address in addresses)
+    assert "@import" not in text and "url(http" not in text
+    declared = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
+    assert "http" not in declared
+
+
+def test_text_of_a_user_is_escaped_in_the_report(folder):
+    name = "<b>&'x'.toml"
+    (folder / name).write_text(without(RUN, "ensemble"), encoding="utf-8")
+    assert call("solve", name, "--output", "out") == 0
+    text = (folder / "out/report.html").read_text(encoding="utf-8")
+    assert "<b>" not in text and "&lt;b&gt;&amp;" in text
+    ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>\n"))
+
+
+def test_without_an_ensemble_theory_stands_alone(folder, capsys):
+    (folder / "run.toml").write_text(without(RUN, "ensemble"), encoding="utf-8")
+    assert call("solve", "run.toml", "--json", "--no-figure") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["ensemble"] is None and document["agreement"] == {}
+    assert document["predictions"][0]["ensemble"] is None
+    assert document["predictions"][0]["finite_width"] is not None
+    assert "figure.svg" not in document["results"]["files"]
+
+
+def test_kinked_activations_need_order_zero_in_words(folder, capsys):
+    kinked = without(RUN, "ensemble").replace('"tanh"', '"relu"')
+    (folder / "run.toml").write_text(kinked, encoding="utf-8")
+    assert "[theory] order is 1, but activation 'relu' has a kink" in refused(capsys, "solve", "run.toml")
+    (folder / "run.toml").write_text(kinked + "\n[theory]\norder = 0\n", encoding="utf-8")
+    assert call("solve", "run.toml", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["order"] == 0 and document["predictions"][0]["finite_width"] is None
+
+
+def test_the_printed_example_runs(folder, capsys):
+    assert call("solve", "--example") == 0
+    text = capsys.readouterr().out
+    assert tomllib.loads(text)["ensemble"]["members"] == 2000
+    (folder / "run.toml").write_text(text.replace("members = 2000", "members = 20"), encoding="utf-8")
+    assert call("solve", "run.toml") == 0
+    out = capsys.readouterr().out
+    assert "order 1/n" in out and "20 trained networks" in out
+
+
+def test_the_embedded_run_is_critical_and_labelled():
+    run = embedded.embedded()
+    assert run.options == {"members": embedded.MEMBERS, "key": 0} and run.order == 1
+    assert run.network == fw.MLP.critical(run.network.widths, "tanh")
+    assert run.labels == ("1",) * 3 + ("7",) * 3
+    np.testing.assert_array_equal(run.Y_test[:, 0], [1, 1, 1, -1, -1, -1])
+    assert not {x.tobytes() for x in run.X_train} & {x.tobytes() for x in run.X_test}
+
+
+# --- interrupts ---------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_run_goes_on_with_the_same_bits(finished, folder, capsys, monkeypatch):
+    write, calls = checkpoint.write_batch, []
+
+    def interrupted(*arguments):
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(write(*arguments))
+
+    monkeypatch.setattr(checkpoint, "write_batch", interrupted)
+    assert call("solve", "run.toml", "--output", "out") == 130
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "the same command goes on" in err
+    assert not (folder / "out").exists() and (folder / ".out.unfinished").exists()
+
+    resumed = []
+    monkeypatch.setattr(checkpoint, "write_batch", lambda *given: resumed.append(write(*given)))
+    assert call("solve", "run.toml", "--output", "out") == 0
+    assert len(resumed) == 3  # of five batches, two were there
+    assert sorted(os.listdir(folder)) == ["out", "run.toml"]
+    for name in ("summary.json", "figure.svg", "report.html"):
+        assert (folder / "out" / name).read_bytes() == (finished / "out" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_a_command_with_status_130(number):
+    """The signal comes while the command works, from a thread beside it."""
+    code = f"""
+import os, threading, time
+from finitewidth.interface import cli, solve_command
+def work(*_, **__):
+    threading.Timer(0.1, os.kill, (os.getpid(), {int(number)})).start()
+    time.sleep(20)
+solve_command._solve = work
+cli.main(["solve"])
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=15)
+    assert ended.returncode == 130
+    assert ended.stderr == "finitewidth: interrupted; no results were written.\n"
+
+
+# --- what is refused ----------------------------------------------------------------------------------
+
+WRONG = [
+    ("critical = true", "critical = true\nC_W = 1.0", "[network] C_W cannot stand beside critical = true"),
+    ("critical = true", "critical = 1", "[network] critical must be true or false, got 1"),
+    ("critical = true", "critcal = true", "did you mean 'critical'?"),
+    ("[training]", "[trainig]", "'trainig' is not a key of a run; did you mean 'training'?"),
+    (
+        "test_targets",
+        "test_target",
+        "[data]: 'test_target' is not a key of a run; did you mean 'test_targets'?",
+    ),
+    ("[0.5, -0.5, 1.0]", "[0.5, -0.5]", "[data] train_targets has 2 rows for 3 rows of train_inputs"),
+    ("[[0.5, 1.0], [-1.0, 0.2]]", "[[0.5, 1.0], [-1.0]]", "[data] test_inputs has rows of different lengths"),
+    ("[[0.5, 1.0], [-1.0, 0.2]]", "[[0.5], [-1.0]]", "widths begin with 2, but [data] test_inputs has 1"),
+    ("[[0.5, 1.0], [-1.0, 0.2]]", '"data.npz:X"', "[data] test_inputs"),
+    ("[[0.5, 1.0], [-1.0, 0.2]]", "7", "[data] test_inputs must be a path or rows of numbers, got 7"),
+    ("key = 3", "key = 3\nntk = 1", "[ensemble]: ntk must be true or false, got 1"),
+    ("key = 3", "key = 3\nkeep_members = true", "[ensemble] keep_members belongs to `finitewidth ensemble`"),
+    ("steps = 4", 'steps = 4\nloss = "cross_entropy"', "[training] loss: solve compares means"),
+    ("[ensemble]", "[theory]\norder = 2\n[ensemble]", "[theory]: order must be 0"),
+    ("[ensemble]", "[theory]\ntolerance = 2\n[ensemble]", "[theory]: tolerance must lie between 0 and 1"),
+    ("[ensemble]", "[theory]\nordr = 1\n[ensemble]", "did you mean 'order'?"),
+    ("learning_rate = 0.05", "learning_rate = 900.0", "learning_rate"),
+]
+
+
+@pytest.mark.parametrize("old, new, named", WRONG, ids=[named for *_, named in WRONG])
+def test_wrong_runs_are_named_with_their_key(folder, capsys, old, new, named):
+    assert old in RUN
+    (folder / "run.toml").write_text(RUN.replace(old, new), encoding="utf-8")
+    assert named in refused(capsys, "solve", "run.toml")
+    assert os.listdir(folder) == ["run.toml"]
+
+
+def test_a_defect_is_one_sentence_and_status_1(folder, capsys, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(runs, "read", broken)
+    assert call("solve", "run.toml") == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert "defect of finitewidth (RuntimeError: boom)" in err and "--debug" in err
+    with pytest.raises(RuntimeError, match="boom"):
+        cli.main(["solve", "run.toml", "--debug"])
+
+
+# --- the page on the command line ---------------------------------------------------------------------
+
+STATISTICS_TEXT = '[network]\nwidths = [2, 4, 1]\nactivation = "tanh"\n[data]\npath = "inputs.csv"\n'
+
+
+@pytest.mark.parametrize(
+    "title, arguments, text",
+    [
+        ("`finitewidth solve` with inputs alone", ["solve", "run.toml", "--no-figure"], STATISTICS_TEXT),
+        ("`finitewidth criticality`", ["criticality", "tanh"], ""),
+        ("`finitewidth audit`", ["audit", "4,8x12,1", "--activation", "tanh", "--C_W", "0.5"], ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.startswith("`") else "",
+)
+def test_keys_of_json_are_those_of_the_page(folder, capsys, title, arguments, text):
+    (folder / "run.toml").write_text(text, encoding="utf-8")
+    (folder / "inputs.csv").write_text("1,2\n", encoding="utf-8")
+    assert call(*arguments, "--json") == 0
+    assert keys_of(json.loads(capsys.readouterr().out)) == documented(title)
+
+
+def test_every_command_is_on_the_page_with_json_and_debug():
+    import typer
+
+    commands = typer.main.get_command(cli.app).commands
+    for name, command in commands.items():
+        assert f"`finitewidth {name}" in PAGE
+        assert {"--json", "--debug"} <= {option for p in command.params for option in p.opts}
