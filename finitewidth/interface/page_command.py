@@ -49,8 +49,8 @@ def _serve(port: int, host: str, no_browser: bool, as_json: bool, debug: bool) -
     address = f"http://{host if host != '0.0.0.0' else '127.0.0.1'}:{listening.getsockname()[1]}/"
     if not _is_loopback(host):
         print(
-            f"finitewidth: warning: --host {host} lets other machines use this page and this machine's processor; "
-            "it has no password.",
+            f"finitewidth: warning: --host {host} lets other machines use this page and this machine's "
+            "processor; it has no password.",
             file=sys.stderr,
         )
     from finitewidth.interface.page.server import Desk, application
@@ -82,7 +82,8 @@ def _listen(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(
-            f"cannot listen at --host {host!r} --port {port}: {reason}; choose another port, or 0 for a free one."
+            f"cannot listen at --host {host!r} --port {port}: {reason}; choose another port, or 0 "
+            "for a free one."
         ) from None
     return listening
 

@@ -162,11 +162,12 @@ def _infinite_width(net: MLP, values: Values) -> dict:
     X = problem.inputs(x)
     how = problem.algorithm(values)
     fastest = spectrum(net, X).largest_learning_rate
-    prediction = predict(net, X, y[:, None], problem.inputs(problem.CURVE), algorithm=how, order=0)
+    shown = problem.curve(x)
+    prediction = predict(net, X, y[:, None], problem.inputs(shown), algorithm=how, order=0)
     assert isinstance(prediction, Prediction)
     return {
         "train": {"x": _numbers(x), "y": _numbers(y)},
-        "infinite": _curve(problem.CURVE, prediction),
+        "infinite": _curve(shown, prediction),
         "largest_learning_rate": _number(fastest),
     }
 
@@ -177,16 +178,14 @@ def _curve(x, prediction: Prediction) -> dict:
 
 def _positions(points: int, part: int) -> np.ndarray:
     """Inputs of a part and the training points, which cost nothing more."""
-    x = np.linspace(-problem.OUTERMOST, problem.OUTERMOST, points)
-    return np.unique(np.concatenate([x, problem.PARTS[part]]))
+    return np.unique(np.concatenate([problem.training_inputs(points), problem.PARTS[part]]))
 
 
 @functools.lru_cache(maxsize=192)
 def _statistics(net: MLP, points: int, part: int) -> FiniteWidth:
-    x = np.linspace(-problem.OUTERMOST, problem.OUTERMOST, points)
     return finite_width(
         net,
-        problem.inputs(x),
+        problem.inputs(problem.training_inputs(points)),
         np.zeros((points, 1)),
         problem.inputs(_positions(points, part)),
         four_leg_tolerance=_FOUR_LEG_TOLERANCE,
@@ -198,12 +197,12 @@ def _why_no_finite_width(net: MLP) -> str:
     if not activation.is_smooth:
         return (
             f"{activation.name} has a kink, where the differentials of the NTK are infinite: training has no "
-            "correction of order 1/n, so only infinite width is drawn. Sampled networks can be trained beside it."
+            "correction of order 1/n, so only infinite width is drawn. Real networks can be trained."
         )
     if net.depth > FINITE_DEPTH:
         return (
-            f"The band at finite width is computed up to {FINITE_DEPTH} layers on this page, and this network "
-            f"has {net.depth}; fw.predict has no such limit."
+            f"The band at finite width is computed up to {FINITE_DEPTH} layers on this page, and this "
+            f"network has {net.depth}; fw.predict has no such limit."
         )
     return ""
 
@@ -212,8 +211,8 @@ def _check_signal(found: Audit) -> None:
     largest = float(found.path.K.max())
     if not largest <= _LARGEST_SIGNAL:
         raise ValueError(
-            f"Signals grow to K = {largest:.3g}, beyond {_LARGEST_SIGNAL:g}, where averages take longer than this "
-            "page allows; lower C_W, C_b or the depth."
+            f"Signals grow to K = {largest:.3g}, beyond {_LARGEST_SIGNAL:g}, where averages take longer than "
+            "this page allows; lower C_W, C_b or the depth."
         )
 
 

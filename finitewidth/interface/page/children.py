@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import psutil
 
+LOADING = 40.0  # seconds more for the first order of a process
 MOST_MEMORY = 1.5e9  # bytes after which a child is replaced by a fresh one between two orders
 
 
@@ -22,12 +23,15 @@ class Child:
     def __init__(self, quiet: bool = True):
         self._quiet = quiet
         self._process: subprocess.Popen | None = None
+        self._loaded: subprocess.Popen | None = None  # the process, once it has answered
         self._lock = threading.Lock()
         self._closed = False
 
     def ask(self, order: dict, seconds: float) -> Iterator[dict]:
         """The lines that come of an order, the last of them with the key `finished`."""
         process = self._running()
+        if process is not self._loaded:  # loading the library is not the order's fault
+            seconds += LOADING
         overstayed = threading.Event()
 
         def end() -> None:
@@ -50,6 +54,7 @@ class Child:
                 raise Ended("time limit" if overstayed.is_set() else "stopped")
         finally:
             timer.cancel()
+        self._loaded = process
         self._refresh(process)
 
     def start(self) -> None:

@@ -33,7 +33,7 @@ def train(values: Values) -> Iterator[dict]:
     """Mean and spread of the trained networks, once for every stage."""
     net, how = problem.network(values), problem.algorithm(values)
     x_train, y = problem.training_points(values)
-    x = np.unique(np.concatenate([x_train, *problem.PARTS]))
+    x = problem.compared(x_train)
     is_endless = values.algorithm == "flow"
     for part in _STAGES:
         members = max(_BATCH, values.members // part)

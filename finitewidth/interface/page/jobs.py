@@ -1,4 +1,4 @@
-"""Trainings of real networks: one at a time, a bounded queue, each watched, cancellable and bounded in time."""
+"""Trainings of real networks: one at a time from a bounded queue, cancellable and bounded in time."""
 
 import secrets
 import threading
@@ -136,6 +136,6 @@ class Jobs:
             return "the training process ended by itself; try again, or train fewer or smaller networks."
         kept = f"; shown are {job.result['members']} networks" if job.result else ""
         return (
-            f"training took longer than the limit of {self._time_limit:g} s{kept}; choose fewer networks, fewer "
-            "layers, a smaller width or an earlier end."
+            f"training took longer than the limit of {self._time_limit:g} s{kept}; choose fewer "
+            "networks, fewer layers, a smaller width or an earlier end."
         )

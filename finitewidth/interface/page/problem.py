@@ -11,8 +11,7 @@ from finitewidth.theory.criticality import criticality
 
 # x is an angle: the network sees sqrt(2) (cos x, sin x), whose components have mean square one for every x
 SPAN = 1.5
-OUTERMOST = 1.05
-CURVE = np.linspace(-SPAN, SPAN, 41)
+_OUTERMOST = 1.05
 # where corrections of order 1/n are computed: a few inputs at a time, each part spread over all x
 PARTS = (
     (-1.5, -0.7, 0.0, 0.7, 1.5),
@@ -35,8 +34,23 @@ def inputs(x) -> np.ndarray:
 
 def training_points(values: Values) -> tuple[np.ndarray, np.ndarray]:
     """Angles and targets of the training set."""
-    x = np.linspace(-OUTERMOST, OUTERMOST, values.points)
+    x = training_inputs(values.points)
     return x, _TARGETS[values.target](x)
+
+
+def training_inputs(points: int) -> np.ndarray:
+    """Angles of the training set."""
+    return np.linspace(-_OUTERMOST, _OUTERMOST, points)
+
+
+def compared(x_train: np.ndarray) -> np.ndarray:
+    """All angles at which finite width and real networks are looked at."""
+    return np.unique(np.concatenate([x_train, *PARTS]))
+
+
+def curve(x_train: np.ndarray) -> np.ndarray:
+    """The angles of a smooth curve, and those with which others are compared."""
+    return np.union1d(np.linspace(-SPAN, SPAN, 31), compared(x_train))
 
 
 def network(values: Values, width: int | None = None) -> MLP:

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,7 +26,8 @@ from finitewidth.interface.page.safety import SafetyHeaders, bounded_body, is_fr
 from finitewidth.interface.page.values import ACTIVATIONS, BadValues, Values, described, read
 
 STATIC = Path(__file__).parent / "static"
-TIME_LIMIT = 20.0  # seconds that an answer may take
+LOOPBACK = ("127.0.0.1", "localhost")
+TIME_LIMIT = 30.0  # seconds that an answer may take
 KEPT_ANSWERS = 512
 _LOOK_FOR_DISCONNECTION = 0.05  # seconds
 _IDLE = 2.0  # seconds without a request after which activations are compiled ahead of their use
@@ -123,6 +124,7 @@ class Page:
 
     async def _compile_ahead(self) -> None:
         """Whatever is chosen first should not wait for a compiler; visitors come before this."""
+        self._last_request = asyncio.get_running_loop().time()
         for name in ACTIVATIONS:
             values = read(f"activation={name}&start=own")
             for work in (self.desk.theory, lambda values: self.desk.finite(values, 0)):
@@ -227,9 +229,7 @@ async def _index(_request: Request) -> Response:
     return FileResponse(STATIC / "index.html")
 
 
-def application(
-    desk: Desk | None = None, *, hosts=("127.0.0.1", "localhost"), warm: bool = True
-) -> Starlette:
+def application(desk: Desk | None = None, *, hosts: Sequence[str] = LOOPBACK, warm: bool = True) -> Starlette:
     """The whole server, answering to these host names only."""
     page = Page(desk or Desk(), warm)
     routes = [

@@ -25,26 +25,28 @@ function padded(values, logarithmic) {
   return [low - room, high + room];
 }
 
+const ENTRY = 215;  // pixels of a legend entry
+
 function drawn(place, { title, legend, note, marks, x, y, height = 300 }) {
   const width = Math.max(280, place.clientWidth);
   // legend entries flow in rows above the data
-  const perRow = Math.max(1, Math.floor((width - 60) / 190));
+  const perRow = Math.max(1, Math.floor((width - 20) / ENTRY));
   const rowCount = Math.ceil(legend.length / perRow);
-  const marginTop = 40 + 18 * rowCount;
+  const marginTop = 44 + 18 * rowCount;
   const svg = Plot.plot({
     width, height: height + 18 * rowCount, marginTop, marginLeft: 58, marginRight: 16, marginBottom: 42,
     style: { fontFamily: '"DejaVu Sans", sans-serif', fontSize: "12px", background: "white" },
     x: { labelArrow: "none", labelAnchor: "center", ...x },
     y: { labelArrow: "none", grid: true, ...y, label: null },
-    marks: [...marks, Plot.ruleY([])],
+    marks,
   });
   const top = d3.select(svg);
   top.attr("xmlns", "http://www.w3.org/2000/svg").attr("role", "img").attr("aria-label", title);
-  top.append("text").attr("x", 4).attr("y", 15).attr("font-weight", "bold").attr("font-size", 13).attr("fill", "currentColor").text(title);
+  top.append("text").attr("x", 4).attr("y", 15).attr("text-anchor", "start").attr("font-weight", "bold").attr("font-size", 13).attr("fill", "currentColor").text(title);
   legend.forEach((entry, i) => {
-    const g = top.append("g").attr("transform", `translate(${8 + (i % perRow) * 190}, ${33 + 18 * Math.floor(i / perRow)})`);
+    const g = top.append("g").attr("transform", `translate(${8 + (i % perRow) * ENTRY}, ${37 + 18 * Math.floor(i / perRow)})`);
     swatch(g, entry);
-    g.append("text").attr("x", 34).attr("y", 4).attr("font-size", 12).attr("fill", "currentColor").text(entry.label);
+    g.append("text").attr("x", 34).attr("y", 4).attr("text-anchor", "start").attr("font-size", 12).attr("fill", "currentColor").text(entry.label);
   });
   place.replaceChildren(svg, saveButton(svg, place.id, title));
   place.classList.remove("stale");
@@ -119,9 +121,9 @@ export function regression(place, data) {
 
 function columnsOf({ x, mean, mean_error, std, std_error }) { return { x, mean, mean_error, std, std_error }; }
 
-// how far finite width moves the mean: the infinite-width mean at the same inputs comes with the answer
+// how far finite width moves the mean: the curve at infinite width has all inputs at which others are known
 export function shift(place, data) {
-  const at = interpolator(data.infinite, "mean");
+  const means = new Map(data.infinite.x.map((x, i) => [x, data.infinite.mean[i]])), at = (x) => means.get(x);
   const finite = data.finite ? rows(data.finite).map((d) => ({ x: d.x, shift: d.mean - at(d.x) })) : [];
   const found = data.sampled ? rows(columnsOf(data.sampled)).map((d) => ({ x: d.x, shift: d.mean - at(d.x), error: d.mean_error })) : [];
   const legend = [{ role: "infinite width", label: "infinite width" }];
@@ -140,16 +142,6 @@ export function spread(place, data) {
   if (found.length) { legend.push({ role: "sampled networks", label: "trained networks, ± 2 s.e.", symbol: { ...DOT, withLine: true } }); marks.push(...withErrors(found, (d) => d.std, (d) => d.std_error)); }
   const highest = d3.max([...infinite, ...finite, ...found], (d) => d.std) || 1;
   drawn(place, { title: "spread between networks, standard deviation", legend, marks, x: { label: "input x" }, y: { domain: [0, 1.08 * highest] } });
-}
-
-function interpolator(curve, name) {
-  const bisect = d3.bisector((x) => x).center, nodes = curve.x, values = curve[name];
-  return (x) => {
-    const near = bisect(nodes, x), i = Math.min(Math.max(near, 1), nodes.length - 2);
-    // the parabola through the three nearest of the closely spaced nodes
-    const [a, b, c] = [nodes[i - 1], nodes[i], nodes[i + 1]];
-    return values[i - 1] * ((x - b) * (x - c)) / ((a - b) * (a - c)) + values[i] * ((x - a) * (x - c)) / ((b - a) * (b - c)) + values[i + 1] * ((x - a) * (x - b)) / ((c - a) * (c - b));
-  };
 }
 
 function layers(depth, logarithmic) {
@@ -173,7 +165,7 @@ export function overDepth(place, depth, name, title) {
 const RATIOS = [
   ["V", "finite width", d3.symbolCircle, "V/nK²: outputs"],
   ["A", "further series", d3.symbolDiamond2, "A/nΘ²: NTK"],
-  ["B", "one more series", d3.symbolTriangle, "B/nΘ²: NTK between outputs"],
+  ["B", "one more series", d3.symbolTriangle, "B/nΘ²: NTK, two outputs"],
 ];
 
 export function ratios(place, depth) {
