@@ -62,7 +62,7 @@ def _serve(port: int, host: str, no_browser: bool, as_json: bool, debug: bool) -
     _announce(address, as_json)
     if not no_browser:
         _open_when_ready(address)
-    with contextlib.suppress(KeyboardInterrupt):  # how a person ends it
+    with listening, contextlib.suppress(KeyboardInterrupt):  # how a person ends it
         uvicorn.Server(config).run(sockets=[listening])
 
 

@@ -26,10 +26,11 @@ class Child:
         self._loaded: subprocess.Popen | None = None  # the process, once it has answered
         self._lock = threading.Lock()
         self._closed = False
+        self._busy = False
 
     def ask(self, order: dict, seconds: float) -> Iterator[dict]:
         """The lines that come of an order, the last of them with the key `finished`."""
-        process = self._running()
+        process = self._running(busy=True)
         if process is not self._loaded:  # loading the library is not the order's fault
             seconds += LOADING
         overstayed = threading.Event()
@@ -54,6 +55,7 @@ class Child:
                 raise Ended("time limit" if overstayed.is_set() else "stopped")
         finally:
             timer.cancel()
+            self._put_down(process)
         self._loaded = process
         self._refresh(process)
 
@@ -67,6 +69,8 @@ class Child:
             if self._process is not None:
                 self._process.kill()
                 self._process.wait()
+                if not self._busy:  # else whoever reads closes
+                    _close_pipes(self._process)
                 self._process = None
 
     def close(self) -> None:
@@ -74,10 +78,11 @@ class Child:
         self._closed = True
         self.end()
 
-    def _running(self) -> subprocess.Popen:
+    def _running(self, *, busy: bool = False) -> subprocess.Popen:
         with self._lock:
             if self._closed:
                 raise Ended("stopped")
+            self._busy = busy
             if self._process is None or self._process.poll() is not None:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "finitewidth.interface.page.child"],
@@ -89,10 +94,25 @@ class Child:
                 )
             return self._process
 
+    def _put_down(self, process: subprocess.Popen) -> None:
+        with self._lock:
+            self._busy = False
+            if process is not self._process or process.poll() is not None:
+                process.kill()
+                process.wait()
+                _close_pipes(process)
+
     def _refresh(self, process: subprocess.Popen) -> None:
         with contextlib.suppress(psutil.Error):
             if psutil.Process(process.pid).memory_info().rss > MOST_MEMORY:
                 self.end()
+
+
+def _close_pipes(process: subprocess.Popen) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):  # an order that was never read
+                pipe.close()
 
 
 def first_result(child: Child, order: dict, seconds: float) -> dict:

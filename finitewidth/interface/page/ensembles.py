@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 
+import jax
 import numpy as np
 
 from finitewidth.experiment.ensemble import train_ensemble
@@ -35,9 +36,9 @@ def train(values: Values) -> Iterator[dict]:
     x_train, y = problem.training_points(values)
     x = problem.compared(x_train)
     is_endless = values.algorithm == "flow"
-    for part in _STAGES:
-        members = max(_BATCH, values.members // part)
-        with warnings.catch_warnings(record=True) as caught:
+    for members in sorted({max(_BATCH, values.members // part) for part in _STAGES}):
+        # the device that batches are sent to is part of what is compiled: named here, one program serves all
+        with warnings.catch_warnings(record=True) as caught, jax.default_device(jax.local_devices()[0]):
             warnings.simplefilter("always", UserWarning)
             found = train_ensemble(
                 net,

@@ -146,9 +146,7 @@ def read(query: str) -> Values:
         ) from None
     for name, text in given:
         if name not in FIELDS:
-            errors["address"] = (
-                f"the address has a value {_shown(name)} that the page does not know; drop it."
-            )
+            errors["address"] = f"the address has an unknown value {_shown(name)}; drop it."
         elif name in seen:
             errors[name] = f"{name} is given twice; keep one."
         else:
