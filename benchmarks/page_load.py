@@ -174,7 +174,7 @@ def report(first: list[float], visitors: list[Person], memory: list[float], seco
         f"Written by `benchmarks/page_load.py` on {os.cpu_count()} cores ({platform.machine()}): "
         f"{len(visitors)} people for {seconds:.0f} s,",
         "visitors and server on the same machine. Theory is criticality, signals and infinite width; finite",
-        "width comes in three parts, each an answer. The limits that we hold ourselves to: no error, a median",
+        "width comes in three parts, each an answer. Our limits: no error, a median",
         "below one second, memory that does not grow.",
         "",
         "| answers | number | median, s | 95 %, s | longest, s |",
