@@ -15,6 +15,8 @@ from finitewidth.activation import Activation
 from finitewidth.network import MLP
 from finitewidth.theory import quadrature
 
+_SHORTEST_SCAN = 64  # layers
+
 NAMES = ("K", "Theta", "G1", "H1", "V", "D", "A", "F", "B", "P", "Q", "R", "S", "T", "U")
 
 
@@ -155,7 +157,8 @@ def single_input(net: MLP, square: float, tolerance: float) -> SingleInput:
         precision = quadrature.precision(activation, widest, orders, tolerance)
         extent = quadrature.reach(activation, widest) + 3  # four legs grow faster than two
         x, weights = quadrature.gaussian_grid(np.zeros(1), extent, precision.count)
-        rest = _scan(activation, first, jnp.asarray(x), jnp.asarray(weights), _hyperparameters(net))
+        padded = _scan(activation, first, jnp.asarray(x), jnp.asarray(weights), _hyperparameters(net))
+        rest = Scalars(*(np.asarray(part)[: net.depth - 1] for part in padded))
         largest = float(np.max(rest.K, initial=widest))
         if not np.isfinite(largest):
             raise ValueError("the kernel grows beyond double precision with depth; lower C_W or the depth.")
@@ -172,4 +175,9 @@ def single_input(net: MLP, square: float, tolerance: float) -> SingleInput:
 def _hyperparameters(net: MLP):
     ratios = [net.widths[l] / net.widths[l - 1] for l in range(1, net.depth)]
     table = (net.C_b[1:], net.C_W[1:], net.lambda_b[1:], net.lambda_W[1:], ratios)
-    return tuple(jnp.asarray(column, dtype=float) for column in table)
+    # depths share few compiled programs: layers beyond the last one repeat it and are cut off
+    length = max(_SHORTEST_SCAN, 1 << (net.depth - 2).bit_length()) if net.depth > 1 else 0
+    return tuple(
+        jnp.asarray(np.pad(np.asarray(column, dtype=float), (0, length - len(column)), mode="edge"))
+        for column in table
+    )

@@ -1,0 +1,54 @@
+"""A child process that works for the page: `python -m finitewidth.interface.page.child`.
+
+A line of JSON on its input is an order, lines on its output are what came of it; the last one says so. It
+ends when its input closes, which happens when the server ends, however that came about.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+
+from finitewidth.interface.page import answers, ensembles
+from finitewidth.interface.page.values import BadValues, Values
+
+
+def main() -> None:
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")  # what libraries print does not disturb the lines
+    os.dup2(2, 1)
+    orders: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    while True:
+        for line in _work(json.loads(orders.get())):
+            print(json.dumps(line, allow_nan=False), file=out, flush=True)
+
+
+def _listen(orders: queue.SimpleQueue) -> None:
+    for line in sys.stdin:
+        orders.put(line)
+    os._exit(0)  # nobody is left to answer, whatever is being computed
+
+
+def _work(order: dict) -> Iterator[dict]:
+    values = Values(**order["values"])
+    try:
+        if order["do"] == "finite":
+            yield {"result": answers.finite(values, order["part"])}
+        else:
+            for found in ensembles.train(values):
+                yield {"result": found}
+        yield {"finished": True}
+    except BadValues as error:
+        yield {"finished": True, "errors": error.errors}
+    except ValueError as error:
+        yield {"finished": True, "errors": {_field(str(error)): str(error)}}
+
+
+def _field(message: str) -> str:
+    return "learning_rate" if message.startswith("learning_rate") else "regression"
+
+
+if __name__ == "__main__":
+    main()

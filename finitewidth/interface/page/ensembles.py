@@ -1,0 +1,70 @@
+"""Real networks for the page: an ensemble that grows in stages, so that its curves appear early."""
+
+import warnings
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+from finitewidth.experiment.ensemble import train_ensemble
+from finitewidth.experiment.results import Ensemble
+from finitewidth.interface.page import problem
+from finitewidth.interface.page.values import BadValues, Values
+
+TRAINED_WIDTH, TRAINED_DEPTH = 256, 12  # the largest networks that the page trains
+TIME_LIMIT = 120.0  # seconds of one training
+_BATCH = 32  # one compiled program for every stage
+_STAGES = (16, 4, 1)  # parts of the members; members of a stage are among those of the next
+_MEMORY = 512e6  # bytes
+_TRAINING_ERROR = 1e-7  # residuals of a few 1e-4, which no plot shows
+
+
+def check(values: Values) -> None:
+    """Refuse what would keep the machine busy for too long."""
+    errors = {}
+    if values.width > TRAINED_WIDTH:
+        errors["width"] = f"networks up to width {TRAINED_WIDTH} are trained here, got {values.width}."
+    if values.depth > TRAINED_DEPTH:
+        errors["depth"] = f"networks up to {TRAINED_DEPTH} layers are trained here, got {values.depth}."
+    if errors:
+        raise BadValues(errors)
+
+
+def train(values: Values) -> Iterator[dict]:
+    """Mean and spread of the trained networks, once for every stage."""
+    net, how = problem.network(values), problem.algorithm(values)
+    x_train, y = problem.training_points(values)
+    x = problem.compared(x_train)
+    is_endless = values.algorithm == "flow"
+    for members in sorted({max(_BATCH, values.members // part) for part in _STAGES}):
+        # the device that batches are sent to is part of what is compiled: named here, one program serves all
+        with warnings.catch_warnings(record=True) as caught, jax.default_device(jax.local_devices()[0]):
+            warnings.simplefilter("always", UserWarning)
+            found = train_ensemble(
+                net,
+                problem.inputs(x_train),
+                y[:, None],
+                problem.inputs(x),
+                algorithm=how,
+                members=members,
+                key=0,
+                batch_size=_BATCH,
+                training_error=_TRAINING_ERROR if is_endless else None,
+                memory=_MEMORY,
+                progress=False,
+            )
+        notes = sorted({str(one.message) for one in caught})
+        yield {**_summary(x, found), "members": members, "of": values.members, "notes": notes}
+
+
+def _summary(x: np.ndarray, found: Ensemble) -> dict:
+    spread = found.std[:, 0]
+    variance_error = np.einsum("aiai->ai", found.covariance.stderr)[:, 0]
+    spread_error = np.divide(variance_error, 2 * spread, out=np.zeros_like(spread), where=spread > 0)
+    return {
+        "x": x.tolist(),
+        "mean": found.mean.value[:, 0].tolist(),
+        "mean_error": found.mean.stderr[:, 0].tolist(),
+        "std": spread.tolist(),
+        "std_error": spread_error.tolist(),
+    }

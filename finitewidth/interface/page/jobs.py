@@ -1,0 +1,141 @@
+"""Trainings of real networks: one at a time from a bounded queue, cancellable and bounded in time."""
+
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from finitewidth.interface.page import ensembles
+from finitewidth.interface.page.children import Child, Ended
+from finitewidth.interface.page.values import BadValues, Values
+
+MOST_WAITING = 4
+MOST_KEPT = 50  # finished trainings whose result can still be asked for
+FORGOTTEN = 30.0  # seconds after which a training that nobody asks about is cancelled
+_SWEEP = 1.0
+
+
+@dataclass
+class Job:
+    """One training and what is known of it."""
+
+    values: Values
+    state: str = "waiting"  # then running, then finished, cancelled or failed
+    result: dict | None = None
+    message: str = ""
+    seen: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in ("waiting", "running")
+
+
+class Jobs:
+    """The queue. A thread works on it; the others ask, add and cancel."""
+
+    def __init__(self, child: Child, time_limit: float = ensembles.TIME_LIMIT, forgotten: float = FORGOTTEN):
+        self._child = child
+        self._time_limit = time_limit
+        self._forgotten = forgotten
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._changed = threading.Condition()
+        self._closed = False
+        for work in (self._train_all, self._sweep):
+            threading.Thread(target=work, daemon=True).start()
+
+    def add(self, values: Values) -> str:
+        """The name of a new training, unless too many wait."""
+        ensembles.check(values)
+        with self._changed:
+            waiting = sum(job.state == "waiting" for job in self._jobs.values())
+            if waiting >= MOST_WAITING:
+                raise BadValues(
+                    {"train": f"{waiting} trainings wait already, the limit is {MOST_WAITING}; try later."}
+                )
+            name = secrets.token_urlsafe(9)
+            self._jobs[name] = Job(values)
+            self._drop_old()
+            self._changed.notify_all()
+            return name
+
+    def status(self, name: str) -> dict | None:
+        """What is known of a training; None if there is none of that name."""
+        with self._changed:
+            job = self._jobs.get(name)
+            if job is None:
+                return None
+            job.seen = time.monotonic()
+            before = 0
+            if job.state == "waiting":
+                names = [n for n, other in self._jobs.items() if not other.is_over]
+                before = names.index(name)
+            return {"state": job.state, "result": job.result, "message": job.message, "before": before}
+
+    def cancel(self, name: str) -> bool:
+        """End a training; whether there is one of that name."""
+        with self._changed:
+            job = self._jobs.get(name)
+            if job is not None and not job.is_over:
+                self._end(job, "cancelled", "")
+            return job is not None
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._child.close()
+
+    def _end(self, job: Job, state: str, message: str) -> None:
+        running = job.state == "running"
+        job.state, job.message = state, message
+        if running:
+            self._child.end()
+
+    def _drop_old(self) -> None:
+        over = [name for name, job in self._jobs.items() if job.is_over]
+        for name in over[: max(0, len(self._jobs) - MOST_KEPT)]:
+            del self._jobs[name]
+
+    def _sweep(self) -> None:
+        while not self._closed:
+            time.sleep(min(_SWEEP, self._forgotten))
+            with self._changed:
+                for job in self._jobs.values():
+                    if not job.is_over and time.monotonic() - job.seen > self._forgotten:
+                        self._end(job, "cancelled", "the page that asked for it went away")
+
+    def _train_all(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._next() is not None)
+                job = self._next()
+                if self._closed or job is None:
+                    return
+                job.state = "running"
+            self._train(job)
+
+    def _next(self) -> Job | None:
+        return next((job for job in self._jobs.values() if job.state == "waiting"), None)
+
+    def _train(self, job: Job) -> None:
+        state, message = "finished", ""
+        try:
+            for line in self._child.ask({"do": "train", "values": job.values.to_dict()}, self._time_limit):
+                job.result = line.get("result", job.result)
+                if "errors" in line:
+                    state, message = "failed", " ".join(line["errors"].values())
+        except Ended as reason:
+            state, message = "failed", self._why_ended(str(reason), job)
+        with self._changed:
+            if job.state == "running":  # not cancelled meanwhile
+                job.state, job.message = state, message
+
+    def _why_ended(self, reason: str, job: Job) -> str:
+        if reason != "time limit":
+            return "the training process ended by itself; try again, or train fewer or smaller networks."
+        kept = f"; shown are {job.result['members']} networks" if job.result else ""
+        return (
+            f"training took longer than the limit of {self._time_limit:g} s{kept}; choose fewer "
+            "networks, fewer layers, a smaller width or an earlier end."
+        )

@@ -1,0 +1,79 @@
+"""The network and the regression problem that the values of the page stand for."""
+
+import math
+
+import numpy as np
+
+from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
+from finitewidth.interface.page.values import BadValues, Values
+from finitewidth.network import MLP
+from finitewidth.theory.criticality import criticality
+
+# x is an angle: the network sees sqrt(2) (cos x, sin x), whose components have mean square one for every x
+SPAN = 1.5
+_OUTERMOST = 1.05
+# where corrections of order 1/n are computed: a few inputs at a time, each part spread over all x
+PARTS = (
+    (-1.5, -0.7, 0.0, 0.7, 1.5),
+    (-1.275, -0.525, 0.175, 0.875),
+    (-0.875, -0.175, 0.525, 1.275),
+)
+_TARGETS = {
+    "sine": lambda x: np.sin(2 * x),
+    "line": lambda x: x,
+    "parabola": lambda x: x**2 - 0.5,
+    "step": np.sign,
+}
+
+
+def inputs(x) -> np.ndarray:
+    """What the network is given for the angles x, (N, 2)."""
+    x = np.asarray(x, dtype=float)
+    return math.sqrt(2) * np.stack([np.cos(x), np.sin(x)], axis=1)
+
+
+def training_points(values: Values) -> tuple[np.ndarray, np.ndarray]:
+    """Angles and targets of the training set."""
+    x = training_inputs(values.points)
+    return x, _TARGETS[values.target](x)
+
+
+def training_inputs(points: int) -> np.ndarray:
+    """Angles of the training set."""
+    return np.linspace(-_OUTERMOST, _OUTERMOST, points)
+
+
+def compared(x_train: np.ndarray) -> np.ndarray:
+    """All angles at which finite width and real networks are looked at."""
+    return np.unique(np.concatenate([x_train, *PARTS]))
+
+
+def curve(x_train: np.ndarray) -> np.ndarray:
+    """The angles of a smooth curve, and those with which others are compared."""
+    return np.union1d(np.linspace(-SPAN, SPAN, 31), compared(x_train))
+
+
+def network(values: Values, width: int | None = None) -> MLP:
+    """The network, with another width if one is given."""
+    widths = (2, *[width or values.width] * (values.depth - 1), 1)
+    rates = (values.lambda_b, values.lambda_W)
+    if values.start == "own":
+        return MLP(widths, values.activation, values.C_b, values.C_W, *rates)
+    point = criticality(values.activation)
+    if point.universality_class in ("none", "unstable"):
+        raise BadValues(
+            {"start": f"{values.activation} has no critical point: {point.explanation} Choose C_b and C_W."}
+        )
+    return MLP.critical(widths, values.activation, *rates)
+
+
+def algorithm(values: Values) -> Algorithm:
+    """How the networks are trained."""
+    match values.algorithm:
+        case "flow":
+            return GradientFlow()
+        case "flow_time":
+            return GradientFlow(values.time)
+        case "descent":
+            return GradientDescent(values.learning_rate, values.steps)
+    return TwoStep()

@@ -1,0 +1,246 @@
+"""The page's server: a few addresses, each answering from the library, with bounds on all of them."""
+
+import asyncio
+import contextlib
+import json
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+import finitewidth
+from finitewidth.interface.look import ROLES
+from finitewidth.interface.page import answers, ensembles, jobs, problem
+from finitewidth.interface.page.children import Child, Ended, first_result
+from finitewidth.interface.page.safety import SafetyHeaders, bounded_body, is_from_the_page
+from finitewidth.interface.page.values import ACTIVATIONS, BadValues, Values, described, read
+
+STATIC = Path(__file__).parent / "static"
+LOOPBACK = ("127.0.0.1", "localhost")
+TIME_LIMIT = 30.0  # seconds that an answer may take
+KEPT_ANSWERS = 512
+_LOOK_FOR_DISCONNECTION = 0.05  # seconds
+_IDLE = 2.0  # seconds without a request after which activations are compiled ahead of their use
+
+
+class Answers:
+    """The newest answers, by what was asked."""
+
+    def __init__(self, most: int = KEPT_ANSWERS):
+        self._most = most
+        self._kept: OrderedDict = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key) -> dict | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key, answer: dict) -> None:
+        with self._lock:
+            self._kept[key] = answer
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+
+class Desk:
+    """Who answers: two threads for what is quick, children for order 1/n, one child for training."""
+
+    def __init__(
+        self,
+        theory: Callable[[Values], dict] = answers.theory,
+        time_limit: float = TIME_LIMIT,
+        quiet: bool = True,
+    ):
+        self._theory = theory
+        self.time_limit = time_limit
+        self._kept = Answers()
+        self._quick = ThreadPoolExecutor(2)
+        # averages over four inputs use two cores by themselves
+        self._lanes = [
+            (Child(quiet), ThreadPoolExecutor(1)) for _ in range(max(1, (os.cpu_count() or 1) // 2))
+        ]
+        self.jobs = jobs.Jobs(Child(quiet))
+
+    def start(self) -> None:
+        for child, _ in self._lanes:
+            child.start()
+
+    def close(self) -> None:
+        self.jobs.close()
+        for child, threads in self._lanes:
+            child.close()
+            threads.shutdown(wait=False, cancel_futures=True)
+        self._quick.shutdown(wait=False, cancel_futures=True)
+
+    def theory(self, values: Values) -> "Future[dict]":
+        return self._quick.submit(self._remembered, ("theory", values), lambda: self._theory(values))
+
+    def finite(self, values: Values, part: int) -> "Future[dict]":
+        # the same statistics go to the same child, which remembers them for other widths, targets and times
+        place = (values.activation, values.depth, values.start, values.C_b, values.C_W, values.points)
+        child, threads = self._lanes[hash(place) % len(self._lanes)]
+        order = {"do": "finite", "values": values.to_dict(), "part": part}
+        key = ("finite", values, part)
+        return threads.submit(self._remembered, key, lambda: first_result(child, order, self.time_limit))
+
+    def _remembered(self, key, compute: Callable[[], dict]) -> dict:
+        found = self._kept.get(key)
+        if found is None:
+            found = compute()
+            self._kept.put(key, found)
+        return found
+
+
+class Page:
+    """The addresses of one server."""
+
+    def __init__(self, desk: Desk, warm: bool = True):
+        self.desk = desk
+        self._warm = warm
+        self._last_request = 0.0
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _app) -> AsyncIterator[None]:
+        self.desk.start()
+        warming = asyncio.create_task(self._compile_ahead()) if self._warm else None
+        try:
+            yield
+        finally:
+            if warming is not None:
+                warming.cancel()
+            self.desk.close()
+
+    async def _compile_ahead(self) -> None:
+        """Whatever is chosen first should not wait for a compiler; visitors come before this."""
+        self._last_request = asyncio.get_running_loop().time()
+        for name in ACTIVATIONS:
+            values = read(f"activation={name}&start=own")
+            for work in (self.desk.theory, lambda values: self.desk.finite(values, 0)):
+                while asyncio.get_running_loop().time() < self._last_request + _IDLE:
+                    await asyncio.sleep(_IDLE / 4)
+                with contextlib.suppress(ValueError, Ended):
+                    await asyncio.wrap_future(work(values))
+
+    # --- addresses -----------------------------------------------------------------------------------
+
+    async def setup(self, _request: Request) -> Response:
+        """What the page needs to draw its controls and plots."""
+        return _json(
+            {
+                "version": finitewidth.__version__,
+                "controls": described(),
+                "look": ROLES,
+                "parts": len(problem.PARTS),
+                "span": problem.SPAN,
+                "limits": {
+                    "finite_depth": answers.FINITE_DEPTH,
+                    "trained_width": ensembles.TRAINED_WIDTH,
+                    "trained_depth": ensembles.TRAINED_DEPTH,
+                    "training_seconds": ensembles.TIME_LIMIT,
+                },
+            }
+        )
+
+    async def theory(self, request: Request) -> Response:
+        return await self._answer(request, lambda: self.desk.theory(_asked(request)))
+
+    async def finite(self, request: Request) -> Response:
+        part = request.path_params["part"]
+        if not 0 <= part < len(problem.PARTS):
+            return _json({"errors": {"finite": f"part must be 0 to {len(problem.PARTS) - 1}, got {part}."}})
+        return await self._answer(request, lambda: self.desk.finite(_asked(request), part))
+
+    async def add_job(self, request: Request) -> Response:
+        if not is_from_the_page(request):
+            return PlainTextResponse("this address answers to the page alone", 403)
+        body = await bounded_body(request)
+        if body is None:
+            return PlainTextResponse("the request is too long", 413)
+        try:
+            return _json({"id": self.desk.jobs.add(read(body))})
+        except BadValues as error:
+            return _json({"errors": error.errors})
+
+    async def job(self, request: Request) -> Response:
+        found = self.desk.jobs.status(request.path_params["name"])
+        return _json(found or {"errors": {"train": "this training is not known any more; start it again."}})
+
+    async def cancel_job(self, request: Request) -> Response:
+        if not is_from_the_page(request):
+            return PlainTextResponse("this address answers to the page alone", 403)
+        return _json({"cancelled": self.desk.jobs.cancel(request.path_params["name"])})
+
+    # --- answering -----------------------------------------------------------------------------------
+
+    async def _answer(self, request: Request, submit: Callable[[], "Future[dict]"]) -> Response:
+        """An answer, or what is wrong with the request, or nothing where nobody waits any more."""
+        loop = asyncio.get_running_loop()
+        self._last_request = loop.time()
+        try:
+            future = submit()
+        except BadValues as error:
+            return _json({"errors": error.errors})
+        waiting = asyncio.wrap_future(future)
+        deadline = loop.time() + 2 * self.desk.time_limit  # half of it for waiting in the queue
+        while not (await asyncio.wait({waiting}, timeout=_LOOK_FOR_DISCONNECTION))[0]:
+            if await request.is_disconnected():
+                future.cancel()  # unless it has begun; then its answer is kept
+                return Response(status_code=204)
+            if loop.time() > deadline:
+                future.cancel()
+                return _json({"errors": {"page": self._too_long()}})
+        try:
+            return _json(waiting.result())
+        except BadValues as error:
+            return _json({"errors": error.errors})
+        except ValueError as error:
+            return _json({"errors": {"page": str(error)}})
+        except Ended:
+            return _json({"errors": {"finite": self._too_long()}})
+
+    def _too_long(self) -> str:
+        return (
+            f"These values take longer than the limit of {self.desk.time_limit:g} s; lower the depth, C_W or "
+            "C_b, or ask fw.predict, which has no limit."
+        )
+
+
+def _asked(request: Request) -> Values:
+    return read(request.url.query)
+
+
+def _json(content: dict) -> Response:
+    return Response(json.dumps(content, allow_nan=False), media_type="application/json")
+
+
+async def _index(_request: Request) -> Response:
+    return FileResponse(STATIC / "index.html")
+
+
+def application(desk: Desk | None = None, *, hosts: Sequence[str] = LOOPBACK, warm: bool = True) -> Starlette:
+    """The whole server, answering to these host names only."""
+    page = Page(desk or Desk(), warm)
+    routes = [
+        Route("/", _index),
+        Route("/api/setup", page.setup),
+        Route("/api/theory", page.theory),
+        Route("/api/finite/{part:int}", page.finite),
+        Route("/api/jobs", page.add_job, methods=["POST"]),
+        Route("/api/jobs/{name}", page.job),
+        Route("/api/jobs/{name}", page.cancel_job, methods=["DELETE"]),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    middleware = [Middleware(SafetyHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts])]
+    return Starlette(routes=routes, middleware=middleware, lifespan=page.lifespan)

@@ -1,0 +1,355 @@
+// Controls, address and requests. All checking is done by the server; what it says is shown as text.
+
+import * as plots from "./plots.js";
+
+const GROUPS = [
+  ["Network", ["activation", "depth", "width"]],
+  ["Initialization and learning rates", ["start", "C_b", "C_W", "lambda_b", "lambda_W"]],
+  ["Training", ["algorithm", "time", "learning_rate", "steps"]],
+  ["One-dimensional regression", ["target", "points"]],
+  ["Real networks", ["members"]],
+];
+const SHOWN_WITH = { time: ["flow_time"], learning_rate: ["descent"], steps: ["descent"] };
+const DEBOUNCE = 30, POLL = 250;
+
+const element = (id) => document.getElementById(id);
+const state = new Map();   // name: text, as it was typed
+const fields = new Map();  // name: { about, box, slider, message, row }
+let setup, current = {}, controller = null, timer = null, job = null, rawQuery = null;
+
+// --- controls ------------------------------------------------------------------------------------------
+
+function makeControls() {
+  for (const [title, names] of GROUPS) {
+    const heading = document.createElement("h2");
+    heading.textContent = title;
+    element("controls").append(heading, ...names.map((name) => makeField(setup.controls.find((c) => c.name === name))));
+  }
+  element("controls").addEventListener("submit", (event) => event.preventDefault());
+}
+
+function makeField(about) {
+  const row = document.createElement("div"), label = document.createElement("label");
+  row.className = "field";
+  label.textContent = about.label;
+  label.htmlFor = `field-${about.name}`;
+  const box = about.options ? makeSelect(about) : makeBox(about);
+  box.id = label.htmlFor;
+  box.name = about.name;
+  const message = document.createElement("p");
+  message.className = "message";
+  message.id = `message-${about.name}`;
+  message.hidden = true;
+  box.setAttribute("aria-describedby", message.id);
+  row.append(label, box);
+  const slider = about.options ? null : makeSlider(about);
+  if (slider) row.append(slider);
+  if (about.hint) {
+    const hint = document.createElement("span");
+    hint.className = "hint";
+    hint.textContent = about.hint;
+    row.append(hint);
+  }
+  row.append(message);
+  box.addEventListener("input", () => changed(about.name, box.value));
+  if (slider) slider.addEventListener("input", () => { box.value = fromSlider(about, slider); changed(about.name, box.value, true); });
+  fields.set(about.name, { about, box, slider, message, row });
+  return row;
+}
+
+function makeSelect(about) {
+  const box = document.createElement("select");
+  for (const { value, label } of about.options) box.append(new Option(label, value));
+  return box;
+}
+
+function makeBox() {
+  const box = document.createElement("input");
+  box.type = "text";
+  box.inputMode = "decimal";
+  return box;
+}
+
+// a slider has 200 places; the box beside it takes any number
+function makeSlider(about) {
+  const slider = document.createElement("input");
+  slider.type = "range";
+  const few = about.whole && about.highest - about.lowest <= 200 && !about.logarithmic;
+  Object.assign(slider, few ? { min: about.lowest, max: about.highest, step: 1 } : { min: 0, max: 200, step: 1 });
+  slider.setAttribute("aria-label", `${about.label}, slider`);
+  return slider;
+}
+
+const isDirect = (about, slider) => Number(slider.max) === about.highest && Number(slider.min) === about.lowest;
+
+function fromSlider(about, slider) {
+  if (isDirect(about, slider)) return slider.value;
+  const part = slider.value / 200;
+  const value = about.logarithmic ? about.lowest * (about.highest / about.lowest) ** part : about.lowest + part * (about.highest - about.lowest);
+  return about.whole ? String(Math.round(value)) : String(Number(value.toPrecision(3)));
+}
+
+function toSlider(about, slider, text) {
+  const value = Number(text);
+  if (text.trim() === "" || !Number.isFinite(value)) return;
+  if (isDirect(about, slider)) { slider.value = value; return; }
+  const part = about.logarithmic ? Math.log(value / about.lowest) / Math.log(about.highest / about.lowest) : (value - about.lowest) / (about.highest - about.lowest);
+  slider.value = Math.round(200 * part);
+}
+
+function showValue(name, text) {
+  const { about, box, slider } = fields.get(name);
+  if (about.options && !about.options.some((option) => option.value === text) && ![...box.options].some((o) => o.value === text)) {
+    box.append(new Option(text.slice(0, 40), text));  // what an address asks for is shown, with the message beside it
+  }
+  box.value = text;
+  if (slider) toSlider(about, slider, text);
+}
+
+function changed(name, text, fromItsSlider = false) {
+  const { about, slider } = fields.get(name);
+  state.set(name, text);
+  if (slider && !fromItsSlider) toSlider(about, slider, text);
+  if (name === "start" && text === "own" && current.critical && current.critical.C_W !== null) {
+    for (const [field, value] of [["C_b", current.critical.C_b], ["C_W", current.critical.C_W]]) {
+      state.set(field, String(Number(value.toPrecision(9))));
+      showValue(field, state.get(field));
+    }
+  }
+  rawQuery = null;
+  history.replaceState(null, "", query() ? `?${query()}` : location.pathname);
+  arrange({});
+  if (name !== "members") { stopTraining(); current.sampled = null; }
+  schedule();
+}
+
+function query() {
+  if (rawQuery !== null) return rawQuery;
+  const different = [...state].filter(([name, text]) => text !== String(fields.get(name).about.default));
+  return new URLSearchParams(different).toString();
+}
+
+function arrange(errors) {
+  for (const [name, { row }] of fields) {
+    row.hidden = name in SHOWN_WITH && !SHOWN_WITH[name].includes(state.get("algorithm")) && !(name in errors);
+  }
+  for (const name of ["C_b", "C_W"]) {
+    const { box, slider } = fields.get(name), fixed = state.get("start") !== "own" && !(name in errors);
+    box.disabled = slider.disabled = fixed;
+  }
+}
+
+function showErrors(errors) {
+  arrange(errors);
+  for (const [name, { box, message }] of fields) {
+    message.hidden = !(name in errors);
+    message.textContent = errors[name] || "";
+    if (name in errors) box.setAttribute("aria-invalid", "true"); else box.removeAttribute("aria-invalid");
+  }
+  const rest = Object.entries(errors).filter(([name]) => !fields.has(name) && !["regression", "finite", "train"].includes(name)).map(([, text]) => text);
+  element("banner").hidden = !rest.length;
+  element("banner").textContent = rest.join(" ");
+}
+
+// --- asking --------------------------------------------------------------------------------------------
+
+function schedule() {
+  clearTimeout(timer);
+  timer = setTimeout(update, DEBOUNCE);
+}
+
+async function ask(path, options = {}) {
+  const answer = await fetch(path, { ...options, headers: { "X-Finitewidth": "page" } });
+  if (!answer.ok) throw new Error(`the server answered with status ${answer.status}`);
+  return answer.json();
+}
+
+async function update() {
+  if (controller) controller.abort();
+  const mine = (controller = new AbortController());
+  const asked = query();
+  busy("computing …");
+  try {
+    const answer = await ask(`/api/theory?${asked}`, { signal: mine.signal });
+    showErrors(answer.errors || {});
+    if (answer.critical) showTheory(answer); else markStale();
+    document.body.dataset.drawn = asked;
+    if (answer.regression && !answer.finite_missing) await refine(asked, mine.signal);
+    document.body.dataset.refined = asked;
+    busy("");
+  } catch (error) {
+    if (error.name === "AbortError") return;  // a newer question was asked
+    busy("");
+    element("banner").hidden = false;
+    element("banner").textContent = `No answer from the server (${error.message}); is finitewidth page still running?`;
+  }
+}
+
+async function refine(asked, signal) {
+  const found = new Map();
+  for (let part = 0; part < setup.parts; part += 1) {
+    busy(`finite width, part ${part + 1} of ${setup.parts} …`);
+    const answer = await ask(`/api/finite/${part}?${asked}`, { signal });
+    if (answer.errors) {
+      current.finiteNote = Object.values(answer.errors).join(" ");
+      break;
+    }
+    answer.x.forEach((x, i) => found.set(x, { x, mean: answer.mean[i], std: answer.std[i] }));
+    const sorted = [...found.values()].sort((a, b) => a.x - b.x);
+    current.finite = { x: sorted.map((d) => d.x), mean: sorted.map((d) => d.mean), std: sorted.map((d) => d.std) };
+    current.finiteNote = answer.warning || current.finiteNote;
+    drawRegression();
+  }
+  drawRegression();
+}
+
+function busy(text) { element("busy").textContent = text; }
+
+function markStale() {
+  document.querySelectorAll(".plot").forEach((plot) => plot.classList.add("stale"));
+}
+
+// --- showing -------------------------------------------------------------------------------------------
+
+function showTheory(answer) {
+  const { critical } = answer;
+  const sampled = current.sampled;
+  current = { ...answer, sampled, finite: null, finiteNote: answer.finite_missing };
+  const badge = { critical: "critical", close: "nearly critical", off: "not critical" };
+  element("state").textContent = badge[critical.verdict.state];
+  element("state").dataset.state = critical.verdict.state;
+  element("text").textContent = critical.verdict.text;
+  element("findings").replaceChildren(...[...critical.findings, ...critical.advice].map(item));
+  element("why").textContent = `Class ${critical.class}. ${critical.why}`;
+  element("width-note").textContent = `${critical.width} ${answer.depth.missing}`;
+  if (state.get("start") !== "own") {
+    for (const name of ["C_b", "C_W"]) showValue(name, String(Number(critical[name].toPrecision(6))));
+  }
+  draw();
+}
+
+function item(text) {
+  const li = document.createElement("li");
+  li.textContent = text;
+  return li;
+}
+
+function draw() {
+  if (!current.depth) return;
+  plots.overDepth(element("kernel"), current.depth, "K", "signals: kernel K over depth");
+  plots.overDepth(element("ntk"), current.depth, "Theta", "neural tangent kernel Θ over depth");
+  plots.ratios(element("ratios"), current.depth);
+  drawRegression();
+}
+
+function drawRegression() {
+  if (!current.regression) {
+    for (const id of ["regression", "shift", "spread"]) element(id).classList.add("stale");
+    element("regression-note").textContent = Object.values(current.errors || {}).join(" ");
+    return;
+  }
+  const data = { ...current.regression, finite: current.finite, sampled: current.sampled, span: setup.span };
+  plots.regression(element("regression"), data);
+  plots.shift(element("shift"), data);
+  plots.spread(element("spread"), data);
+  const rate = current.regression.largest_learning_rate;
+  const hint = state.get("algorithm") === "descent" && rate !== null ? `Gradient descent is stable below η = ${rate.toPrecision(3)}. ` : "";
+  element("regression-note").textContent = hint + (current.finiteNote || "");
+}
+
+// --- real networks -------------------------------------------------------------------------------------
+
+async function train() {
+  stopTraining();
+  const mine = (job = { id: null, ended: false });
+  const asked = query();
+  trainingNote("starting …");
+  element("train").disabled = true;
+  element("cancel").hidden = element("progress").hidden = false;
+  element("progress").removeAttribute("value");
+  try {
+    const answer = await ask("/api/jobs", { method: "POST", body: asked });
+    if (answer.errors) {
+      showErrors(answer.errors);
+      return endTraining(mine, Object.values(answer.errors).join(" "));
+    }
+    mine.id = answer.id;
+    if (mine.ended) return forget(mine);
+    while (!mine.ended) {
+      const status = await ask(`/api/jobs/${mine.id}`);
+      if (mine.ended) return;
+      if (showStatus(mine, status)) return;
+      await new Promise((resolve) => setTimeout(resolve, POLL));
+    }
+  } catch (error) {
+    endTraining(mine, `No answer from the server (${error.message}).`);
+  }
+}
+
+function showStatus(mine, status) {
+  if (status.errors) { endTraining(mine, Object.values(status.errors).join(" ")); return true; }
+  const found = status.result;
+  if (found && found !== current.sampled && (!current.sampled || current.sampled.members !== found.members)) {
+    current.sampled = found;
+    drawRegression();
+    element("progress").value = found.members / found.of;
+  }
+  const trained = found ? `${found.members} of ${found.of} networks` : "compiling and training the first networks …";
+  if (status.state === "waiting") trainingNote(`waiting for ${status.before} other training(s) …`);
+  else if (status.state === "running") trainingNote(trained);
+  else {
+    const notes = found && found.notes.length ? ` ${found.notes.join(" ")}` : "";
+    endTraining(mine, status.state === "finished" ? `${found.members} networks trained.${notes}` : status.message || "cancelled");
+    document.body.dataset.trained = status.state;
+    return true;
+  }
+  return false;
+}
+
+function trainingNote(text) { element("training-note").textContent = text; }
+
+function endTraining(mine, text) {
+  mine.ended = true;
+  if (job !== mine) return;
+  element("train").disabled = false;
+  element("cancel").hidden = element("progress").hidden = true;
+  trainingNote(text);
+}
+
+function forget(mine) { ask(`/api/jobs/${mine.id}`, { method: "DELETE" }).catch(() => {}); }
+
+function stopTraining() {
+  if (!job) return;
+  if (!job.ended) {
+    if (job.id) forget(job);
+    endTraining(job, "cancelled");
+    document.body.dataset.trained = "cancelled";
+  } else trainingNote("");
+}
+
+// --- beginning -----------------------------------------------------------------------------------------
+
+async function begin() {
+  setup = await ask("/api/setup");
+  plots.setLook(setup.look);
+  makeControls();
+  // the raw address is what the server checks first: a browser would silently correct some of it
+  rawQuery = location.search.slice(1);
+  const given = new URLSearchParams(rawQuery);
+  for (const about of setup.controls) {
+    state.set(about.name, given.get(about.name) ?? String(about.default));
+    showValue(about.name, state.get(about.name));
+  }
+  arrange({});
+  element("train").addEventListener("click", train);
+  element("cancel").addEventListener("click", stopTraining);
+  element("footer").textContent = `finitewidth ${setup.version}, on this machine. The address of this page holds its state.`;
+  let width = window.innerWidth;
+  new ResizeObserver(() => { if (window.innerWidth !== width) { width = window.innerWidth; draw(); } }).observe(document.body);
+  update();
+}
+
+begin().catch((error) => {
+  element("banner").hidden = false;
+  element("banner").textContent = `The page could not start (${error.message}).`;
+});

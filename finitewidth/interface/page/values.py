@@ -1,0 +1,183 @@
+"""What a visitor may ask for: every value's name, choices, range and default, checked in one function."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from urllib.parse import parse_qsl
+
+# what answers within a second; any other activation takes the library itself
+ACTIVATIONS = (
+    "tanh",
+    "erf",
+    "sin",
+    "gelu",
+    "swish",
+    "mish",
+    "softplus",
+    "sigmoid",
+    "relu",
+    "leaky_relu(0.2)",
+    "linear",
+)
+STARTS = {"critical": "at the critical point", "own": "with C_b and C_W of my own"}
+ALGORITHMS = {
+    "flow": "gradient flow, to the end",
+    "flow_time": "gradient flow, until a time",
+    "descent": "gradient descent, a number of steps",
+    "two_step": "two second-order steps",
+}
+TARGETS = {"sine": "sin 2x", "line": "x", "parabola": "x² - ½", "step": "sign of x"}
+
+MOST_TEXT = 2000  # characters of a query
+_MOST_SHOWN = 30  # characters of a bad value that a message repeats
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few words."""
+
+    label: str
+    options: Mapping[str, str]  # the word in the address, the words on the page
+    default: str
+    hint: str = ""
+
+    def read(self, name: str, text: str) -> str:
+        if text in self.options:
+            return text
+        raise ValueError(f"{name} is {_shown(text)}; choose one of {', '.join(self.options)}.")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number in a range; whole numbers where `whole`."""
+
+    label: str
+    lowest: float
+    highest: float
+    default: float
+    whole: bool = False
+    logarithmic: bool = False  # how a slider moves
+    hint: str = ""
+
+    def read(self, name: str, text: str) -> float:
+        kind = "a whole number" if self.whole else "a number"
+        wanted = f"{name} must be {kind} from {self.lowest:g} to {self.highest:g}"
+        if not _NUMBER.fullmatch(text):
+            raise ValueError(f"{wanted}, got {_shown(text)}.")
+        value = float(text)
+        if self.whole and value != math.floor(value):
+            raise ValueError(f"{wanted}, got {_shown(text)}; round it.")
+        if not self.lowest <= value <= self.highest:
+            raise ValueError(f"{wanted}, got {_shown(text)}.")
+        return int(value) if self.whole else value
+
+
+def _named(names) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+FIELDS: dict[str, Choice | Number] = {
+    "activation": Choice("activation", _named(ACTIVATIONS), "tanh"),
+    "depth": Number("depth L", 2, 50, 4, whole=True, hint="layers with parameters"),
+    "width": Number("width n", 2, 10_000, 64, whole=True, logarithmic=True, hint="of every hidden layer"),
+    "start": Choice("initialization", STARTS, "critical"),
+    "C_b": Number("C_b", 0.0, 1.0, 0.0, hint="variance of biases"),
+    "C_W": Number("C_W", 0.05, 4.0, 1.0, hint="variance of weights times fan-in"),
+    "lambda_b": Number("λ_b", 0.0, 10.0, 1.0, hint="learning rate of biases"),
+    "lambda_W": Number("λ_W", 0.01, 10.0, 1.0, hint="learning rate of weights times fan-in"),
+    "algorithm": Choice("algorithm", ALGORITHMS, "flow"),
+    "time": Number("time t", 0.0, 1e4, 3.0, hint="when gradient flow is stopped"),
+    "learning_rate": Number("learning rate η", 1e-6, 10.0, 0.1, logarithmic=True),
+    "steps": Number("steps", 1, 20_000, 100, whole=True, logarithmic=True),
+    "target": Choice("target function", TARGETS, "sine"),
+    "points": Number("training points", 2, 5, 4, whole=True),
+    "members": Number("networks", 32, 2048, 512, whole=True, logarithmic=True, hint="how many are trained"),
+}
+
+
+@dataclass(frozen=True)
+class Values:
+    """One state of the page, all of it within its bounds."""
+
+    activation: str
+    depth: int
+    width: int
+    start: str
+    C_b: float
+    C_W: float
+    lambda_b: float
+    lambda_W: float
+    algorithm: str
+    time: float
+    learning_rate: float
+    steps: int
+    target: str
+    points: int
+    members: int
+
+    def to_dict(self) -> dict:
+        return asdict(self)
+
+
+class BadValues(ValueError):
+    """What is wrong with a request, by the name of the value."""
+
+    def __init__(self, errors: dict[str, str]):
+        super().__init__(" ".join(errors.values()))
+        self.errors = errors
+
+
+def read(query: str) -> Values:
+    """The values of a query string; what is missing has its default, what is wrong is in a BadValues."""
+    if len(query) > MOST_TEXT:
+        raise BadValues(
+            {"address": f"the address has {len(query)} characters of values; at most {MOST_TEXT} are read."}
+        )
+    found: dict[str, float | str] = {name: field.default for name, field in FIELDS.items()}
+    errors: dict[str, str] = {}
+    seen: set[str] = set()
+    try:
+        given = parse_qsl(query, keep_blank_values=True, errors="replace", max_num_fields=2 * len(FIELDS))
+    except ValueError:
+        raise BadValues(
+            {"address": f"the address has more than {2 * len(FIELDS)} values; drop some."}
+        ) from None
+    for name, text in given:
+        if name not in FIELDS:
+            errors["address"] = f"the address has an unknown value {_shown(name)}; drop it."
+        elif name in seen:
+            errors[name] = f"{name} is given twice; keep one."
+        else:
+            seen.add(name)
+            try:
+                found[name] = FIELDS[name].read(name, text.strip())
+            except ValueError as error:
+                errors[name] = str(error)
+    if errors:
+        raise BadValues(errors)
+    return Values(**found)  # type: ignore[arg-type]
+
+
+def _shown(text: str) -> str:
+    """A stranger's text in a message: short, and without control characters."""
+    return repr(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")
+
+
+def described() -> list[dict]:
+    """The controls, for the page to make."""
+    controls = []
+    for name, field in FIELDS.items():
+        about = {"name": name, "label": field.label, "default": field.default, "hint": field.hint}
+        if isinstance(field, Choice):
+            about |= {"options": [{"value": value, "label": label} for value, label in field.options.items()]}
+        else:
+            about |= {
+                "lowest": field.lowest,
+                "highest": field.highest,
+                "whole": field.whole,
+                "logarithmic": field.logarithmic,
+            }
+        controls.append(about)
+    return controls

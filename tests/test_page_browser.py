@@ -1,0 +1,157 @@
+"""The page in headless Chromium: it loads, answers to its controls, trains, explains and saves."""
+
+import contextlib
+import os
+import shutil
+import socket
+import threading
+from pathlib import Path
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+import pytest
+import uvicorn
+
+from finitewidth.interface.page.server import Desk, application
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+playwright_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytestmark = pytest.mark.skipif(
+    not Path(CHROMIUM).exists(),
+    reason=f"no Chromium at {CHROMIUM}; install the system package chromium, or name another in CHROMIUM",
+)
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+LAPTOP, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
+PATIENCE = 120_000  # milliseconds; a busy machine compiles slowly
+SMALL = "depth=2&width=8&points=2&algorithm=descent&steps=5&learning_rate=0.05&members=32"
+
+
+@pytest.fixture(scope="module")
+def address():
+    """A server of its own; one thread of the products is enough for these sizes."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        desk = Desk(time_limit=120)
+        server = uvicorn.Server(uvicorn.Config(application(desk, warm=False), log_level="error"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with playwright_api.sync_playwright() as playwright:
+        yield playwright.chromium
+
+
+@pytest.fixture
+def opened(chromium, address, tmp_path):
+    """A function that opens a page; any console error, page error or outside request fails the test."""
+    complaints: list[str] = []
+    with contextlib.ExitStack() as stack:
+
+        def open_page(query: str, viewport=LAPTOP):
+            context = chromium.launch_persistent_context(
+                str(tmp_path / "profile"),
+                executable_path=CHROMIUM,
+                headless=True,
+                args=ARGUMENTS,
+                viewport=viewport,
+                accept_downloads=True,
+            )
+            stack.callback(context.close)
+            page = context.pages[0]
+            page.set_default_timeout(PATIENCE)
+            page.on(
+                "console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None
+            )
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.on("request", lambda request: complaints.extend(outside(request.url)))
+            page.goto(f"{address}?{query}")
+            return page
+
+        yield open_page
+    assert complaints == []
+
+
+def outside(url: str) -> list[str]:
+    parts = urlsplit(url)
+    return [] if parts.hostname == "127.0.0.1" or parts.scheme in ("data", "blob") else [url]
+
+
+def settled(page, query: str) -> None:
+    """Wait until this state is drawn, with its bands at finite width."""
+    page.locator(f'body[data-refined="{query}"]').wait_for(state="attached")
+
+
+def curves(page, plot: str) -> list[str]:
+    return page.locator(f"#{plot} svg path").evaluate_all("paths => paths.map(p => p.getAttribute('d'))")
+
+
+def test_it_loads_controls_change_plots_and_networks_are_trained(opened):
+    page = opened(SMALL)
+    settled(page, SMALL)
+    assert page.locator("#state").inner_text() == "critical"
+    before = {plot: curves(page, plot) for plot in ("regression", "kernel", "ratios")}
+    assert all(before.values()) and "width n" in page.locator("#regression").inner_text()
+
+    page.get_by_role("button", name="Train real networks").click()
+    page.locator('body[data-trained="finished"]').wait_for(state="attached")
+    assert "32 networks trained" in page.locator("#training-note").inner_text()
+    assert "trained networks" in page.locator("#spread").inner_text()
+    points = page.locator("#spread svg [aria-label='dot'] circle").count()
+    assert points >= 13
+
+    page.get_by_label("activation").select_option("relu")
+    relu = SMALL.replace("depth=2", "activation=relu&depth=2")
+    settled(page, page.url.split("?")[1])
+    assert set(page.url.split("?")[1].split("&")) == set(relu.split("&"))
+    assert "has a kink" in page.locator("#regression-note").inner_text()
+    assert "width n" not in page.locator("#regression").inner_text()
+    assert "trained networks, ±" not in page.locator("#spread").inner_text()  # they were of another state
+    after = {plot: curves(page, plot) for plot in before}
+    assert all(before[plot] != after[plot] for plot in before)
+
+
+def test_bad_values_explain_themselves_from_the_address_and_from_a_control(opened):
+    page = opened("depth=9999&activation=nothing&foo=1")
+    page.locator("body[data-drawn]").wait_for(state="attached")
+    assert "from 2 to 50, got '9999'" in page.locator("#message-depth").inner_text()
+    assert "choose one of tanh" in page.locator("#message-activation").inner_text()
+    assert "unknown value 'foo'" in page.locator("#banner").inner_text()
+    assert page.get_by_label("depth L", exact=True).input_value() == "9999"
+    page.get_by_label("depth L", exact=True).fill("2")
+    page.get_by_label("activation").select_option("relu")
+    page.locator("#message-depth").wait_for(state="hidden")
+    page.locator("#kernel svg").wait_for()
+    assert page.locator("#banner").is_hidden()
+    page.get_by_label("width n", exact=True).fill("many")
+    page.locator("#message-width").wait_for()
+    assert "whole number from 2 to 10000, got 'many'" in page.locator("#message-width").inner_text()
+
+
+def test_a_plot_is_saved_and_a_phone_needs_no_sideways_scrolling(opened, tmp_path):
+    query = "activation=relu&depth=3"
+    page = opened(query, PHONE)
+    settled(page, query)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    heights = page.locator("#controls select:visible, #controls input[type=text]:visible").evaluate_all(
+        "boxes => boxes.map(box => box.getBoundingClientRect().height)"
+    )
+    assert min(heights) >= 40  # wide enough for a finger
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save the plot: signals").click()
+    download.value.save_as(tmp_path / "saved.svg")
+    assert download.value.suggested_filename == "finitewidth-kernel.svg"
+    root = ElementTree.parse(tmp_path / "saved.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "infinite width" in "".join(root.itertext()) and "layer" in "".join(root.itertext())
