@@ -89,7 +89,9 @@ class Outcome:
         }
 
 
-def claim(id: str, source: str, statement: str, how: str, *, corrected: str | None = None, long: bool = False):
+def claim(
+    id: str, source: str, statement: str, how: str, *, corrected: str | None = None, long: bool = False
+):
     """Register the function below as the measure of a claim."""
 
     def register(measure: Callable[[], Iterable[Comparison]]):
@@ -126,7 +128,8 @@ def chosen(only: Sequence[str] = (), *, long: bool = False) -> list[Claim]:
     for asked in wanted:
         if not any(one.covers(asked) for one in registry()):
             raise ValueError(
-                f"no claim is called {asked!r}; name one of the ids that finitewidth claims --list shows, or an "
+                f"no claim is called {asked!r}; name one of the ids that finitewidth claims --list shows, "
+                "or an "
                 "equation such as 10.93 or inf.162."
             )
     return [one for one in registry() if any(one.covers(asked) for asked in wanted)]

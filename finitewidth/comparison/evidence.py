@@ -47,7 +47,9 @@ class Comparison:
 
 def _worst(what: str, stated, measured, error, allowed: float) -> Comparison:
     arrays = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in (stated, measured, error)))
-    found = [Comparison(what, *map(float, place), allowed) for place in zip(*map(np.ravel, arrays), strict=True)]
+    found = [
+        Comparison(what, *map(float, place), allowed) for place in zip(*map(np.ravel, arrays), strict=True)
+    ]
     broken = [one for one in found if np.isnan(one.distance)]
     return broken[0] if broken else max(found, key=lambda one: one.distance)
 
@@ -80,7 +82,7 @@ def falls(what: str, power: float, sizes: Sequence[int], estimates: Sequence[Est
     return pull(what, power, power_of_width(sizes, estimates))
 
 
-# --- numbers from samples ------------------------------------------------------------------------------------
+# --- numbers from samples ----------------------------------------------------------------------------
 
 
 def mean_of(samples: np.ndarray) -> Estimate:

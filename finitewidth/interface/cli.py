@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from finitewidth import __version__
+from finitewidth.interface import claims_command
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -297,6 +298,9 @@ def _audit(widths: str, activation: str, options: dict[str, str], input_scale: f
         print(json.dumps(advice.audit_document(found), indent=2, allow_nan=False))
     else:
         advice.print_audit(found, Console())
+
+
+claims_command.register(app)
 
 
 @contextlib.contextmanager

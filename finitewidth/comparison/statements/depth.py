@@ -46,7 +46,8 @@ def nearby(activation: str | Activation, equal_rates: bool = False):
 @claim(
     "10.71-10.72",
     f"{PDLT} (10.71), (10.72)",
-    "At K* = 0 criticality K tends to 1/(-a_1 l), ddK_[2] falls as l^(-p) and chi_perp tends to 1 - p/l with p = b_1/a_1.",
+    "At K* = 0 criticality K tends to 1/(-a_1 l), ddK_[2] falls as l^(-p) and chi_perp tends to 1 - p/l "
+    "with p = b_1/a_1.",
     f"recursion: {DEPTH} layers, tanh and tanh(z) + 0.3 z^2",
 )
 def kernel_laws() -> Iterator[Comparison]:
@@ -73,7 +74,9 @@ def ntk_law() -> Iterator[Comparison]:
         p, total = point.exponents["p_perp"], _total(point)
         for layer in (DEPTH // 4, DEPTH):
             stated = total * (DEPTH / layer) ** (p - 1)
-            yield agree(f"Theta of {point.activation.name} at {layer}", stated, path.Theta[layer - 1], ASYMPTOTE)
+            yield agree(
+                f"Theta of {point.activation.name} at {layer}", stated, path.Theta[layer - 1], ASYMPTOTE
+            )
 
 
 def _total(point) -> float:
@@ -83,7 +86,8 @@ def _total(point) -> float:
 @claim(
     "10.76-10.78",
     f"{PDLT} (10.76)-(10.78)",
-    "ddTheta_[2] = delta^2 L^(p-1)/(2-p) {lambda_W sigma_1^2 + sigma_2^2/sigma_1^2 [...]} l^(2-2p), so that robustness goes as "
+    "ddTheta_[2] = delta^2 L^(p-1)/(2-p) {lambda_W sigma_1^2 + sigma_2^2/sigma_1^2 [...]} l^(2-2p), so "
+    "that robustness goes as "
     "L^(1-p): it stays for odd activations.",
     f"recursion: {NEARBY} layers, tanh and tanh(z) + 0.3 z^2",
 )
@@ -108,10 +112,12 @@ def robustness_law() -> Iterator[Comparison]:
 @claim(
     "10.79-10.81",
     f"{PDLT} (10.79)-(10.81)",
-    "With equal rates in all layers Theta_00 grows as lambda_b l/2 for odd activations, ddTheta_[2] stays, and robustness is "
+    "With equal rates in all layers Theta_00 grows as lambda_b l/2 for odd activations, ddTheta_[2] stays, "
+    "and robustness is "
     "lost as 1/L.",
     f"recursion: {NEARBY} layers, tanh and sin",
-    corrected="(10.80), (10.81): lambda_W sigma_1^2 must be lambda_W sigma_1^2 + (-a_1) lambda_b/2, since <s''s''> falls as fast "
+    corrected="(10.80), (10.81): lambda_W sigma_1^2 must be lambda_W sigma_1^2 + (-a_1) lambda_b/2, since "
+    "<s''s''> falls as fast "
     "as Theta_00 grows",
 )
 def equal_rates() -> Iterator[Comparison]:
@@ -125,7 +131,7 @@ def equal_rates() -> Iterator[Comparison]:
         yield agree(f"robustness of {activation}", stated, found.robustness[-1], 2 * LOGARITHMIC)
 
 
-# --- the scale-invariant class -----------------------------------------------------------------------------------
+# --- the scale-invariant class -----------------------------------------------------------------------
 
 RELU_DEPTH, PLUS, MINUS = 10_000, [1.0, 0.2], [0.2, 1.0]
 
@@ -152,7 +158,9 @@ def kernel_angle() -> Iterator[Comparison]:
     for activation in ("relu", "leaky_relu(0.5)"):
         found, constants, _ = angles(activation)
         yield agree(f"K of {activation}", found.K_d[0], found.K_d[-1], 1e-9)
-        yield agree(f"psi l rho/3 of {activation}", 1.0, found.psi[-1] * RELU_DEPTH * constants["rho"] / 3, ASYMPTOTE)
+        yield agree(
+            f"psi l rho/3 of {activation}", 1.0, found.psi[-1] * RELU_DEPTH * constants["rho"] / 3, ASYMPTOTE
+        )
     theory, net = solved_relu()
     K = theory.output.K
     yield agree("K by averages", theory.layer(1).K[0, 0], K[0, 0], 1e-9)
@@ -176,7 +184,8 @@ def relu_ntk() -> Iterator[Comparison]:
 @claim(
     "10.92-10.95",
     f"{PDLT} (10.92)-(10.95)",
-    "cos zeta' = (1 - 4/l) cos zeta + 1/l, so that cos zeta tends to 1/4, robustness to -3/4 and the variance to 9/16 K, "
+    "cos zeta' = (1 - 4/l) cos zeta + 1/l, so that cos zeta tends to 1/4, robustness to -3/4 and the "
+    "variance to 9/16 K, "
     "whatever the inputs, rates and slopes.",
     f"recursion: {RELU_DEPTH} layers, relu and leaky relu; 400 layers by Gaussian averages",
 )
@@ -200,7 +209,8 @@ def one_quarter() -> Iterator[Comparison]:
 @claim(
     "10.96-10.98",
     f"{PDLT} (10.96)-(10.98)",
-    "Deep linear networks keep the angle of the kernel: Theta_d cos zeta grows by [lambda_b + lambda_W A_2 K cos psi]/L per "
+    "Deep linear networks keep the angle of the kernel: Theta_d cos zeta grows by [lambda_b + lambda_W A_2 "
+    "K cos psi]/L per "
     "layer, and cos zeta tends to its ratio to Theta_d.",
     "recursion: 400 layers by Gaussian averages",
 )
@@ -219,7 +229,8 @@ def deep_linear() -> Iterator[Comparison]:
 @claim(
     "10.footnote-37",
     f"{PDLT} section 10.3.1, footnote 37",
-    "With the rates of Bayesian inference the robustness of deep relu networks is cos psi - 1, which falls as 1/l^2.",
+    "With the rates of Bayesian inference the robustness of deep relu networks is cos psi - 1, which falls "
+    "as 1/l^2.",
     "recursion: 200 and 400 layers by Gaussian averages, 10000 by angles",
 )
 def bayesian_robustness() -> Iterator[Comparison]:

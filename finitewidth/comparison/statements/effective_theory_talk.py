@@ -8,7 +8,7 @@ from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, Newt
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.compare import control_variate
 from finitewidth.comparison.evidence import Comparison, agree, differ, falls, pull, significant, slope_of_logs
-from finitewidth.comparison.statements.problems import ASYMPTOTE, EXACT, TRAINING, X, Y, mlp
+from finitewidth.comparison.statements.problems import ASYMPTOTE, TRAINING, X, Y, mlp
 from finitewidth.estimate import Estimate
 from finitewidth.experiment.ensemble import train_ensemble
 from finitewidth.network import MLP
@@ -27,7 +27,8 @@ DEPTH = 2000
 @claim(
     "effective-theory.no-representation-learning",
     SOURCE,
-    "At infinite width there is no representation learning: kernels of hidden layers do not move, their movement falls as "
+    "At infinite width there is no representation learning: kernels of hidden layers do not move, their "
+    "movement falls as "
     "1/n.",
     f"trained networks: {MOVED} of each of the widths {WIDTHS}, 40 steps",
 )
@@ -35,7 +36,13 @@ def no_representation_learning() -> Iterator[Comparison]:
     moved = []
     for n in WIDTHS:
         ensemble = train_ensemble(
-            mlp(n), *DATA, algorithm=GradientDescent(0.2, 40), members=MOVED, key=2, kernels=True, progress=False
+            mlp(n),
+            *DATA,
+            algorithm=GradientDescent(0.2, 40),
+            members=MOVED,
+            key=2,
+            kernels=True,
+            progress=False,
         )
         moved.append(Estimate(*(part[-1, -1] for part in ensemble.kernel_movement)))
     yield falls("movement of the last hidden kernel", 1.0, WIDTHS, moved)
@@ -44,7 +51,8 @@ def no_representation_learning() -> Iterator[Comparison]:
 @claim(
     "effective-theory.no-algorithm-dependence",
     SOURCE,
-    "At infinite width gradient descent, gradient flow, Newton's method and mini-batches lead to the same ensemble.",
+    "At infinite width gradient descent, gradient flow, Newton's method and mini-batches lead to the same "
+    "ensemble.",
     "closed form, against updates one after another",
 )
 def no_algorithm_dependence() -> Iterator[Comparison]:
@@ -52,7 +60,12 @@ def no_algorithm_dependence() -> Iterator[Comparison]:
     Theta, K = kernels(net, X).Theta, kernels(net, X).K
     inverse = np.linalg.inv(Theta[:TRAINING, :TRAINING])
     batches = [0.4 * limit * np.eye(TRAINING)[step % TRAINING] for step in range(60)]
-    ends: list[Algorithm] = [GradientFlow(), Newton(), GradientDescent(0.3 * limit, 20_000), Schedule([*batches, inverse])]
+    ends: list[Algorithm] = [
+        GradientFlow(),
+        Newton(),
+        GradientDescent(0.3 * limit, 20_000),
+        Schedule([*batches, inverse]),
+    ]
     gain = Theta[TRAINING:, :TRAINING] @ inverse
     kept = np.concatenate([-gain, np.eye(len(X) - TRAINING)], axis=1)
     for algorithm in ends:
@@ -64,12 +77,20 @@ def no_algorithm_dependence() -> Iterator[Comparison]:
 @claim(
     "effective-theory.order-L-over-n",
     SOURCE,
-    "At finite width all effects are of order L/n: V/K^2 tends to 2l/3, G1/K to -l/3, B/Theta^2 to l/3, F/K Theta to l/4, "
-    "P/Theta^2 to -l/12 for odd activations at criticality, and Q/Theta^2 and A/Theta^2 grow in proportion to l.",
+    "At finite width all effects are of order L/n: V/K^2 tends to 2l/3, G1/K to -l/3, B/Theta^2 to l/3, "
+    "F/K Theta to l/4, "
+    "P/Theta^2 to -l/12 for odd activations at criticality, and Q/Theta^2 and A/Theta^2 grow in proportion "
+    "to l.",
     f"recursion: {DEPTH} layers, tanh and sin",
 )
 def order_L_over_n() -> Iterator[Comparison]:
-    stated = {"V": ("KK", 2 / 3), "G1": ("K", -1 / 3), "B": ("TT", 1 / 3), "F": ("KT", 1 / 4), "P": ("TT", -1 / 12)}
+    stated = {
+        "V": ("KK", 2 / 3),
+        "G1": ("K", -1 / 3),
+        "B": ("TT", 1 / 3),
+        "F": ("KT", 1 / 4),
+        "P": ("TT", -1 / 12),
+    }
     for activation in ("tanh", "sin"):
         layers = np.array([DEPTH // 2, DEPTH])
         net = MLP.critical((1, *[1] * DEPTH), activation, lambda_b=0.7, lambda_W=1.3)
@@ -104,7 +125,8 @@ def trained_twice(members: int):
 @claim(
     "effective-theory.algorithm-dependence",
     SOURCE,
-    "At order 1/n the trained ensemble depends on the algorithm: descent with small and with large steps ends at different "
+    "At order 1/n the trained ensemble depends on the algorithm: descent with small and with large steps "
+    "ends at different "
     "means.",
     f"trained networks: {PAIRED} of width {ALGORITHM_WIDTH} at 15 % and at 85 % of the largest learning rate",
     long=True,
@@ -119,7 +141,8 @@ def algorithm_dependence() -> Iterator[Comparison]:
 @claim(
     "effective-theory.representation-learning",
     SOURCE,
-    "At finite width there is representation learning: the dNTK and both ddNTKs change the trained mean in proportion to 1/n.",
+    "At finite width there is representation learning: the dNTK and both ddNTKs change the trained mean in "
+    "proportion to 1/n.",
     "closed form: contributions of the dNTK and ddNTKs to the trained mean at widths 64 and 256",
 )
 def representation_learning() -> Iterator[Comparison]:

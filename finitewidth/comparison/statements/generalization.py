@@ -25,7 +25,9 @@ def draws(prediction, seed: int) -> np.ndarray:
     """Members of the Gaussian ensemble less its mean, (draws, M, n_L)."""
     size = prediction.mean.size
     root = np.linalg.cholesky(prediction.covariance.reshape(size, size) + 1e-13 * np.eye(size))
-    return (np.random.default_rng(seed).normal(size=(DRAWS, size)) @ root.T).reshape(DRAWS, *prediction.mean.shape)
+    return (np.random.default_rng(seed).normal(size=(DRAWS, size)) @ root.T).reshape(
+        DRAWS, *prediction.mean.shape
+    )
 
 
 @claim(
@@ -45,7 +47,8 @@ def bias_and_variance() -> Iterator[Comparison]:
 @claim(
     "10.55",
     f"{PDLT} (10.55)",
-    "The mean of any loss is that of the mean prediction plus half its Hessian times the covariance, to second order in the "
+    "The mean of any loss is that of the mean prediction plus half its Hessian times the covariance, to "
+    "second order in the "
     "fluctuations.",
     f"closed form, against the cross-entropy of {DRAWS} draws shrunk by 0.05, in pairs of opposite sign",
 )
@@ -83,13 +86,16 @@ def _nearby(unequal: float, power: float) -> Iterator[Comparison]:
             gaps.append((exact.robustness - robustness, exact.variance - variance))
         for what, gap in zip(("robustness", "variance"), np.array(gaps).T, strict=True):
             # what an expansion to second order leaves falls as a known power of the distance
-            yield agree(f"power of the error of the {what}, {activation}", power, slope_of_logs(SIZES, gap), 0.1)
+            yield agree(
+                f"power of the error of the {what}, {activation}", power, slope_of_logs(SIZES, gap), 0.1
+            )
 
 
 @claim(
     "10.62-10.63",
     f"{PDLT} (10.62), (10.63)",
-    "For a test input of equal norm near the training input, robustness is -2 ddTheta_[2]/Theta_00 and variance 4 ddK_[2], up "
+    "For a test input of equal norm near the training input, robustness is -2 ddTheta_[2]/Theta_00 and "
+    "variance 4 ddK_[2], up "
     "to the fourth order in the distance.",
     "closed form, against the exact kernels of two inputs at three distances",
 )
@@ -100,7 +106,8 @@ def equal_norms() -> Iterator[Comparison]:
 @claim(
     "10.65-10.66",
     f"{PDLT} (10.65), (10.66)",
-    "For inputs of different norms first-order terms are added to robustness and variance, which then hold up to the third "
+    "For inputs of different norms first-order terms are added to robustness and variance, which then hold "
+    "up to the third "
     "order.",
     "closed form, against the exact kernels of two inputs at three distances",
 )
@@ -120,7 +127,7 @@ def tanh_averages(K: float) -> dict[str, float]:
 
 
 def _step_by_step(names: tuple[str, str], unequal: float) -> Iterator[Comparison]:
-    """(10.67) and (10.70) have one form; the susceptibility of the kernel and the average that couples differ."""
+    """(10.67) and (10.70) have one form: the kernel's susceptibility and the average that couples differ."""
     net = mlp(8, hidden=7)
     found = delta_expansion(net, *pair(0.05, unequal))
     parallel = names[0] == "K1"
@@ -148,7 +155,8 @@ def first_order() -> Iterator[Comparison]:
 @claim(
     "10.70",
     f"{PDLT} (10.70)",
-    "ddTheta_[2]' = chi_perp ddTheta_[2] + (lambda_W chi_perp / C_W + C_W <s''s''> Theta_00) ddK_[2] for equal norms.",
+    "ddTheta_[2]' = chi_perp ddTheta_[2] + (lambda_W chi_perp / C_W + C_W <s''s''> Theta_00) ddK_[2] for "
+    "equal norms.",
     "recursion: as printed, by Gauss-Hermite averages, eight layers",
 )
 def second_order() -> Iterator[Comparison]:

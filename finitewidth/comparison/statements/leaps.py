@@ -11,7 +11,17 @@ from finitewidth.algorithm import GradientDescent, GradientFlow, Newton, Schedul
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.compare import control_variate
 from finitewidth.comparison.evidence import Comparison, agree, differ, extrapolated, falls, mean_of, pull
-from finitewidth.comparison.statements.problems import EXACT, PDLT, TRAINING, X, Y, kernels_of, mlp, network, of_members
+from finitewidth.comparison.statements.problems import (
+    EXACT,
+    PDLT,
+    TRAINING,
+    X,
+    Y,
+    kernels_of,
+    mlp,
+    network,
+    of_members,
+)
 from finitewidth.experiment.ensemble import train_ensemble
 from finitewidth.experiment.sampling import outputs, preactivations, rates
 from finitewidth.experiment.taylor import taylor
@@ -51,7 +61,8 @@ def hidden_statistics(net: MLP, one, X) -> tuple[jax.Array, jax.Array]:
 @claim(
     "10.11-10.13",
     f"{PDLT} (10.11)-(10.13)",
-    "No representation learning: mean and covariance of the update of the last hidden layer in a step are of order 1/n, with "
+    "No representation learning: mean and covariance of the update of the last hidden layer in a step are "
+    "of order 1/n, with "
     "the printed coefficients.",
     f"sampled networks: {STEPPED} of each of the widths {WIDTHS}, extrapolated in 1/n",
 )
@@ -66,12 +77,14 @@ def no_representation_learning() -> Iterator[Comparison]:
     found = [of_members(small(n), X, STEPPED, n, hidden_statistics) for n in WIDTHS]
     for n, (seen, _) in zip(WIDTHS, found, strict=True):
         yield pull(f"n times the mean, width {n}", mean, mean_of(seen))
-    yield pull("n times the second moment", second, extrapolated(WIDTHS, [mean_of(seen) for _, seen in found]))
+    yield pull(
+        "n times the second moment", second, extrapolated(WIDTHS, [mean_of(seen) for _, seen in found])
+    )
     sizes = [mean_of(np.einsum("maa->m", seen) / n) for n, (_, seen) in zip(WIDTHS, found, strict=True)]
     yield falls("second moment of the update", 1.0, WIDTHS, sizes)
 
 
-# --- linearized networks, in parameter space ---------------------------------------------------------------------
+# --- linearized networks, in parameter space ---------------------------------------------------------
 
 
 class Linearized:
@@ -80,7 +93,12 @@ class Linearized:
     def __init__(self, net: MLP, key: int):
         self.net, self.one = net, network(net, key)
         self.theta, self.unflatten = ravel_pytree(self.one)
-        scale = ravel_pytree([tuple(jnp.full(p.shape, r) for p, r in zip(layer, pair, strict=True)) for layer, pair in zip(self.one, rates(net), strict=True)])[0]
+        scale = ravel_pytree(
+            [
+                tuple(jnp.full(p.shape, r) for p, r in zip(layer, pair, strict=True))
+                for layer, pair in zip(self.one, rates(net), strict=True)
+            ]
+        )[0]
         self.rate = np.asarray(scale)
         self.model = taylor(net, self.one, 1)
         jacobian = jax.jacrev(lambda theta: outputs(net, self.unflatten(theta), jnp.asarray(X)))(self.theta)
@@ -110,7 +128,8 @@ def in_function_space(linear: Linearized, algorithm) -> np.ndarray:
 @claim(
     "10.27-10.28",
     f"{PDLT} (10.27), (10.28)",
-    "One Newton step in the parameters lands on the minimum: the training data are fit, and other outputs are z - Theta "
+    "One Newton step in the parameters lands on the minimum: the training data are fit, and other outputs "
+    "are z - Theta "
     "Theta^-1 (z - y).",
     "closed form, against the update of all parameters of a linearized network",
 )
@@ -125,7 +144,8 @@ def newton_step() -> Iterator[Comparison]:
 @claim(
     "10.35",
     f"{PDLT} (10.35)",
-    "Algorithm independence: whatever learning rates, Newton tensors and mini-batches came before, the network at the minimum "
+    "Algorithm independence: whatever learning rates, Newton tensors and mini-batches came before, the "
+    "network at the minimum "
     "is the same.",
     "closed form, against 200 updates of all parameters of a linearized network",
 )
@@ -136,26 +156,32 @@ def algorithm_independence() -> Iterator[Comparison]:
     theta = np.asarray(linear.theta)
     for _ in range(199):
         root = random.normal(size=(TRAINING, TRAINING))
-        theta = linear.updated(theta, (root @ root.T) * random.uniform(0, 0.3) / largest / np.trace(root @ root.T))
+        theta = linear.updated(
+            theta, (root @ root.T) * random.uniform(0, 0.3) / largest / np.trace(root @ root.T)
+        )
     middle = linear.outputs(theta)
     theta = linear.updated(theta, np.linalg.inv(H))
     stated = in_function_space(linear, GradientFlow())
     yield differ("before the last step", stated, middle, 1e-3)
     yield agree("at the end", stated, linear.outputs(theta), 1e-8)
     whole = kernels(mlp(8), X[:TRAINING]).Theta
-    path = Schedule([*(0.1 / np.linalg.norm(whole, 2) * np.eye(TRAINING)[k % 3] for k in range(40)), np.linalg.inv(whole)])
+    path = Schedule(
+        [*(0.1 / np.linalg.norm(whole, 2) * np.eye(TRAINING)[k % 3] for k in range(40)), np.linalg.inv(whole)]
+    )
     one, other = (predict(mlp(8), X[:TRAINING], Y[:, :1], X, algorithm=a, order=0) for a in (path, Newton()))
     yield agree("ensemble mean", other.mean, one.mean, 1e-8)
 
 
-# --- kernel prediction -------------------------------------------------------------------------------------------
+# --- kernel prediction -------------------------------------------------------------------------------
 
 
 @claim(
     "10.40-10.41",
     f"{PDLT} (10.40), (10.41)",
-    "The ensemble of trained networks has mean Theta Theta^-1 y and the printed covariance in K and Theta as the width grows.",
-    f"closed form, and trained networks: {TRAINED} of each of the widths {TRAINED_WIDTHS}, 12 steps, extrapolated in 1/n",
+    "The ensemble of trained networks has mean Theta Theta^-1 y and the printed covariance in K and Theta "
+    "as the width grows.",
+    f"closed form, and trained networks: {TRAINED} of each of the widths {TRAINED_WIDTHS}, 12 steps, "
+    "extrapolated in 1/n",
 )
 def kernel_prediction() -> Iterator[Comparison]:
     net, T, B = mlp(8, outputs=2), slice(TRAINING), slice(TRAINING, None)
@@ -184,7 +210,8 @@ def kernel_prediction() -> Iterator[Comparison]:
 @claim(
     "10.49",
     f"{PDLT} (10.49)",
-    "Training the last layer alone with rates equal to its variances gives Theta = K, and the trained ensemble is the "
+    "Training the last layer alone with rates equal to its variances gives Theta = K, and the trained "
+    "ensemble is the "
     "posterior of Bayesian inference.",
     "closed form, against conditioning of the Gaussian prior; and sampled networks: 20000 of width 16",
 )

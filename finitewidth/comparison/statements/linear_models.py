@@ -8,7 +8,17 @@ import numpy as np
 
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import Comparison, agree, falls, mean_of, pull, root_mean_square
-from finitewidth.comparison.statements.problems import EXACT, PDLT, TRAINING, X, Y, kernels_of, mlp, network, of_members
+from finitewidth.comparison.statements.problems import (
+    EXACT,
+    PDLT,
+    TRAINING,
+    X,
+    Y,
+    kernels_of,
+    mlp,
+    network,
+    of_members,
+)
 from finitewidth.experiment.directions import ntk
 from finitewidth.experiment.sampling import preactivations, rates
 from finitewidth.network import MLP
@@ -48,7 +58,8 @@ def stochastic_metric(net: MLP, one, X) -> jax.Array:
 @claim(
     "10.135-10.136",
     f"{PDLT} (10.135), (10.136)",
-    "The kernel of the random features of the last hidden layer is K on average, and tends to it with the width.",
+    "The kernel of the random features of the last hidden layer is K on average, and tends to it with the "
+    "width.",
     f"sampled networks: {DRAWN} of one hidden layer of width 16, and of the widths {WIDTHS}",
 )
 def bayesian_features() -> Iterator[Comparison]:
@@ -63,7 +74,7 @@ def bayesian_features() -> Iterator[Comparison]:
 
 
 def by_hand(net: MLP, key: int) -> np.ndarray:
-    """The features (10.138) of the first output, (N, parameters), by products of matrices, not by differentiation."""
+    """The features (10.138) of the first output as products of matrices, (N, parameters)."""
     one = [(np.asarray(b), np.asarray(W)) for b, W in network(net, key)]
     z = [np.asarray(part) for part in preactivations(net, network(net, key), jnp.asarray(X))]
     s = [X, *(np.tanh(part) for part in z[:-1])]
@@ -80,9 +91,11 @@ def by_hand(net: MLP, key: int) -> np.ndarray:
 @claim(
     "10.137-10.141",
     f"{PDLT} (10.137)-(10.141)",
-    "The random features dz/dtheta have the printed form, their kernel is the NTK of the network, and at infinite width it is "
+    "The random features dz/dtheta have the printed form, their kernel is the NTK of the network, and at "
+    "infinite width it is "
     "Theta.",
-    f"closed form, against automatic differentiation; and sampled networks: 400 of each of the widths {WIDTHS}",
+    "closed form, against automatic differentiation; and sampled networks: 400 of each of the widths "
+    f"{WIDTHS}",
 )
 def random_features() -> Iterator[Comparison]:
     net = mlp(16, outputs=2)

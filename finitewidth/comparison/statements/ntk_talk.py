@@ -1,4 +1,4 @@
-"""Talk on "Neural Tangent Kernel: Convergence and Generalization in Neural Networks" (Jacot, Gabriel, Hongler)."""
+"""Talk on the paper of Jacot, Gabriel and Hongler, "Neural Tangent Kernel"."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,16 @@ from scipy.integrate import solve_ivp
 
 from finitewidth.algorithm import GradientDescent
 from finitewidth.comparison.claims import claim
-from finitewidth.comparison.evidence import Comparison, agree, falls, mean_of, root_mean_square
-from finitewidth.comparison.statements.problems import EXACT, TRAINING, X, Y, kernels_of, mlp, of_members, pair_average
+from finitewidth.comparison.evidence import Comparison, agree, falls, root_mean_square
+from finitewidth.comparison.statements.problems import (
+    EXACT,
+    TRAINING,
+    X,
+    Y,
+    kernels_of,
+    of_members,
+    pair_average,
+)
 from finitewidth.experiment.ensemble import train_ensemble
 from finitewidth.network import MLP
 from finitewidth.theory.means import kernels
@@ -31,7 +39,8 @@ def of_width(n: int) -> MLP:
 @claim(
     "ntk-talk.deterministic",
     SOURCE,
-    "As the width grows the NTK of a random network tends to a deterministic kernel: its fluctuations fall as n^(-1/2), "
+    "As the width grows the NTK of a random network tends to a deterministic kernel: its fluctuations fall "
+    "as n^(-1/2), "
     "those of its mean over networks faster.",
     f"sampled networks: {DRAWN} of each of the widths {WIDTHS}",
 )
@@ -71,7 +80,8 @@ def constant() -> Iterator[Comparison]:
 @claim(
     "ntk-talk.trajectory",
     SOURCE,
-    "Outputs follow f_t(x) = f_0(x) + Theta(x, X) Theta(X, X)^-1 (e^(-Theta t) - 1) (f_0(X) - y) at every time.",
+    "Outputs follow f_t(x) = f_0(x) + Theta(x, X) Theta(X, X)^-1 (e^(-Theta t) - 1) (f_0(X) - y) at every "
+    "time.",
     "closed form, against integration of the differential equation, error 1e-10",
 )
 def closed_form_trajectory() -> Iterator[Comparison]:
@@ -79,7 +89,13 @@ def closed_form_trajectory() -> Iterator[Comparison]:
     Theta = kernels(NET, X).Theta
     T, y = slice(TRAINING), np.concatenate([TARGETS[:, 0], [0.0, 0.0]])
     flow = solve_ivp(
-        lambda _, f: -Theta[:, T] @ (f[T] - y[T]), (0, times[-1]), np.zeros(len(X)), "DOP853", times, rtol=1e-11, atol=1e-12
+        lambda _, f: -Theta[:, T] @ (f[T] - y[T]),
+        (0, times[-1]),
+        np.zeros(len(X)),
+        "DOP853",
+        times,
+        rtol=1e-11,
+        atol=1e-12,
     )
     path = trajectory(NET, X[T], TARGETS, X, times=times)
     yield agree("mean over time", flow.y.T, path.mean[..., 0], 1e-8)
@@ -114,7 +130,9 @@ def perfect_fit() -> Iterator[Comparison]:
     variance = np.einsum("aiai->ai", ensemble.output_covariance.value[-1])[:TRAINING]
     yield agree("variance on the training data", 0.0, variance, 1e-12, scale=1.0)
     yield agree("networks short of it", 0.0, ensemble.unfinished + ensemble.diverged, EXACT, scale=1.0)
-    yield agree("mean in theory", TARGETS, predict(NET, X[:TRAINING], TARGETS, X, order=0).mean[:TRAINING], EXACT)
+    yield agree(
+        "mean in theory", TARGETS, predict(NET, X[:TRAINING], TARGETS, X, order=0).mean[:TRAINING], EXACT
+    )
 
 
 @claim(

@@ -47,7 +47,7 @@ def pair_average(function: Callable, K: np.ndarray) -> float:
     return float(np.einsum("a,b,ab->", w, w, function(*z)))
 
 
-# --- real networks, many at once or one at a time ----------------------------------------------------------------
+# --- real networks, many at once or one at a time ----------------------------------------------------
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3))

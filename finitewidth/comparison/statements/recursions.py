@@ -1,7 +1,7 @@
 """The recursions for one input as the sources print them, for tanh, by Gauss-Hermite averages.
 
-Derivatives with respect to the kernel are averages with polynomials of z, d<f>/dK = <f (z^2 - K)> / 2 K^2, where
-the library differentiates the activation: the two share nothing but the equations.
+Derivatives with respect to the kernel are averages with polynomials of z, d<f>/dK = <f (z^2 - K)> / 2 K^2,
+where the library differentiates the activation: the two share nothing but the equations.
 """
 
 import numpy as np

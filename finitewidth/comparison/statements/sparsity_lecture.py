@@ -26,7 +26,9 @@ def two_layers(width: int = NARROW) -> MLP:
     return MLP((3, width, 1), "tanh", **LAYERS)
 
 
-def sampled(net: MLP, members: int, tensors: tuple[str, ...], *, layer: int | None = None) -> SampledStatistics:
+def sampled(
+    net: MLP, members: int, tensors: tuple[str, ...], *, layer: int | None = None
+) -> SampledStatistics:
     return sample_statistics(net, INPUTS, members, 9, layer=layer, tensors=tensors, progress=False)
 
 
@@ -39,7 +41,8 @@ def narrow_networks() -> SampledStatistics:
 @claim(
     "sparsity.one-layer",
     SOURCE,
-    "In one layer G = C_b + C_W x.x/n_0, neurons are independent, the NTK is lambda_b + lambda_W x.x/n_0 in every "
+    "In one layer G = C_b + C_W x.x/n_0, neurons are independent, the NTK is lambda_b + lambda_W x.x/n_0 "
+    "in every "
     "network, and its differentials vanish.",
     f"sampled networks: {MEMBERS} for the outputs, 20 for the NTK",
 )
@@ -60,7 +63,8 @@ def one_layer() -> Iterator[Comparison]:
 @claim(
     "sparsity.two-layers",
     SOURCE,
-    "In two layers G = C_b + C_W <ss>, V = C_W^2 (<ssss> - <ss>^2) and H = lambda_b + lambda_W <ss> + C_W H' <s's'>, at "
+    "In two layers G = C_b + C_W <ss>, V = C_W^2 (<ssss> - <ss>^2) and H = lambda_b + lambda_W <ss> + C_W "
+    "H' <s's'>, at "
     "any width.",
     f"closed form, and sampled networks: {MEMBERS} of width {NARROW}",
 )
@@ -79,7 +83,8 @@ def two_layer_means() -> Iterator[Comparison]:
 @claim(
     "sparsity.two-layers-dependent",
     SOURCE,
-    "From the second layer on neurons are statistically dependent: the connected correlator of different neurons is not "
+    "From the second layer on neurons are statistically dependent: the connected correlator of different "
+    "neurons is not "
     "zero.",
     f"sampled networks: {MEMBERS} of width {NARROW}",
 )
@@ -123,7 +128,7 @@ def ddntk() -> Iterator[Comparison]:
     yield from _families(("R", "S", "T", "U"))
 
 
-def _as_printed(names: tuple[str, ...]) -> Iterator[Comparison]:
+def as_printed(names: tuple[str, ...]) -> Iterator[Comparison]:
     """Statistics of one input, in the recursion for one input and in that for several."""
     net = mlp(8, hidden=5)
     printed = single_input(net, float(np.mean(INPUTS[0] ** 2)))
@@ -137,12 +142,13 @@ def _as_printed(names: tuple[str, ...]) -> Iterator[Comparison]:
 @claim(
     "sparsity.many-layers",
     SOURCE,
-    "G' = C_b + C_W <ss>, H' = lambda_b + lambda_W <ss> + C_W H <s's'> and V' = C_W^2 (<ssss> - <ss>^2) + C_W^2 V "
+    "G' = C_b + C_W <ss>, H' = lambda_b + lambda_W <ss> + C_W H <s's'> and V' = C_W^2 (<ssss> - <ss>^2) + "
+    "C_W^2 V "
     "<ss(z^2 - G)>^2 / 4 G^4, layer by layer, with corrections of order 1/n to G and H.",
     "recursion: as printed, by Gauss-Hermite averages, six layers",
 )
 def many_layers() -> Iterator[Comparison]:
-    yield from _as_printed(("K", "Theta", "V", "G1", "H1"))
+    yield from as_printed(("K", "Theta", "V", "G1", "H1"))
 
 
 @claim(
@@ -152,7 +158,7 @@ def many_layers() -> Iterator[Comparison]:
     "recursion: as printed, by Gauss-Hermite averages, six layers",
 )
 def many_layers_ntk() -> Iterator[Comparison]:
-    yield from _as_printed(("A", "B", "D", "F", "P", "Q"))
+    yield from as_printed(("A", "B", "D", "F", "P", "Q"))
 
 
 @claim(

@@ -21,7 +21,8 @@ ACTIVATIONS = ("tanh", "gelu")
 @claim(
     "10.104",
     f"{PDLT} (10.104)",
-    "Deep linear networks interpolate and extrapolate linearly, with certainty: z = s y_+ + (1 - s) y_- in every network.",
+    "Deep linear networks interpolate and extrapolate linearly, with certainty: z = s y_+ + (1 - s) y_- in "
+    "every network.",
     "trained networks: 50 of width 16, until the loss is below 1e-18; and closed form",
 )
 def linear_starpolation() -> Iterator[Comparison]:
@@ -48,7 +49,8 @@ def linear_starpolation() -> Iterator[Comparison]:
 @claim(
     "10.110-10.112",
     f"{PDLT} (10.110)-(10.112)",
-    "Theta of inputs x_0 + e_1 dx/2 and x_0 + e_2 dx/2 is the printed quadratic form in e_1 and e_2; on the line Theta_s = s "
+    "Theta of inputs x_0 + e_1 dx/2 and x_0 + e_2 dx/2 is the printed quadratic form in e_1 and e_2; on "
+    "the line Theta_s = s "
     "Theta_+ + (1 - s) Theta_- - 2s(1 - s) ddTheta_[0], up to the third order.",
     "closed form, against the exact NTK at three distances",
 )
@@ -67,7 +69,11 @@ def generalized_expansion() -> Iterator[Comparison]:
             s = (1 + e) / 2
             line = kernels(net, s[:, None] * plus + (1 - s)[:, None] * minus, np.stack([plus, minus])).Theta
             ends = kernels(net, np.stack([plus, minus])).Theta
-            bent = s[:, None] * ends[0] + (1 - s)[:, None] * ends[1] - (2 * s * (1 - s) * near.Theta0[-1])[:, None]
+            bent = (
+                s[:, None] * ends[0]
+                + (1 - s)[:, None] * ends[1]
+                - (2 * s * (1 - s) * near.Theta0[-1])[:, None]
+            )
             gaps.append((np.abs(exact - printed).max(), np.abs(line - bent).max()))
         for what, gap in zip(("(10.110)", "(10.111)"), np.array(gaps).T, strict=True):
             yield agree(f"power of the error of {what}, {activation}", 3.0, slope_of_logs(SIZES, gap), 0.1)
@@ -79,7 +85,8 @@ def generalized_expansion() -> Iterator[Comparison]:
     "Nonlinear networks interpolate nonlinearly: the mean bends from the straight line by the curvature "
     "ddTheta_[0]/Theta_00.",
     "closed form, against the exact prediction at three distances, equal norms",
-    corrected="m_s = s y_+ + (1 - s) y_- - s(1 - s) (ddTheta_[0]/Theta_00) (y_+ + y_-): factor 1 instead of 4, and y with the sign "
+    corrected="m_s = s y_+ + (1 - s) y_- - s(1 - s) (ddTheta_[0]/Theta_00) (y_+ + y_-): factor 1 instead "
+    "of 4, and y with the sign "
     "opposite to z",
 )
 def nonlinear_starpolation() -> Iterator[Comparison]:
