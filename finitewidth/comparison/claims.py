@@ -113,7 +113,7 @@ def registry() -> tuple[Claim, ...]:
 
 def equations(id: str) -> set[str]:
     """Every equation that an id names: 10.40-10.42 is 10.40, 10.41 and 10.42."""
-    found = re.fullmatch(r"(10|inf)\.(\d+)(?:-(?:\1\.)?(\d+))?", id)
+    found = re.fullmatch(r"(10|inf)\.(\d+)(?:-(?:\1\.)?(\d+))?(?:\.[a-z-]+)?", id)
     if found is None:
         return set()
     chapter, first, last = found.groups()
