@@ -1,4 +1,4 @@
-"""Does every claim see what it is about? Each wrong coefficient against all the claims that must fail with it.
+"""Does every claim see what it is about? Wrong coefficients against all the claims that must fail with them.
 
     python benchmarks/claims_faults.py             everything, about half an hour on two cores
     python benchmarks/claims_faults.py "source of V" "projector Z_A"
@@ -47,9 +47,9 @@ def main() -> None:
     page = [
         "# Claims against a theory that is wrong on purpose",
         f"Written by `python benchmarks/claims_faults.py` on {datetime.date.today()} in "
-        f"{(time.perf_counter() - start) / 60:.0f} minutes. Coefficients are {FACTOR:g} times what they should "
-        f"be, or have the opposite sign where that is said; {len(rows)} faults, {len(rows) - len(missed)} seen "
-        "by every claim about them.",
+        f"{(time.perf_counter() - start) / 60:.0f} minutes. Coefficients are {FACTOR:g} times what they "
+        f"should be, or have the opposite sign where that is said; {len(rows)} faults, "
+        f"{len(rows) - len(missed)} seen by every claim about them.",
         "\n".join(["| fault | claims about it |", "|---|---|", *rows]),
     ]
     if not asked:
