@@ -18,7 +18,7 @@ from finitewidth.training.prediction import predict
 from finitewidth.training.spectrum import spectrum
 
 SOURCE = "Talk: Effective Theory of Deep Neural Networks (Yaida)"
-WIDTHS, MOVED = (16, 32, 64, 128), 100
+WIDTHS, MOVED = (32, 128), 100
 ALGORITHM_WIDTH, PAIRED = 24, 20_000
 DATA = (X[:TRAINING], Y[:, :1], X[TRAINING:])
 DEPTH = 2000

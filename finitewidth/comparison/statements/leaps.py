@@ -32,7 +32,7 @@ from finitewidth.training.bayes import bayesian_rates, posterior
 from finitewidth.training.one_network import predict_network
 from finitewidth.training.prediction import predict
 
-WIDTHS, STEPPED = (16, 32, 64), 10_000
+WIDTHS, STEPPED = (32, 64), 10_000
 TRAINED_WIDTHS, TRAINED = (32, 64), 4000
 DATA = (X[:TRAINING], Y, X[TRAINING:])
 

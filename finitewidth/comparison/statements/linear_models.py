@@ -25,7 +25,7 @@ from finitewidth.network import MLP
 from finitewidth.theory.means import kernels
 from finitewidth.training.linear import fit_kernel_machine, fit_linear_model, with_constant
 
-DRAWN, WIDTHS = 4000, (16, 64, 256)
+DRAWN, WIDTHS = 4000, (16, 256)
 
 
 def powers(X) -> np.ndarray:

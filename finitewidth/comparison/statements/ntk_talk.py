@@ -26,7 +26,7 @@ from finitewidth.training.dynamics import trajectory
 from finitewidth.training.prediction import predict
 
 SOURCE = "Talk: Neural Tangent Kernel (Jacot, Gabriel, Hongler)"
-WIDTHS = (16, 32, 64, 128)
+WIDTHS = (32, 128)
 DRAWN, TRAINED = 400, 100
 NET = MLP.ntk_parametrization((3, 8, 8, 1), "erf", beta=0.1)
 TARGETS = Y[:, :1]
