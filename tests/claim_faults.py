@@ -5,12 +5,14 @@ A fault is put in by `contextlib` and taken out again; it names the claims that 
 
 import contextlib
 import functools
+import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from unittest import mock
 
 import numpy as np
 
+from finitewidth.comparison.claims import FILES
 from finitewidth.theory import finite_width, means, single
 from finitewidth.training import corrections, delta_expansion, finite_angle, one_network, solver, symbols
 
@@ -40,13 +42,34 @@ def about(name: str) -> str:
     return "inf.14-17" if name in "RSTU" else "sparsity.many-layers-ntk"
 
 
+SAMPLED = ("narrow_networks", "real_networks")  # know no theory
+
+
+def forget() -> None:
+    """Drop what claims remember of the theory, right or wrong."""
+    for name in FILES:
+        module = importlib.import_module(f"finitewidth.comparison.statements.{name}")
+        for key, value in vars(module).items():
+            if hasattr(value, "cache_clear") and key not in SAMPLED:
+                value.cache_clear()
+
+
 @dataclass(frozen=True)
 class Fault:
     """What is wrong, how to put it in, and the claims that must see it, the cheapest first."""
 
     name: str
-    inject: Callable[[], contextlib.AbstractContextManager]
+    put_in: Callable[[], contextlib.AbstractContextManager]
     claims: tuple[str, ...]
+
+    @contextlib.contextmanager
+    def inject(self) -> Iterator[None]:
+        forget()
+        try:
+            with self.put_in():
+                yield
+        finally:
+            forget()
 
 
 @contextlib.contextmanager

@@ -183,7 +183,7 @@ def test_quick_claims_hold(id):
 SLOW = tuple(
     f"{name}, one input" for name in ("D", "A", "F", "B", "P", "Q", "S", "T", "U", "G1", "Theta", "V")
 )
-SLOW += ("sign of the dNTK in the mean", "sign of the first ddNTK in the mean", "angle of relu networks")
+SLOW += tuple(f"sign of the {part} in the mean" for part in ("dNTK", "first ddNTK", "second ddNTK"))
 
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if name not in SLOW])
