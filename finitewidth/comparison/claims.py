@@ -121,18 +121,23 @@ def equations(id: str) -> set[str]:
 
 
 def chosen(only: Sequence[str] = (), *, long: bool = False) -> list[Claim]:
-    """The claims to run: the quick ones, all of them, or those that `only` names, by id or by equation."""
+    """The claims to run: the quick ones, all of them, or those that `only` names, by id or by equation.
+
+    An equation stands for the quick claims about it, and for the long ones if there are no others.
+    """
     if not only:
         return [one for one in registry() if long or not one.long]
-    wanted = [asked.strip("() ").replace("∞", "inf") for asked in only]
-    for asked in wanted:
-        if not any(one.covers(asked) for one in registry()):
+    wanted: set[str] = set()
+    for asked in (text.strip("() ").replace("∞", "inf") for text in only):
+        about = [one for one in registry() if one.covers(asked)]
+        quick = [one for one in about if long or not one.long or one.id == asked]
+        if not about:
             raise ValueError(
-                f"no claim is called {asked!r}; name one of the ids that finitewidth claims --list shows, "
-                "or an "
-                "equation such as 10.93 or inf.162."
+                f"no claim is called {asked!r}; name one that finitewidth claims --list shows, or an equation "
+                "such as 10.93 or inf.162."
             )
-    return [one for one in registry() if any(one.covers(asked) for asked in wanted)]
+        wanted |= {one.id for one in quick or about}
+    return [one for one in registry() if one.id in wanted]
 
 
 def run(one: Claim) -> Outcome:
