@@ -133,8 +133,8 @@ def chosen(only: Sequence[str] = (), *, long: bool = False) -> list[Claim]:
         quick = [one for one in about if long or not one.long or one.id == asked]
         if not about:
             raise ValueError(
-                f"no claim is called {asked!r}; name one that finitewidth claims --list shows, or an equation "
-                "such as 10.93 or inf.162."
+                f"no claim is called {asked!r}; name one that finitewidth claims --list shows, or an "
+                "equation such as 10.93 or inf.162."
             )
         wanted |= {one.id for one in quick or about}
     return [one for one in registry() if one.id in wanted]
