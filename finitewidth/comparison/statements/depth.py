@@ -87,8 +87,7 @@ def _total(point) -> float:
     "10.76-10.78",
     f"{PDLT} (10.76)-(10.78)",
     "ddTheta_[2] = delta^2 L^(p-1)/(2-p) {lambda_W sigma_1^2 + sigma_2^2/sigma_1^2 [...]} l^(2-2p), so "
-    "that robustness goes as "
-    "L^(1-p): it stays for odd activations.",
+    "that robustness goes as L^(1-p): it stays for odd activations.",
     f"recursion: {NEARBY} layers, tanh and tanh(z) + 0.3 z^2",
 )
 def robustness_law() -> Iterator[Comparison]:
@@ -113,12 +112,10 @@ def robustness_law() -> Iterator[Comparison]:
     "10.79-10.81",
     f"{PDLT} (10.79)-(10.81)",
     "With equal rates in all layers Theta_00 grows as lambda_b l/2 for odd activations, ddTheta_[2] stays, "
-    "and robustness is "
-    "lost as 1/L.",
+    "and robustness is lost as 1/L.",
     f"recursion: {NEARBY} layers, tanh and sin",
     corrected="(10.80), (10.81): lambda_W sigma_1^2 must be lambda_W sigma_1^2 + (-a_1) lambda_b/2, since "
-    "<s''s''> falls as fast "
-    "as Theta_00 grows",
+    "<s''s''> falls as fast as Theta_00 grows",
 )
 def equal_rates() -> Iterator[Comparison]:
     for activation, a_1 in (("tanh", -2.0), ("sin", -1.0)):
@@ -185,8 +182,7 @@ def relu_ntk() -> Iterator[Comparison]:
     "10.92-10.95",
     f"{PDLT} (10.92)-(10.95)",
     "cos zeta' = (1 - 4/l) cos zeta + 1/l, so that cos zeta tends to 1/4, robustness to -3/4 and the "
-    "variance to 9/16 K, "
-    "whatever the inputs, rates and slopes.",
+    "variance to 9/16 K, whatever the inputs, rates and slopes.",
     f"recursion: {RELU_DEPTH} layers, relu and leaky relu; 400 layers by Gaussian averages",
 )
 def one_quarter() -> Iterator[Comparison]:
@@ -210,8 +206,7 @@ def one_quarter() -> Iterator[Comparison]:
     "10.96-10.98",
     f"{PDLT} (10.96)-(10.98)",
     "Deep linear networks keep the angle of the kernel: Theta_d cos zeta grows by [lambda_b + lambda_W A_2 "
-    "K cos psi]/L per "
-    "layer, and cos zeta tends to its ratio to Theta_d.",
+    "K cos psi]/L per layer, and cos zeta tends to its ratio to Theta_d.",
     "recursion: 400 layers by Gaussian averages",
 )
 def deep_linear() -> Iterator[Comparison]:

@@ -96,8 +96,7 @@ def dimensions() -> Iterator[Comparison]:
     "inf.23-26",
     f"{PDLT} (inf.23)-(inf.26)",
     "K falls as l^(-p_0); outputs times L^(p_0/2) have a size independent of depth, and to train them is "
-    "to train on targets "
-    "times L^(-p_0/2).",
+    "to train on targets times L^(-p_0/2).",
     f"recursion: {DEPTH} layers of tanh, p_0 = 1; and closed form through order 1/n",
 )
 def rescaled_outputs() -> Iterator[Comparison]:

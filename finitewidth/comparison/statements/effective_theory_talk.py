@@ -28,8 +28,7 @@ DEPTH = 2000
     "effective-theory.no-representation-learning",
     SOURCE,
     "At infinite width there is no representation learning: kernels of hidden layers do not move, their "
-    "movement falls as "
-    "1/n.",
+    "movement falls as 1/n.",
     f"trained networks: {MOVED} of each of the widths {WIDTHS}, 40 steps",
 )
 def no_representation_learning() -> Iterator[Comparison]:
@@ -78,9 +77,8 @@ def no_algorithm_dependence() -> Iterator[Comparison]:
     "effective-theory.order-L-over-n",
     SOURCE,
     "At finite width all effects are of order L/n: V/K^2 tends to 2l/3, G1/K to -l/3, B/Theta^2 to l/3, "
-    "F/K Theta to l/4, "
-    "P/Theta^2 to -l/12 for odd activations at criticality, and Q/Theta^2 and A/Theta^2 grow in proportion "
-    "to l.",
+    "F/K Theta to l/4, P/Theta^2 to -l/12 for odd activations at criticality, and Q/Theta^2 and A/Theta^2 "
+    "grow in proportion to l.",
     f"recursion: {DEPTH} layers, tanh and sin",
 )
 def order_L_over_n() -> Iterator[Comparison]:
@@ -126,8 +124,7 @@ def trained_twice(members: int):
     "effective-theory.algorithm-dependence",
     SOURCE,
     "At order 1/n the trained ensemble depends on the algorithm: descent with small and with large steps "
-    "ends at different "
-    "means.",
+    "ends at different means.",
     f"trained networks: {PAIRED} of width {ALGORITHM_WIDTH} at 15 % and at 85 % of the largest learning rate",
     long=True,
 )

@@ -125,13 +125,11 @@ def projected(source: np.ndarray) -> np.ndarray:
     "inf.160-165",
     f"{PDLT} (inf.160)-(inf.165)",
     "The mean of trained networks is corrected by the fluctuation of the NTK, the dNTK and both ddNTKs, "
-    "with the printed "
-    "contractions.",
+    "with the printed contractions.",
     "closed form: printed contractions over samples with printed projectors, against eigenmodes; flow, "
     "descent, two steps",
     corrected="(inf.162): opposite sign; (inf.163): Z_B symmetrized, and Z_A with its last two indices "
-    "exchanged in the last line; "
-    "(inf.165): the projectors of T and U in the first line exchanged",
+    "exchanged in the last line; (inf.165): the projectors of T and U in the first line exchanged",
 )
 def mean_prediction() -> Iterator[Comparison]:
     H = statistics().H
@@ -296,8 +294,7 @@ def last_layer(net, one, X) -> tuple[jax.Array, jax.Array]:
     "inf.173",
     f"{PDLT} (inf.173)",
     "At finite width no choice of rates makes gradient descent Bayesian: with (10.46), (10.48) all "
-    "differentials of the NTK "
-    "vanish, and the posterior mean differs.",
+    "differentials of the NTK vanish, and the posterior mean differs.",
     f"sampled networks: {BAYES} of width {BAYES_WIDTH}, last layers solved exactly, weighted by their "
     "evidence for the posterior",
 )

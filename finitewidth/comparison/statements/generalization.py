@@ -48,8 +48,7 @@ def bias_and_variance() -> Iterator[Comparison]:
     "10.55",
     f"{PDLT} (10.55)",
     "The mean of any loss is that of the mean prediction plus half its Hessian times the covariance, to "
-    "second order in the "
-    "fluctuations.",
+    "second order in the fluctuations.",
     f"closed form, against the cross-entropy of {DRAWS} draws shrunk by 0.05, in pairs of opposite sign",
 )
 def any_loss() -> Iterator[Comparison]:
@@ -95,8 +94,7 @@ def _nearby(unequal: float, power: float) -> Iterator[Comparison]:
     "10.62-10.63",
     f"{PDLT} (10.62), (10.63)",
     "For a test input of equal norm near the training input, robustness is -2 ddTheta_[2]/Theta_00 and "
-    "variance 4 ddK_[2], up "
-    "to the fourth order in the distance.",
+    "variance 4 ddK_[2], up to the fourth order in the distance.",
     "closed form, against the exact kernels of two inputs at three distances",
 )
 def equal_norms() -> Iterator[Comparison]:
@@ -107,8 +105,7 @@ def equal_norms() -> Iterator[Comparison]:
     "10.65-10.66",
     f"{PDLT} (10.65), (10.66)",
     "For inputs of different norms first-order terms are added to robustness and variance, which then hold "
-    "up to the third "
-    "order.",
+    "up to the third order.",
     "closed form, against the exact kernels of two inputs at three distances",
 )
 def unequal_norms() -> Iterator[Comparison]:

@@ -62,8 +62,7 @@ def hidden_statistics(net: MLP, one, X) -> tuple[jax.Array, jax.Array]:
     "10.11-10.13",
     f"{PDLT} (10.11)-(10.13)",
     "No representation learning: mean and covariance of the update of the last hidden layer in a step are "
-    "of order 1/n, with "
-    "the printed coefficients.",
+    "of order 1/n, with the printed coefficients.",
     f"sampled networks: {STEPPED} of each of the widths {WIDTHS}, extrapolated in 1/n",
 )
 def no_representation_learning() -> Iterator[Comparison]:
@@ -127,8 +126,7 @@ def in_function_space(linear: Linearized, algorithm) -> np.ndarray:
     "10.27-10.28",
     f"{PDLT} (10.27), (10.28)",
     "One Newton step in the parameters lands on the minimum: the training data are fit, and other outputs "
-    "are z - Theta "
-    "Theta^-1 (z - y).",
+    "are z - Theta Theta^-1 (z - y).",
     "closed form, against the update of all parameters of a linearized network",
 )
 def newton_step() -> Iterator[Comparison]:
@@ -143,8 +141,7 @@ def newton_step() -> Iterator[Comparison]:
     "10.35",
     f"{PDLT} (10.35)",
     "Algorithm independence: whatever learning rates, Newton tensors and mini-batches came before, the "
-    "network at the minimum "
-    "is the same.",
+    "network at the minimum is the same.",
     "closed form, against 200 updates of all parameters of a linearized network",
 )
 def algorithm_independence() -> Iterator[Comparison]:
@@ -209,8 +206,7 @@ def kernel_prediction() -> Iterator[Comparison]:
     "10.49",
     f"{PDLT} (10.49)",
     "Training the last layer alone with rates equal to its variances gives Theta = K, and the trained "
-    "ensemble is the "
-    "posterior of Bayesian inference.",
+    "ensemble is the posterior of Bayesian inference.",
     "closed form, against conditioning of the Gaussian prior; and sampled networks: 20000 of width 16",
 )
 def bayesian_limit() -> Iterator[Comparison]:

@@ -92,8 +92,7 @@ def by_hand(net: MLP, key: int) -> np.ndarray:
     "10.137-10.141",
     f"{PDLT} (10.137)-(10.141)",
     "The random features dz/dtheta have the printed form, their kernel is the NTK of the network, and at "
-    "infinite width it is "
-    "Theta.",
+    "infinite width it is Theta.",
     "closed form, against automatic differentiation; and sampled networks: 400 of each of the widths "
     f"{WIDTHS}",
 )

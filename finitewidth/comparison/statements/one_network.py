@@ -87,8 +87,8 @@ def leap_residual(inverse, net: MLP, one, X) -> jax.Array:
 @claim(
     "inf.64-66",
     f"{PDLT} (inf.64)-(inf.66)",
-    "The leap that fits infinitely wide networks misses the minimum at finite width; the printed terms give "
-    "the training error network by network, up to order 1/n^2.",
+    "The leap that fits infinitely wide networks misses the minimum at finite width; the printed terms "
+    "give the training error network by network, up to order 1/n^2.",
     f"sampled networks: {LEAPT} of each of the widths {LEAP_WIDTHS}; {NETWORKS} of each of the widths "
     f"{WIDTHS}",
     corrected="(inf.64): the first term contracts the residual with the second index of the inverse NTK; "
@@ -125,8 +125,7 @@ def missed_minimum() -> Iterator[Comparison]:
     "inf.73-78",
     f"{PDLT} (inf.73)-(inf.78)",
     "With its own inverse NTK a network is left with errors of order 1/n after one leap, as printed, and "
-    "of order 1/n^2 after the "
-    "second step.",
+    "of order 1/n^2 after the second step.",
     f"trained networks: {NETWORKS} of each of the widths {WIDTHS}",
     corrected="(inf.73): the sample index of the ddNTK term is the training index",
 )
@@ -158,8 +157,7 @@ def after_leaps() -> Iterator[Comparison]:
     "The printed solution gives the outputs after both steps up to order 1/n^2.",
     f"trained networks: {NETWORKS} of each of the widths {WIDTHS}",
     corrected="the two lines with the fluctuation of the NTK have their signs reversed: minus for the "
-    "linear, plus for the "
-    "quadratic term; likewise in (inf.154)",
+    "linear, plus for the quadratic term; likewise in (inf.154)",
 )
 def two_step_solution() -> Iterator[Comparison]:
     gaps, expanded, as_printed = ({n: [] for n in WIDTHS} for _ in range(3))
@@ -187,8 +185,7 @@ def two_step_solution() -> Iterator[Comparison]:
     "inf.90-93",
     f"{PDLT} (inf.90)-(inf.93)",
     "With a step-independent NTK the training error decays exponentially and outputs are z - H a(t), "
-    "ending at the kernel "
-    "prediction.",
+    "ending at the kernel prediction.",
     "closed form, against gradient descent in all parameters of a linearized network",
     corrected="(inf.92): the step inside the sum is s, not t",
 )
@@ -311,8 +308,7 @@ def evolving_ntk() -> Iterator[Comparison]:
     "inf.126-130",
     f"{PDLT} (inf.126)-(inf.130)",
     "The interacting part of the outputs vanishes on the training data and elsewhere is the sum of the "
-    "damping force less what "
-    "the training data feel of it.",
+    "damping force less what the training data feel of it.",
     "closed form, against the damping force summed step by step",
 )
 def damping_force() -> Iterator[Comparison]:

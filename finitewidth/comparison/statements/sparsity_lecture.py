@@ -42,8 +42,7 @@ def narrow_networks() -> SampledStatistics:
     "sparsity.one-layer",
     SOURCE,
     "In one layer G = C_b + C_W x.x/n_0, neurons are independent, the NTK is lambda_b + lambda_W x.x/n_0 "
-    "in every "
-    "network, and its differentials vanish.",
+    "in every network, and its differentials vanish.",
     f"sampled networks: {MEMBERS} for the outputs, 20 for the NTK",
 )
 def one_layer() -> Iterator[Comparison]:
@@ -64,8 +63,7 @@ def one_layer() -> Iterator[Comparison]:
     "sparsity.two-layers",
     SOURCE,
     "In two layers G = C_b + C_W <ss>, V = C_W^2 (<ssss> - <ss>^2) and H = lambda_b + lambda_W <ss> + C_W "
-    "H' <s's'>, at "
-    "any width.",
+    "H' <s's'>, at any width.",
     f"closed form, and sampled networks: {MEMBERS} of width {NARROW}",
 )
 def two_layer_means() -> Iterator[Comparison]:
@@ -84,8 +82,7 @@ def two_layer_means() -> Iterator[Comparison]:
     "sparsity.two-layers-dependent",
     SOURCE,
     "From the second layer on neurons are statistically dependent: the connected correlator of different "
-    "neurons is not "
-    "zero.",
+    "neurons is not zero.",
     f"sampled networks: {MEMBERS} of width {NARROW}",
 )
 def dependence() -> Iterator[Comparison]:
@@ -143,8 +140,7 @@ def as_printed(names: tuple[str, ...]) -> Iterator[Comparison]:
     "sparsity.many-layers",
     SOURCE,
     "G' = C_b + C_W <ss>, H' = lambda_b + lambda_W <ss> + C_W H <s's'> and V' = C_W^2 (<ssss> - <ss>^2) + "
-    "C_W^2 V "
-    "<ss(z^2 - G)>^2 / 4 G^4, layer by layer, with corrections of order 1/n to G and H.",
+    "C_W^2 V <ss(z^2 - G)>^2 / 4 G^4, layer by layer, with corrections of order 1/n to G and H.",
     "recursion: as printed, by Gauss-Hermite averages, six layers",
 )
 def many_layers() -> Iterator[Comparison]:

@@ -50,8 +50,7 @@ def linear_starpolation() -> Iterator[Comparison]:
     "10.110-10.112",
     f"{PDLT} (10.110)-(10.112)",
     "Theta of inputs x_0 + e_1 dx/2 and x_0 + e_2 dx/2 is the printed quadratic form in e_1 and e_2; on "
-    "the line Theta_s = s "
-    "Theta_+ + (1 - s) Theta_- - 2s(1 - s) ddTheta_[0], up to the third order.",
+    "the line Theta_s = s Theta_+ + (1 - s) Theta_- - 2s(1 - s) ddTheta_[0], up to the third order.",
     "closed form, against the exact NTK at three distances",
 )
 def generalized_expansion() -> Iterator[Comparison]:
@@ -86,8 +85,7 @@ def generalized_expansion() -> Iterator[Comparison]:
     "ddTheta_[0]/Theta_00.",
     "closed form, against the exact prediction at three distances, equal norms",
     corrected="m_s = s y_+ + (1 - s) y_- - s(1 - s) (ddTheta_[0]/Theta_00) (y_+ + y_-): factor 1 instead "
-    "of 4, and y with the sign "
-    "opposite to z",
+    "of 4, and y with the sign opposite to z",
 )
 def nonlinear_starpolation() -> Iterator[Comparison]:
     for activation in ACTIVATIONS:
