@@ -45,31 +45,40 @@ WIDTHS, NETWORKS = (64, 256), 24  # narrower networks are not yet in the regime 
 LEAP_WIDTHS, LEAPT = (64, 256), 1000
 
 
-def second_order(net: MLP, one, X, inverse):
+RESIDUAL = np.array([1.4, -1.1, 0.8])  # of every real network: targets follow its initial outputs
+
+
+def second_order(net: MLP, one, X, y, inverse):
     """The update (inf.57) with a given inverse NTK."""
     z, back = jax.vjp(lambda p: outputs(net, p, X[T]), one)
-    (gradient,) = back((inverse @ (z - jnp.asarray(TARGETS))[:, 0])[:, None])
+    (gradient,) = back(inverse @ (z - y))
     return stepped(net, one, gradient, 1.0)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def two_steps(net: MLP, one, X) -> tuple[jax.Array, jax.Array]:
+def two_steps(net: MLP, one, X, y) -> tuple[jax.Array, jax.Array]:
     """Outputs after a leap with the network's own inverse NTK, and after a second with the same inverse."""
     inverse = jnp.linalg.inv(outputs_and_ntk(net, one, X).H[0, T, 0, T])
-    first = second_order(net, one, X, inverse)
-    return outputs(net, first, X)[:, 0], outputs(net, second_order(net, first, X, inverse), X)[:, 0]
+    first = second_order(net, one, X, y, inverse)
+    return outputs(net, first, X)[:, 0], outputs(net, second_order(net, first, X, y, inverse), X)[:, 0]
 
 
 @functools.cache
 def real_networks(width: int) -> list[tuple]:
-    """Parameters and derivatives of a few networks."""
-    net, inputs = mlp(width), jnp.asarray(X)
-    return [(one, derivatives(net, one, inputs)) for one in (network(net, 100 + k) for k in range(NETWORKS))]
+    """Parameters, derivatives and targets (N_A, 1) of a few networks.
+
+    All have the same residual: sizes then vary little from network to network.
+    """
+    net, inputs, found = mlp(width), jnp.asarray(X), []
+    for one in (network(net, 100 + k) for k in range(NETWORKS)):
+        known = derivatives(net, one, inputs)
+        found.append((one, known, np.asarray(known.z)[0, T, None] - RESIDUAL[:, None]))
+    return found
 
 
-def foretold(found: Outputs, algorithm) -> NetworkPrediction:
+def foretold(found: Outputs, y: np.ndarray, algorithm) -> NetworkPrediction:
     parts = (np.asarray(part) for part in (found.H, found.dH, found.ddI, found.ddII))
-    return predict_network(np.asarray(found.z).T, *parts, TARGETS, algorithm)
+    return predict_network(np.asarray(found.z).T, *parts, y, algorithm)
 
 
 def fall(what: str, power: float, gaps: dict[int, list]) -> Comparison:
@@ -81,7 +90,9 @@ def fall(what: str, power: float, gaps: dict[int, list]) -> Comparison:
 
 
 def leap_residual(inverse, net: MLP, one, X) -> jax.Array:
-    return outputs(net, second_order(net, one, X, inverse), X)[T, 0] - jnp.asarray(TARGETS)[:, 0]
+    """What a leap with a given inverse NTK leaves of the residual."""
+    y = outputs(net, one, X[T]) - jnp.asarray(RESIDUAL)[:, None]
+    return (outputs(net, second_order(net, one, X, y, inverse), X)[T] - y)[:, 0]
 
 
 @claim(
@@ -104,10 +115,9 @@ def missed_minimum() -> Iterator[Comparison]:
     gaps: dict[int, list] = {n: [] for n in WIDTHS}
     for n in WIDTHS:
         inverse = np.linalg.inv(solve(mlp(n), X[T], tensors=()).output.H)
-        for one, found in real_networks(n):
-            eps = np.asarray(found.z)[0, T] - TARGETS[:, 0]
-            step = inverse @ eps
-            printed = eps - np.asarray(found.H)[0, T, 0, T] @ step
+        for one, found, _ in real_networks(n):
+            step = inverse @ RESIDUAL
+            printed = RESIDUAL - np.asarray(found.H)[0, T, 0, T] @ step
             printed = (
                 printed + np.einsum("dab,a,b->d", np.asarray(found.dH)[0, T, 0, T, 0, T], step, step) / 2
             )
@@ -132,12 +142,11 @@ def missed_minimum() -> Iterator[Comparison]:
 def after_leaps() -> Iterator[Comparison]:
     first, second, gaps = ({n: [] for n in WIDTHS} for _ in range(3))
     for n in WIDTHS:
-        for one, found in real_networks(n):
+        for one, found, y in real_networks(n):
             after_one, after_two = (
-                np.asarray(z)[T] - TARGETS[:, 0] for z in two_steps(mlp(n), one, jnp.asarray(X))
+                np.asarray(z)[T] - y[:, 0] for z in two_steps(mlp(n), one, jnp.asarray(X), jnp.asarray(y))
             )
-            eps = np.asarray(found.z)[0, T] - TARGETS[:, 0]
-            step = np.linalg.solve(np.asarray(found.H)[0, T, 0, T], eps)
+            step = np.linalg.solve(np.asarray(found.H)[0, T, 0, T], RESIDUAL)
             printed = np.einsum("dab,a,b->d", np.asarray(found.dH)[0, T, 0, T, 0, T], step, step) / 2
             printed -= (
                 np.einsum("dabc,a,b,c->d", np.asarray(found.ddI)[0, T, 0, T, 0, T, 0, T], step, step, step)
@@ -163,15 +172,15 @@ def two_step_solution() -> Iterator[Comparison]:
     gaps, expanded, as_printed = ({n: [] for n in WIDTHS} for _ in range(3))
     for n in WIDTHS:
         H = solve(mlp(n), X, tensors=()).output.H
-        for one, found in real_networks(n):
-            theory = foretold(found, TwoStep())
+        for one, found, y in real_networks(n):
+            theory = foretold(found, y, TwoStep())
             gaps[n].append(
-                np.asarray(two_steps(mlp(n), one, jnp.asarray(X))[1])[TRAINING:]
+                np.asarray(two_steps(mlp(n), one, jnp.asarray(X), jnp.asarray(y))[1])[TRAINING:]
                 - theory.outputs[TRAINING:, 0]
             )
             z, own = np.asarray(found.z)[0], np.asarray(found.H)[0, :, 0, :]
             inverse, D = np.linalg.inv(H[T, T]), own - H
-            step = inverse @ (z[T] - TARGETS[:, 0])
+            step = inverse @ RESIDUAL
             bracket = D[:, T] - H[:, T] @ inverse @ D[T, T]
             linear, quadratic = bracket @ step, bracket @ inverse @ D[T, T] @ step
             expanded[n].append((z - H[:, T] @ step - linear + quadratic - theory.free[:, 0])[TRAINING:])
@@ -294,10 +303,10 @@ def evolving_ntk() -> Iterator[Comparison]:
     )
     gaps, moved = ({n: [] for n in WIDTHS} for _ in range(2))
     for n in WIDTHS:
-        for one, found in real_networks(n):
-            end = descended(mlp(n), one, jnp.asarray(X[T]), jnp.asarray(TARGETS), 0.15, 10)
+        for one, found, y in real_networks(n):
+            end = descended(mlp(n), one, jnp.asarray(X[T]), jnp.asarray(y), 0.15, 10)
             H = np.asarray(outputs_and_ntk(mlp(n), end, jnp.asarray(X)).H)
-            theory = foretold(found, GradientDescent(0.15, 10))
+            theory = foretold(found, y, GradientDescent(0.15, 10))
             gaps[n].append(H - theory.ntk)
             moved[n].append(H - np.asarray(found.H))
     yield fall("power of the movement of the NTK", 1.0, moved)

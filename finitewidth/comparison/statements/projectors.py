@@ -11,7 +11,6 @@ from finitewidth.comparison.evidence import Comparison, agree, slope_of_logs
 from finitewidth.comparison.statements.one_network import (
     NETWORKS,
     PAIRS,
-    TARGETS,
     WIDTHS,
     T,
     closed,
@@ -112,10 +111,10 @@ def descent_solution() -> Iterator[Comparison]:
     yield agree("outputs", printed, closed(z, y, tensors, GradientDescent(LARGE_STEPS)).outputs[:, 0], 1e-8)
     gaps, free = ({n: [] for n in WIDTHS} for _ in range(2))
     for n in WIDTHS:
-        for one, found in real_networks(n):
-            end = descended(mlp(n), one, jnp.asarray(X[T]), jnp.asarray(TARGETS), 0.15, 10)
+        for one, found, y in real_networks(n):
+            end = descended(mlp(n), one, jnp.asarray(X[T]), jnp.asarray(y), 0.15, 10)
             seen = np.asarray(outputs(mlp(n), end, jnp.asarray(X)))[TRAINING:]
-            theory = foretold(found, GradientDescent(0.15, 10))
+            theory = foretold(found, y, GradientDescent(0.15, 10))
             gaps[n].append(seen - theory.outputs[TRAINING:])
             free[n].append(seen - theory.free[TRAINING:])
     yield fall("power of what is left", 2.0, gaps)
