@@ -10,7 +10,15 @@ import numpy as np
 from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.compare import control_variate
-from finitewidth.comparison.evidence import Comparison, agree, differ, mean_of, pull, significant
+from finitewidth.comparison.evidence import (
+    Comparison,
+    agree,
+    differ,
+    extrapolated,
+    mean_of,
+    pull,
+    significant,
+)
 from finitewidth.comparison.statements.linear_models import stochastic_metric
 from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, Y, derivatives, mlp, of_members
 from finitewidth.comparison.statements.projectors import printed_projectors, symmetrized
@@ -27,7 +35,7 @@ DATA = (X[:TRAINING], Y, X[TRAINING:])
 WIDTH, RATE = 32, 0.2
 QUICK, MANY, WIDE = 6000, 40_000, 64
 STOPPED = GradientDescent(0.12, 12)
-WIRED, WIRED_WIDTH = 100_000, 16
+WIRED, WIRED_WIDTHS = 200_000, (16, 32)
 t = slice(TRAINING)
 
 
@@ -247,18 +255,22 @@ def dntk_covariance() -> Iterator[Comparison]:
     f"{PDLT} (inf.166), (inf.167)",
     "Different outputs of trained networks are correlated as order 1/n says; at infinite width they are "
     "independent.",
-    f"trained networks: {WIRED} of one hidden layer of width {WIRED_WIDTH}, 40 steps",
+    f"trained networks: {WIRED} of one hidden layer of each of the widths {WIRED_WIDTHS}, 40 steps, "
+    "extrapolated in 1/n",
     long=True,
 )
 def wiring() -> Iterator[Comparison]:
-    net, algorithm = mlp(WIRED_WIDTH, hidden=1, outputs=2), GradientDescent(0.12, 40)
-    theory = predict(net, *DATA, algorithm=algorithm)
-    seen = train_ensemble(net, *DATA, algorithm=algorithm, members=WIRED, key=13, progress=False).covariance
-    between = Estimate(*(np.array([part[a, 0, a, 1] for a in range(2)]) for part in seen))
-    yield significant("covariance between outputs", between)
-    yield pull(
-        "covariance between outputs", np.array([theory.covariance[a, 0, a, 1] for a in range(2)]), between
-    )
+    algorithm, found = GradientDescent(0.12, 40), []
+    for n in WIRED_WIDTHS:
+        net = mlp(n, hidden=1, outputs=2)
+        seen = train_ensemble(net, *DATA, algorithm=algorithm, members=WIRED, key=13, progress=False)
+        between = Estimate(*(n * np.einsum("aa->a", part[:, 0, :, 1]) for part in seen.covariance))
+        yield significant(f"n times the covariance between outputs at width {n}", between)
+        found.append(between)
+    wide = 10**6
+    theory = predict(mlp(wide, hidden=1, outputs=2), *DATA, algorithm=algorithm).covariance
+    stated = wide * np.einsum("aa->a", theory[:, 0, :, 1])
+    yield pull("n times the covariance between outputs", stated, extrapolated(WIRED_WIDTHS, found))
 
 
 @claim(
