@@ -54,6 +54,7 @@ _HOMES = {
     "Audit": "theory.audit",
     "audit": "theory.audit",
     "Estimate": "estimate",
+    "claims": "comparison.claims",
     "compare": "comparison.compare",
     "control_variate": "comparison.compare",
     "Control": "experiment.plan",
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
     from finitewidth.algorithm import Schedule as Schedule
     from finitewidth.algorithm import StochasticGradientDescent as StochasticGradientDescent
     from finitewidth.algorithm import TwoStep as TwoStep
+    from finitewidth.comparison.claims import claims as claims
     from finitewidth.comparison.compare import compare as compare
     from finitewidth.comparison.compare import control_variate as control_variate
     from finitewidth.estimate import Estimate as Estimate

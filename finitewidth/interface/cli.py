@@ -8,7 +8,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from finitewidth import __version__
-from finitewidth.interface import advice_commands, ensemble_command, page_command, solve_command
+from finitewidth.interface import (
+    advice_commands,
+    claims_command,
+    ensemble_command,
+    page_command,
+    solve_command,
+)
 from finitewidth.interface.commands import (
     BAD_INPUT,
     INTERRUPTED,
@@ -40,7 +46,7 @@ def start(
 
 
 # Commands live in files of their own, whose function `register(app)` adds them; --help keeps this order.
-for _module in (solve_command, advice_commands, ensemble_command, page_command):
+for _module in (solve_command, advice_commands, ensemble_command, claims_command, page_command):
     _module.register(app)
 
 

@@ -1,0 +1,61 @@
+"""Does every claim see what it is about? Wrong coefficients against all the claims that must fail with them.
+
+    python benchmarks/claims_faults.py             everything, about half an hour on two cores
+    python benchmarks/claims_faults.py "source of V" "projector Z_A"
+
+The table is printed and, by a full run, written to benchmarks/results/claims_faults.md.
+"""
+
+import datetime
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # the finitewidth of this tree; the faults
+
+from claim_faults import FACTOR, FAULTS, Fault  # noqa: E402
+
+from finitewidth.comparison import claims  # noqa: E402
+
+
+def row(fault: Fault) -> tuple[str, bool]:
+    by_id = {one.id: one for one in claims.registry()}
+    cells, all_seen = [], True
+    with fault.inject():
+        for id in fault.claims:
+            outcome = claims.run(by_id[id])
+            shown = outcome.tightest
+            seen = not outcome.passed
+            all_seen &= seen
+            how = outcome.message or (
+                f"{shown.what}: {shown.strain:.3g} times the allowance" if shown else ""
+            )
+            cells.append(f"`{id}` {'fails' if seen else '**DOES NOT SEE IT**'} ({how})")
+    return f"| {fault.name} | {'<br>'.join(cells)} |", all_seen
+
+
+def main() -> None:
+    asked = sys.argv[1:]
+    rows, missed, start = [], [], time.perf_counter()
+    for name in asked or FAULTS:
+        text, seen = row(FAULTS[name])
+        rows.append(text)
+        if not seen:
+            missed.append(name)
+        print(text, flush=True)
+    page = [
+        "# Claims against a theory that is wrong on purpose",
+        f"Written by `python benchmarks/claims_faults.py` on {datetime.date.today()} in "
+        f"{(time.perf_counter() - start) / 60:.0f} minutes. Coefficients are {FACTOR:g} times what they "
+        f"should be, or have the opposite sign where that is said; {len(rows)} faults, "
+        f"{len(rows) - len(missed)} seen by every claim about them.",
+        "\n".join(["| fault | claims about it |", "|---|---|", *rows]),
+    ]
+    if not asked:
+        (HERE / "results" / "claims_faults.md").write_text("\n\n".join(page) + "\n", encoding="utf-8")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

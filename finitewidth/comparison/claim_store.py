@@ -1,0 +1,62 @@
+"""Finished claims in a JSON file, so that a long run can be stopped and resumed."""
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from finitewidth.comparison.claims import Claim, Outcome
+from finitewidth.comparison.evidence import Comparison
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def source_digest() -> str:
+    """Of all source files of the package: what was measured with other code is not known any more."""
+    digest = hashlib.sha256()
+    for file in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(str(file.relative_to(_PACKAGE)).encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+class ClaimStore:
+    """Outcomes by claim, written whole after each."""
+
+    def __init__(self, path: str | Path, *, fresh: bool = False):
+        self.path, self.digest = Path(path), source_digest()
+        self.outcomes: dict[str, dict] = {} if fresh else self._read()
+
+    def _read(self) -> dict[str, dict]:
+        if not self.path.exists():
+            return {}
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            if found["kind"] != "finitewidth claims":
+                raise KeyError
+            return dict(found["outcomes"]) if found["source"] == self.digest else {}
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(
+                f"{str(self.path)!r} is not a store of claims, or is damaged; remove it, or name another."
+            ) from None
+
+    def get(self, claim: Claim) -> Outcome | None:
+        """What was found before; failures are measured again."""
+        kept = self.outcomes.get(claim.id)
+        if kept is None:
+            return None
+        comparisons = tuple(Comparison(**one) for one in kept["comparisons"])
+        return Outcome(claim, comparisons, kept["seconds"])
+
+    def put(self, outcome: Outcome) -> None:
+        if outcome.passed:
+            comparisons = [asdict(one) for one in outcome.comparisons]
+            self.outcomes[outcome.claim.id] = {"comparisons": comparisons, "seconds": outcome.seconds}
+        document = {"kind": "finitewidth claims", "source": self.digest, "outcomes": self.outcomes}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        try:
+            draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            draft.replace(self.path)
+        finally:
+            draft.unlink(missing_ok=True)

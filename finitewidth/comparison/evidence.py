@@ -1,0 +1,111 @@
+"""What a claim rests on: two numbers found independently, and how far apart they may be.
+
+The allowance is fixed before the numbers are known. Where networks were sampled it is four standard errors;
+elsewhere it is an accuracy that the claim states.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from finitewidth.estimate import Estimate
+from finitewidth.experiment.scaling import power_of_width
+
+PULL = 4.0  # standard errors
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A stated and a measured number; of arrays, the entry where the two are furthest apart."""
+
+    what: str
+    stated: float
+    measured: float
+    error: float  # standard error of what was sampled, else the stated accuracy
+    allowed: float = 1.0  # how many errors
+    different: bool = False  # whether the statement is that the two differ
+
+    @property
+    def distance(self) -> float:
+        """In units of the error."""
+        gap = abs(self.stated - self.measured)
+        if self.error > 0:
+            return gap / self.error
+        return 0.0 if gap == 0 else np.inf
+
+    @property
+    def strain(self) -> float:
+        """How much of the allowance is used: at most 1 where the statement holds."""
+        used = self.distance / self.allowed
+        return used if not self.different else (1 / used if used > 0 else np.inf)
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.strain <= 1)  # NaN does not hold
+
+
+def _worst(what: str, stated, measured, error, allowed: float) -> Comparison:
+    arrays = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in (stated, measured, error)))
+    found = [
+        Comparison(what, *map(float, place), allowed) for place in zip(*map(np.ravel, arrays), strict=True)
+    ]
+    broken = [one for one in found if np.isnan(one.distance)]
+    return broken[0] if broken else max(found, key=lambda one: one.distance)
+
+
+def agree(what: str, stated, measured, accuracy: float, *, scale: float | None = None) -> Comparison:
+    """Equal to `accuracy` times `scale`, which is the largest stated number unless it is given."""
+    size = float(np.abs(stated).max()) if scale is None else scale
+    return _worst(what, stated, measured, accuracy * size, 1.0)
+
+
+def differ(what: str, stated, measured, accuracy: float, *, scale: float | None = None) -> Comparison:
+    """The opposite: somewhere the two are further apart than the accuracy allows."""
+    found = agree(what, stated, measured, accuracy, scale=scale)
+    return Comparison(what, found.stated, found.measured, found.error, 1.0, different=True)
+
+
+def pull(what: str, stated, estimate: Estimate) -> Comparison:
+    """Equal within four standard errors, entry by entry."""
+    return _worst(what, stated, estimate.value, estimate.stderr, PULL)
+
+
+def significant(what: str, estimate: Estimate, stated: float = 0.0) -> Comparison:
+    """Somewhere more than four standard errors from `stated`, which is what the claim denies."""
+    found = pull(what, stated, estimate)
+    return Comparison(what, found.stated, found.measured, found.error, PULL, different=True)
+
+
+def falls(what: str, power: float, sizes: Sequence[int], estimates: Sequence[Estimate]) -> Comparison:
+    """Positive numbers fall as sizes^-power, within four standard errors of the fitted power."""
+    return pull(what, power, power_of_width(sizes, estimates))
+
+
+# --- numbers from samples ----------------------------------------------------------------------------
+
+
+def mean_of(samples: np.ndarray) -> Estimate:
+    """Mean over the first axis and its standard error."""
+    return Estimate(samples.mean(axis=0), samples.std(axis=0, ddof=1) / np.sqrt(len(samples)))
+
+
+def root_mean_square(samples: np.ndarray) -> Estimate:
+    """Over all axes; samples of the first axis are independent."""
+    squares = mean_of((np.asarray(samples) ** 2).reshape(len(samples), -1).mean(axis=1))
+    root = np.sqrt(squares.value)
+    return Estimate(root, squares.stderr / (2 * root))
+
+
+def extrapolated(widths: Sequence[int], estimates: Sequence[Estimate]) -> Estimate:
+    """The value at 1/n = 0 of the polynomial in 1/n through the estimates."""
+    h = 1 / np.asarray(widths, dtype=float)
+    weights = [np.prod([other / (other - own) for other in h if other != own]) for own in h]
+    value = sum(w * e.value for w, e in zip(weights, estimates, strict=True))
+    variance = sum((w * e.stderr) ** 2 for w, e in zip(weights, estimates, strict=True))
+    return Estimate(np.asarray(value), np.sqrt(variance))
+
+
+def slope_of_logs(x, y) -> float:
+    """p of y ~ x^p, fitted to all points."""
+    return float(np.polyfit(np.log(x), np.log(np.abs(y)), 1)[0])

@@ -1,0 +1,150 @@
+"""Talk "Effective Theory of Deep Neural Networks" (Yaida): what infinite width lacks and order L/n has."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, Newton, Schedule
+from finitewidth.comparison.claims import claim
+from finitewidth.comparison.compare import control_variate
+from finitewidth.comparison.evidence import Comparison, agree, differ, falls, pull, significant, slope_of_logs
+from finitewidth.comparison.statements.problems import ASYMPTOTE, TRAINING, X, Y, mlp
+from finitewidth.estimate import Estimate
+from finitewidth.experiment.ensemble import train_ensemble
+from finitewidth.network import MLP
+from finitewidth.theory.means import kernels
+from finitewidth.theory.solve import solve
+from finitewidth.training.prediction import predict
+from finitewidth.training.spectrum import spectrum
+
+SOURCE = "Talk: Effective Theory of Deep Neural Networks (Yaida)"
+WIDTHS, MOVED = (32, 128), 100
+ALGORITHM_WIDTH, PAIRED = 24, 20_000
+DATA = (X[:TRAINING], Y[:, :1], X[TRAINING:])
+DEPTH = 2000
+
+
+@claim(
+    "effective-theory.no-representation-learning",
+    SOURCE,
+    "At infinite width there is no representation learning: kernels of hidden layers do not move, their "
+    "movement falls as 1/n.",
+    f"trained networks: {MOVED} of each of the widths {WIDTHS}, 40 steps",
+)
+def no_representation_learning() -> Iterator[Comparison]:
+    moved = []
+    for n in WIDTHS:
+        ensemble = train_ensemble(
+            mlp(n),
+            *DATA,
+            algorithm=GradientDescent(0.2, 40),
+            members=MOVED,
+            key=2,
+            kernels=True,
+            progress=False,
+        )
+        moved.append(Estimate(*(part[-1, -1] for part in ensemble.kernel_movement)))
+    yield falls("movement of the last hidden kernel", 1.0, WIDTHS, moved)
+
+
+@claim(
+    "effective-theory.no-algorithm-dependence",
+    SOURCE,
+    "At infinite width gradient descent, gradient flow, Newton's method and mini-batches lead to the same "
+    "ensemble.",
+    "closed form, against updates one after another",
+)
+def no_algorithm_dependence() -> Iterator[Comparison]:
+    net, limit = mlp(8), spectrum(mlp(8), DATA[0]).largest_learning_rate
+    Theta, K = kernels(net, X).Theta, kernels(net, X).K
+    inverse = np.linalg.inv(Theta[:TRAINING, :TRAINING])
+    batches = [0.4 * limit * np.eye(TRAINING)[step % TRAINING] for step in range(60)]
+    ends: list[Algorithm] = [
+        GradientFlow(),
+        Newton(),
+        GradientDescent(0.3 * limit, 20_000),
+        Schedule([*batches, inverse]),
+    ]
+    gain = Theta[TRAINING:, :TRAINING] @ inverse
+    kept = np.concatenate([-gain, np.eye(len(X) - TRAINING)], axis=1)
+    for algorithm in ends:
+        found = predict(net, *DATA, algorithm=algorithm, order=0)
+        yield agree(f"mean by {algorithm!r}", gain @ DATA[1], found.mean, 1e-8)
+        yield agree(f"covariance by {algorithm!r}", kept @ K @ kept.T, found.covariance[:, 0, :, 0], 1e-8)
+
+
+@claim(
+    "effective-theory.order-L-over-n",
+    SOURCE,
+    "At finite width all effects are of order L/n: V/K^2 tends to 2l/3, G1/K to -l/3, B/Theta^2 to l/3, "
+    "F/K Theta to l/4, P/Theta^2 to -l/12 for odd activations at criticality, and Q/Theta^2 and A/Theta^2 "
+    "grow in proportion to l.",
+    f"recursion: {DEPTH} layers, tanh and sin",
+)
+def order_L_over_n() -> Iterator[Comparison]:
+    stated = {
+        "V": ("KK", 2 / 3),
+        "G1": ("K", -1 / 3),
+        "B": ("TT", 1 / 3),
+        "F": ("KT", 1 / 4),
+        "P": ("TT", -1 / 12),
+    }
+    for activation in ("tanh", "sin"):
+        layers = np.array([DEPTH // 2, DEPTH])
+        net = MLP.critical((1, *[1] * DEPTH), activation, lambda_b=0.7, lambda_W=1.3)
+        theory = solve(net, [[1.0]], layers=layers.tolist())
+        value = lambda name: np.array([getattr(theory.layer(l), name).item() for l in layers])  # noqa: B023, E731
+        scale = {"K": value("K"), "T": value("Theta")}
+        for name, (units, coefficient) in stated.items():
+            ratio = value(name) / np.prod([scale[unit] for unit in units], axis=0)
+            # corrections fall as log(l)/l: the slope between two depths has lost most of them
+            growth = (ratio[1] - ratio[0]) / (layers[1] - layers[0])
+            yield agree(f"{name} of {activation}", coefficient, growth, ASYMPTOTE)
+        for name in ("A", "Q"):
+            power = slope_of_logs(layers, value(name) / scale["T"] ** 2)
+            yield agree(f"power of depth of {name}, {activation}", 1.0, power, 0.02)
+
+
+def trained_twice(members: int):
+    """Two learning rates to the end of training from the same initial networks."""
+    net, data = mlp(ALGORITHM_WIDTH), (DATA[0], 2 * DATA[1], DATA[2])
+    limit = spectrum(net, DATA[0]).largest_learning_rate
+    found = []
+    for fraction in (0.15, 0.85):
+        algorithm = GradientDescent(fraction * limit)
+        control = control_variate(net, *data, algorithm)
+        ensemble = train_ensemble(
+            net, *data, algorithm=algorithm, members=members, key=3, control=control, progress=False
+        )
+        found.append((predict(net, *data, algorithm=algorithm), ensemble.controlled.mean))
+    return found
+
+
+@claim(
+    "effective-theory.algorithm-dependence",
+    SOURCE,
+    "At order 1/n the trained ensemble depends on the algorithm: descent with small and with large steps "
+    "ends at different means.",
+    f"trained networks: {PAIRED} of width {ALGORITHM_WIDTH} at 15 % and at 85 % of the largest learning rate",
+    long=True,
+)
+def algorithm_dependence() -> Iterator[Comparison]:
+    (slow, slow_seen), (fast, fast_seen) = trained_twice(PAIRED)
+    seen = Estimate(fast_seen.value - slow_seen.value, np.hypot(slow_seen.stderr, fast_seen.stderr))
+    yield significant("difference of the means", seen)
+    yield pull("difference of the means", fast.mean - slow.mean, seen)
+
+
+@claim(
+    "effective-theory.representation-learning",
+    SOURCE,
+    "At finite width there is representation learning: the dNTK and both ddNTKs change the trained mean in "
+    "proportion to 1/n.",
+    "closed form: contributions of the dNTK and ddNTKs to the trained mean at widths 64 and 256",
+)
+def representation_learning() -> Iterator[Comparison]:
+    parts = {n: predict(mlp(n), *DATA).contributions for n in (64, 256)}
+    for name in ("dntk", "ddntk_1", "ddntk_2"):
+        yield differ(f"{name} of width 64", 0.0, parts[64][name], 1e-6, scale=1.0)
+        power = -slope_of_logs((64, 256), [np.abs(parts[n][name]).max() for n in (64, 256)])
+        yield agree(f"power of the width of {name}", 1.0, power, 0.05)

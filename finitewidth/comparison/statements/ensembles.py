@@ -1,0 +1,330 @@
+"""PDLT section inf.2.3: means and covariances of trained networks at order 1/n."""
+
+import functools
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
+from finitewidth.comparison.claims import claim
+from finitewidth.comparison.compare import control_variate
+from finitewidth.comparison.evidence import (
+    Comparison,
+    agree,
+    differ,
+    extrapolated,
+    mean_of,
+    pull,
+    significant,
+)
+from finitewidth.comparison.statements.linear_models import stochastic_metric
+from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, Y, derivatives, mlp, of_members
+from finitewidth.comparison.statements.projectors import printed_projectors, symmetrized
+from finitewidth.estimate import Estimate
+from finitewidth.experiment.ensemble import train_ensemble
+from finitewidth.theory.solve import Layer, solve
+from finitewidth.training.bayes import bayesian_rates
+from finitewidth.training.corrections import Modes, corrections
+from finitewidth.training.finite_width import FiniteWidth, finite_width
+from finitewidth.training.prediction import predict
+from finitewidth.training.symbols import symbols
+
+DATA = (X[:TRAINING], Y, X[TRAINING:])
+WIDTH, RATE = 32, 0.2
+QUICK, MANY, WIDE = 6000, 40_000, 64
+STOPPED = GradientDescent(0.12, 12)
+WIRED, WIRED_WIDTHS = 200_000, (16, 32)
+t = slice(TRAINING)
+
+
+@functools.cache
+def prepared() -> FiniteWidth:
+    return finite_width(mlp(WIDTH, outputs=2), *DATA)
+
+
+@functools.cache
+def statistics() -> Layer:
+    return solve(mlp(WIDTH, outputs=2), X).output
+
+
+def universal() -> dict[str, np.ndarray]:
+    """Projectors of the two-step solution."""
+    h = np.linalg.inv(statistics().H[t, t])
+    zero = np.zeros((TRAINING,) * 6)
+    found = {"A": np.zeros((TRAINING,) * 4), "B": np.einsum("ac,bd->abcd", h, h) / 2}
+    return found | {"IB": -np.einsum("ad,be,cf->abcdef", h, h, h) / 6, "IA": zero, "IIA": zero, "IIB": zero}
+
+
+def algorithms() -> dict[str, tuple[Algorithm, dict[str, np.ndarray]]]:
+    """Three that train fully, with their projectors in sample space."""
+    H = statistics().H[t, t]
+    return {
+        "flow": (GradientFlow(), symmetrized(printed_projectors(H, 0.0))),
+        "descent": (GradientDescent(RATE), symmetrized(printed_projectors(H, RATE))),
+        "two steps": (TwoStep(), universal()),
+    }
+
+
+def fluctuation() -> np.ndarray:
+    """(inf.162) as printed, (N, n_L)."""
+    s = statistics()
+    h, e, n_L = np.linalg.inv(s.H[t, t]), np.einsum, 2
+    source = e("dabc,ab->dc", s.A[:, t, t, t], h) + e("dbac,ab->dc", s.B[:, t, t, t], h)
+    source = source + n_L * e("dcab,ab->dc", s.B[:, t, t, t], h)
+    return source @ h @ Y
+
+
+def dntk(Z: dict[str, np.ndarray]) -> np.ndarray:
+    """(inf.163), its last line with the last two indices of the projector exchanged."""
+    s, e, n_L = statistics(), np.einsum, 2
+    P, Q = s.P, s.Q
+    first = 2 * (P[:, t, t, t] + Q[:, t, t, t] + n_L * e("dbac->dabc", Q[:, t, t, t]))
+    second = e("adbc->dabc", n_L * P[t, :, t, t] + Q[t, :, t, t]) + e("abdc->dabc", Q[t, t, :, t])
+    third = e("adbc->dabc", P[t, :, t, t] + n_L * Q[t, :, t, t]) + e("abdc->dabc", Q[t, t, :, t])
+    form = (
+        e("dabc,abcf->df", first, Z["B"])
+        + e("dabc,abcf->df", second, Z["A"])
+        + e("dabc,abfc->df", third, Z["A"])
+    )
+    return -form @ Y
+
+
+def cubic(source: np.ndarray) -> np.ndarray:
+    """The common last line of (inf.164) and (inf.165)."""
+    K, e = statistics().K[t, t], np.einsum
+    pairs = Y @ Y.T + 2 * K
+    found = e("xabc,ai,bc->xi", source, Y, pairs)
+    return found + e("xabc,bi,ca->xi", source, Y, K) + e("xabc,ci,ab->xi", source, Y, K)
+
+
+def ddntk_1(Z: dict[str, np.ndarray]) -> np.ndarray:
+    """(inf.164) as printed."""
+    R, e = statistics().R, np.einsum
+    legs = R[:, t, t, t]
+    first = sum(e(f"xabc,{order}->xdef", legs, Z["IB"]) for order in ("abcdef", "bcaefd", "cabfde"))
+    second = e("axbc,abcdef->xdef", R[t, :, t, t], Z["IA"]) + e("abcx,abcefd->xdef", R[t, t, t, :], Z["IA"])
+    return -cubic(first + second + e("acxb,abcfde->xdef", R[t, t, :, t], Z["IA"]))
+
+
+def ddntk_2(Z: dict[str, np.ndarray]) -> np.ndarray:
+    """(inf.165) with the projectors of T and U in its first line exchanged."""
+    s, e = statistics(), np.einsum
+    first = e("xabc,abcdef->xdef", s.S[:, t, t, t], Z["IIB"])
+    first = (
+        first
+        + e("xabc,cabfde->xdef", s.T[:, t, t, t], Z["IIB"])
+        + e("xabc,bcaefd->xdef", s.U[:, t, t, t], Z["IIB"])
+    )
+    second = e("abxc,abcefd->xdef", s.S[t, t, :, t], Z["IIA"]) + e(
+        "axcb,abcdef->xdef", s.T[t, :, t, t], Z["IIA"]
+    )
+    return -cubic(first + second + e("acbx,abcfde->xdef", s.U[t, t, t, :], Z["IIA"]))
+
+
+def projected(source: np.ndarray) -> np.ndarray:
+    """(inf.160): a source on test inputs, less what the training inputs feel of it, over n."""
+    H = statistics().H
+    return (source - H[:, t] @ np.linalg.solve(H[t, t], source[t]))[TRAINING:] / WIDTH
+
+
+@claim(
+    "inf.160-165",
+    f"{PDLT} (inf.160)-(inf.165)",
+    "The mean of trained networks is corrected by the fluctuation of the NTK, the dNTK and both ddNTKs, "
+    "with the printed contractions.",
+    "closed form: printed contractions over samples with printed projectors, against eigenmodes; flow, "
+    "descent, two steps",
+    corrected="(inf.162): opposite sign; (inf.163): Z_B symmetrized, and Z_A with its last two indices "
+    "exchanged in the last line; (inf.165): the projectors of T and U in the first line exchanged",
+)
+def mean_prediction() -> Iterator[Comparison]:
+    H = statistics().H
+    for label, (algorithm, Z) in algorithms().items():
+        found = prepared().predict(algorithm)
+        parts = {
+            "ntk_fluctuation": -fluctuation(),
+            "dntk": dntk(Z),
+            "ddntk_1": ddntk_1(Z),
+            "ddntk_2": ddntk_2(Z),
+        }
+        for name, source in parts.items():
+            yield agree(f"{name}, {label}", projected(source), found.contributions[name], 1e-6)
+        yield differ(
+            f"(inf.162) as printed, {label}",
+            projected(fluctuation()),
+            found.contributions["ntk_fluctuation"],
+            0.1,
+        )
+        free = H[TRAINING:, t] @ np.linalg.solve(H[t, t], Y)  # (inf.161)
+        yield agree(
+            f"kernel prediction, {label}",
+            free,
+            found.infinite_width.mean + found.contributions["ntk_mean"],
+            1e-8,
+        )
+
+
+def _trained(net, members: int, key: int):
+    control = control_variate(net, *DATA, STOPPED)
+    found = train_ensemble(
+        net, *DATA, algorithm=STOPPED, members=members, key=key, control=control, progress=False
+    )
+    return predict(net, *DATA, algorithm=STOPPED), found
+
+
+@claim(
+    "inf.160-165.networks",
+    f"{PDLT} (inf.160)-(inf.166)",
+    "The mean of trained networks of finite width is that of order 1/n, and not that of infinite width.",
+    f"trained networks: {QUICK} of width {WIDE}, 12 steps, two outputs",
+)
+def trained_mean() -> Iterator[Comparison]:
+    theory, seen = _trained(mlp(WIDE, outputs=2), QUICK, 11)
+    yield pull("mean", theory.mean, seen.controlled.mean)
+    yield pull("covariance", theory.covariance, seen.covariance)
+    gap = Estimate(seen.controlled.mean.value - theory.infinite_width.mean, seen.controlled.mean.stderr)
+    yield significant("mean less that of infinite width", gap)
+
+
+@claim(
+    "inf.160-165.many-networks",
+    f"{PDLT} (inf.160)-(inf.166)",
+    "The same for two activations, with more networks.",
+    f"trained networks: {MANY} of width 128, tanh and gelu, 12 steps, two outputs",
+    long=True,
+)
+def trained_many() -> Iterator[Comparison]:
+    for activation in ("tanh", "gelu"):
+        theory, seen = _trained(mlp(128, outputs=2, activation=activation), MANY, 12)
+        yield pull(f"mean of {activation}", theory.mean, seen.controlled.mean)
+        yield pull(f"covariance of {activation}", theory.covariance, seen.covariance)
+
+
+# --- covariance --------------------------------------------------------------------------------------
+
+
+@claim(
+    "inf.166-167",
+    f"{PDLT} (inf.166), (inf.167)",
+    "Outputs are wired together: the dNTK makes a covariance between different outputs whose targets do "
+    "not vanish.",
+    "closed form: the printed term and its Gaussian contractions over all outputs and samples, two-step "
+    "projectors",
+    corrected="(inf.167), last line: Q with both index orders, one for each order of the targets",
+)
+def dntk_covariance() -> Iterator[Comparison]:
+    s, e, n_L = statistics(), np.einsum, 2
+    n = WIDTH
+    K, H, P, Q = s.K, s.H, s.P, s.Q
+    I = np.eye(n_L)
+    # E[dH_{i0 i1 i2; 012} z_{i3; 3}] with axes i0 i1 i2 i3, samples 0 1 2 3
+    cross = (
+        e("im,jk,abcd->ijkmabcd", I, I, P)
+        + e("ij,km,abcd->ijkmabcd", I, I, Q)
+        + e("ik,jm,acbd->ijkmabcd", I, I, Q)
+    )
+    inverse = np.linalg.inv(H[t, t])
+    L = np.eye(len(X))
+    L[:, t] -= H[:, t] @ inverse
+    step = e("ac,bd->abcd", inverse, inverse) / 2  # Z_B
+    errors = e("jk,ab->jkab", I, K[t, t]) + e("aj,bk->jkab", Y, Y)  # E[eps eps]
+    met = (L @ K)[:, t]  # E[(L z) z] with training samples
+    legs = cross[..., t, t, :]  # i0 i1 i2 i3 ; 0 a b 3
+    direct = e("ijkmxabd,wd,abcf,jkcf->mwix", legs, L, step, errors)
+    # dH meets the residual of one training sample, (L z) that of the other
+    pair = e("ijkjxabc,abcf,wf->kwix", legs[..., t], step, met) + e(
+        "ijkkxabf,abcf,wc->jwix", legs[..., t], step, met
+    )
+    source = direct + pair  # (output, sample) of L z, (output, sample) of the dNTK term
+    on = source - e("xy,jwiy->jwix", H[:, t] @ inverse, source[..., t])
+    covariance = (on + on.transpose(2, 3, 0, 1)) / n
+    only = lambda name: getattr(s, name) if name in "PQ" else np.zeros((len(X),) * 4)  # noqa: E731
+    modes = Modes.of(K, K, H, Y, only)
+    found = corrections(modes, symbols(TwoStep(), modes.l), covariance=True)
+    library = e("xw,ij->jwix", found.own, I) + found.wired.transpose(3, 2, 1, 0)
+    B = slice(TRAINING, None)
+    yield agree("covariance", covariance[:, B, :, B], library[:, B, :, B] / n, 1e-8)
+    wired = covariance[0, B, 1, B]
+    yield differ("between different outputs", 0.0, wired, 1e-6, scale=1.0)
+
+
+@claim(
+    "inf.166-167.networks",
+    f"{PDLT} (inf.166), (inf.167)",
+    "Different outputs of trained networks are correlated as order 1/n says; at infinite width they are "
+    "independent.",
+    f"trained networks: {WIRED} of one hidden layer of each of the widths {WIRED_WIDTHS}, 40 steps, "
+    "extrapolated in 1/n",
+    long=True,
+)
+def wiring() -> Iterator[Comparison]:
+    algorithm, found = GradientDescent(0.12, 40), []
+    for n in WIRED_WIDTHS:
+        net = mlp(n, hidden=1, outputs=2)
+        seen = train_ensemble(net, *DATA, algorithm=algorithm, members=WIRED, key=13, progress=False)
+        between = Estimate(*(n * np.einsum("aa->a", part[:, 0, :, 1]) for part in seen.covariance))
+        yield significant(f"n times the covariance between outputs at width {n}", between)
+        found.append(between)
+    wide = 10**6
+    theory = predict(mlp(wide, hidden=1, outputs=2), *DATA, algorithm=algorithm).covariance
+    stated = wide * np.einsum("aa->a", theory[:, 0, :, 1])
+    yield pull("n times the covariance between outputs", stated, extrapolated(WIRED_WIDTHS, found))
+
+
+@claim(
+    "inf.172",
+    f"{PDLT} section inf.2.3, after (inf.172)",
+    "The part of the mean from the variance of the NTK is the same for every algorithm; those of its "
+    "differentials are not.",
+    "closed form: (inf.162) with its sign corrected, flow, descent and two steps",
+)
+def irreducible() -> Iterator[Comparison]:
+    stated = projected(-fluctuation())
+    seen = {label: prepared().predict(one).contributions for label, (one, _) in algorithms().items()}
+    for label, parts in seen.items():
+        yield agree(f"NTK variance, {label}", stated, parts["ntk_fluctuation"], 1e-6)
+    for name in ("dntk", "ddntk_2"):
+        yield differ(f"{name} of flow and of two steps", seen["flow"][name], seen["two steps"][name], 0.01)
+
+
+# --- Bayesian inference ------------------------------------------------------------------------------
+
+BAYES_WIDTH, BAYES = 16, 40_000
+
+
+def last_layer(net, one, X) -> tuple[jax.Array, jax.Array]:
+    """Mean prediction of a last layer trained on fixed features, and the log evidence of the features."""
+    G, y = stochastic_metric(net, one, X), jnp.asarray(Y[:, :1])
+    solved = jnp.linalg.solve(G[t, t], y)
+    evidence = -jnp.sum(y * solved) / 2 - jnp.linalg.slogdet(G[t, t])[1] / 2
+    return (G[TRAINING:, t] @ solved)[:, 0], evidence
+
+
+@claim(
+    "inf.173",
+    f"{PDLT} (inf.173)",
+    "At finite width no choice of rates makes gradient descent Bayesian: with (10.46), (10.48) all "
+    "differentials of the NTK vanish, and the posterior mean differs.",
+    f"sampled networks: {BAYES} of width {BAYES_WIDTH}, last layers solved exactly, weighted by their "
+    "evidence for the posterior",
+)
+def no_bayesian_place() -> Iterator[Comparison]:
+    net = bayesian_rates(mlp(BAYES_WIDTH, hidden=1))
+    theory = solve(net, X).output
+    for name in ("B", "F", "P", "Q", "R", "S", "T", "U"):
+        yield agree(f"{name} in theory", 0.0, getattr(theory, name), 1e-12, scale=1.0)
+    pair = bayesian_rates(mlp(BAYES_WIDTH, hidden=1, outputs=2))
+    each = of_members(pair, X[:2], 8, 14, derivatives)
+    yield agree("NTK between outputs, of networks", 0.0, each.H[:, 0, :, 1], 1e-12, scale=1.0)
+    for name in ("dH", "ddI", "ddII"):
+        yield agree(f"{name} of networks", 0.0, getattr(each, name), 1e-12, scale=1.0)
+    means, evidence = of_members(net, X, BAYES, 15, last_layer)
+    weight = np.exp(evidence - evidence.max())[:, None]
+    weight = weight / weight.mean()
+    trained, inferred = means.mean(axis=0), (weight * means).mean(axis=0)
+    # the posterior mean is a ratio of two averages: each network's influence on the difference
+    influence = weight * (means - inferred) - (means - trained)
+    gap = Estimate(inferred - trained, mean_of(influence).stderr)
+    yield significant("posterior mean less mean after descent", gap)

@@ -1,0 +1,172 @@
+"""Talk on the paper of Jacot, Gabriel and Hongler, "Neural Tangent Kernel"."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.linalg
+from scipy.integrate import solve_ivp
+
+from finitewidth.algorithm import GradientDescent
+from finitewidth.comparison.claims import claim
+from finitewidth.comparison.evidence import Comparison, agree, falls, root_mean_square
+from finitewidth.comparison.statements.problems import (
+    EXACT,
+    TRAINING,
+    X,
+    Y,
+    kernels_of,
+    of_members,
+    pair_average,
+)
+from finitewidth.experiment.ensemble import train_ensemble
+from finitewidth.network import MLP
+from finitewidth.theory.means import kernels
+from finitewidth.theory.solve import solve
+from finitewidth.training.dynamics import trajectory
+from finitewidth.training.prediction import predict
+
+SOURCE = "Talk: Neural Tangent Kernel (Jacot, Gabriel, Hongler)"
+WIDTHS = (32, 128)
+DRAWN, TRAINED = 400, 100
+NET = MLP.ntk_parametrization((3, 8, 8, 1), "erf", beta=0.1)
+TARGETS = Y[:, :1]
+
+
+def of_width(n: int) -> MLP:
+    return NET.replace(widths=(3, n, n, 1))
+
+
+@claim(
+    "ntk-talk.deterministic",
+    SOURCE,
+    "As the width grows the NTK of a random network tends to a deterministic kernel: its fluctuations fall "
+    "as n^(-1/2), those of its mean over networks faster.",
+    f"sampled networks: {DRAWN} of each of the widths {WIDTHS}",
+)
+def deterministic() -> Iterator[Comparison]:
+    Theta, spread = kernels(NET, X).Theta, []
+    for n in WIDTHS:
+        H = of_members(of_width(n), X, DRAWN, n, kernels_of).H[:, 0, :, 0]
+        spread.append(root_mean_square(H - Theta))
+    yield falls("deviation of a network's NTK", 0.5, WIDTHS, spread)
+
+
+@claim(
+    "ntk-talk.constant",
+    SOURCE,
+    "As the width grows the NTK becomes constant during training: its relative movement falls as 1/n.",
+    f"trained networks: {TRAINED} of each of the widths {WIDTHS}, 40 steps",
+)
+def constant() -> Iterator[Comparison]:
+    moved = []
+    for n in WIDTHS:
+        ensemble = train_ensemble(
+            of_width(n),
+            X[:TRAINING],
+            TARGETS,
+            X[TRAINING:],
+            algorithm=GradientDescent(0.3, 40),
+            members=TRAINED,
+            key=4,
+            ntk=True,
+            progress=False,
+        )
+        # from the change of every member's NTK, its square root over the ensemble
+        moved.append(type(ensemble.loss)(*(part[-1] for part in ensemble.ntk_movement)))
+    yield falls("movement of the NTK", 1.0, WIDTHS, moved)
+
+
+@claim(
+    "ntk-talk.trajectory",
+    SOURCE,
+    "Outputs follow f_t(x) = f_0(x) + Theta(x, X) Theta(X, X)^-1 (e^(-Theta t) - 1) (f_0(X) - y) at every "
+    "time.",
+    "closed form, against integration of the differential equation, error 1e-10",
+)
+def closed_form_trajectory() -> Iterator[Comparison]:
+    times = (0.1, 1.0, 5.0)
+    Theta = kernels(NET, X).Theta
+    T, y = slice(TRAINING), np.concatenate([TARGETS[:, 0], [0.0, 0.0]])
+    flow = solve_ivp(
+        lambda _, f: -Theta[:, T] @ (f[T] - y[T]),
+        (0, times[-1]),
+        np.zeros(len(X)),
+        "DOP853",
+        times,
+        rtol=1e-11,
+        atol=1e-12,
+    )
+    path = trajectory(NET, X[T], TARGETS, X, times=times)
+    yield agree("mean over time", flow.y.T, path.mean[..., 0], 1e-8)
+    for t, found in zip(times, path.predictions, strict=True):
+        inner = Theta[T, T]
+        shift = Theta[:, T] @ np.linalg.inv(inner) @ (scipy.linalg.expm(-inner * t) - np.eye(TRAINING))
+        kept = np.eye(len(X))
+        kept[:, T] += shift
+        yield agree("mean as printed", -shift @ y[T], found.mean[:, 0], EXACT)
+        yield agree("covariance", kept @ kernels(NET, X).K @ kept.T, found.covariance[:, 0, :, 0], EXACT)
+
+
+@claim(
+    "ntk-talk.perfect-fit",
+    SOURCE,
+    "At the end of training the fit of the training data is perfect.",
+    "trained networks: 50 of width 64, until the loss is below 1e-16",
+)
+def perfect_fit() -> Iterator[Comparison]:
+    ensemble = train_ensemble(
+        of_width(64),
+        X[:TRAINING],
+        TARGETS,
+        X[TRAINING:],
+        algorithm=GradientDescent(0.4),
+        members=50,
+        key=1,
+        training_error=1e-16,
+        progress=False,
+    )
+    yield agree("mean on the training data", TARGETS, ensemble.train_mean.value, 1e-6)
+    variance = np.einsum("aiai->ai", ensemble.output_covariance.value[-1])[:TRAINING]
+    yield agree("variance on the training data", 0.0, variance, 1e-12, scale=1.0)
+    yield agree("networks short of it", 0.0, ensemble.unfinished + ensemble.diverged, EXACT, scale=1.0)
+    yield agree(
+        "mean in theory", TARGETS, predict(NET, X[:TRAINING], TARGETS, X, order=0).mean[:TRAINING], EXACT
+    )
+
+
+@claim(
+    "ntk-talk.kernel-regression",
+    SOURCE,
+    "Networks that start from zero end at kernel regression with the NTK: y Theta(X, X)^-1 Theta(X, x).",
+    "closed form, against kernel ridge regression of scikit-learn without ridge",
+)
+def kernel_regression() -> Iterator[Comparison]:
+    from sklearn.kernel_ridge import KernelRidge
+
+    Theta = kernels(NET, X).Theta
+    machine = KernelRidge(alpha=0.0, kernel="precomputed").fit(Theta[:TRAINING, :TRAINING], TARGETS)
+    found = predict(NET, X[:TRAINING], TARGETS, X[TRAINING:], order=0)
+    yield agree("mean prediction", machine.predict(Theta[TRAINING:, :TRAINING]), found.mean, EXACT)
+
+
+@claim(
+    "ntk-talk.recursions",
+    SOURCE,
+    "Sigma' = <s s> + beta^2 and Theta' = Theta <s' s'> + Sigma', from Sigma = Theta = x.x/n_0 + beta^2.",
+    "recursion: as printed, by Gauss-Hermite averages over pairs, tanh, four layers; and sampled networks",
+)
+def recursions() -> Iterator[Comparison]:
+    net = MLP.ntk_parametrization((3, 8, 8, 8, 1), "tanh", beta=0.3)
+    Sigma = X @ X.T / 3 + 0.09
+    Theta = Sigma.copy()
+    theory = solve(net, X, order=0)
+    for layer in range(2, 5):
+        mean, slope = np.empty_like(Sigma), np.empty_like(Sigma)
+        for a, b in np.ndindex(Sigma.shape):
+            pair = Sigma[np.ix_([a, b], [a, b])] + (1e-13 * np.eye(2) if a == b else 0.0)
+            mean[a, b] = pair_average(lambda u, v: np.tanh(u) * np.tanh(v), pair)
+            slope[a, b] = pair_average(lambda u, v: (np.cosh(u) * np.cosh(v)) ** -2.0, pair)
+        Sigma = mean + 0.09
+        Theta = Theta * slope + Sigma
+        yield agree(f"Sigma of layer {layer}", Sigma, theory.layer(layer).K, 1e-8)
+        yield agree(f"Theta of layer {layer}", Theta, theory.layer(layer).Theta, 1e-8)

@@ -1,0 +1,94 @@
+"""Networks, data and small tools that several claims share."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from finitewidth.activation import Activation
+from finitewidth.experiment.directions import Outputs, differentials, outputs_and_ntk
+from finitewidth.experiment.sampling import Parameters, draw, draw_members, outputs, rates
+from finitewidth.network import MLP
+
+PDLT = "PDLT"  # Roberts, Yaida, Hanin: The Principles of Deep Learning Theory
+EXACT = 1e-9  # two ways to the same number in double precision
+ASYMPTOTE = 0.01  # a printed law against a recursion, thousands of layers deep
+
+X = np.array([[1.2, -0.4, 0.3], [-0.5, 1.1, 0.8], [0.2, 0.7, -1.3], [0.6, 0.5, 0.4], [-0.8, -0.3, 0.9]])
+Y = np.array([[1.0, -0.6], [-0.8, 0.9], [0.5, 0.7]])
+TRAINING = 3  # rows of X that are trained on
+
+
+def mlp(width: int, *, hidden: int = 2, outputs: int = 1, activation: str | Activation = "tanh") -> MLP:
+    """The small network of most claims."""
+    return MLP((3, *[width] * hidden, outputs), activation, C_b=0.1, C_W=1.2, lambda_b=0.5)
+
+
+def hermite(count: int = 120) -> tuple[np.ndarray, np.ndarray]:
+    """Points and weights of averages over a standard normal number."""
+    x, w = np.polynomial.hermite_e.hermegauss(count)
+    return x, w / w.sum()
+
+
+def average(function: Callable, K: float) -> float:
+    """<f(z)> for one Gaussian number of variance K."""
+    x, w = hermite()
+    return float(w @ function(np.sqrt(K) * x))
+
+
+def pair_average(function: Callable, K: np.ndarray) -> float:
+    """<f(z_1, z_2)> for two Gaussian numbers of covariance K."""
+    x, w = hermite()
+    root = np.linalg.cholesky(K)
+    first, second = np.meshgrid(x, x, indexing="ij")
+    z = np.einsum("ij,jab->iab", root, np.stack([first, second]))
+    return float(np.einsum("a,b,ab->", w, w, function(*z)))
+
+
+# --- real networks, many at once or one at a time ----------------------------------------------------
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2, 3))
+def _members(net: MLP, X, key: int, function: Callable, numbers):
+    parameters = draw_members(net, jax.random.key(key), numbers)
+    return jax.lax.map(lambda one: function(net, one, X), parameters, batch_size=min(256, len(numbers)))
+
+
+def of_members(net: MLP, X, members: int, key: int, function: Callable):
+    """function(net, parameters, X) of every member, stacked along a first axis."""
+    found = _members(net, jnp.asarray(X), key, function, jnp.arange(members))
+    return jax.tree.map(np.asarray, found)
+
+
+def outputs_of(net: MLP, one: Parameters, X) -> jax.Array:
+    return outputs(net, one, X)
+
+
+def kernels_of(net: MLP, one: Parameters, X) -> Outputs:
+    """Outputs and NTK of one network."""
+    return outputs_and_ntk(net, one, X)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def derivatives(net: MLP, one: Parameters, X) -> Outputs:
+    """Outputs, NTK, dNTK and ddNTKs of one network."""
+    return differentials(net, one, X)
+
+
+def network(net: MLP, key: int) -> Parameters:
+    return draw(net, jax.random.key(key))
+
+
+def stepped(net: MLP, one: Parameters, gradient: Parameters, rate: float) -> Parameters:
+    """One update of gradient descent."""
+    pairs = zip(one, gradient, rates(net), strict=True)
+    return tuple(type(p)(*(a - rate * r * b for a, b, r in zip(p, g, rr, strict=True))) for p, g, rr in pairs)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4, 5))
+def descended(net: MLP, one: Parameters, X, Y, rate: float, steps: int) -> Parameters:
+    """A network after some steps of gradient descent on half the squared error."""
+    slope = jax.grad(lambda p: jnp.sum((outputs(net, p, X) - Y) ** 2) / 2)
+    return jax.lax.fori_loop(0, steps, lambda _, p: stepped(net, p, slope(p), rate), one)

@@ -1,0 +1,220 @@
+"""The theory broken on purpose: one wrong coefficient at a time, put where a recursion is computed.
+
+A fault is put in by `contextlib` and taken out again; it names the claims that must fail while it is there.
+"""
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from unittest import mock
+
+import numpy as np
+
+from finitewidth.comparison.claims import FILES
+from finitewidth.theory import finite_width, means, single
+from finitewidth.training import corrections, delta_expansion, finite_angle, one_network, solver, symbols
+
+FACTOR = 1.05  # a coefficient five per cent too large
+
+BLOCKS = {  # row and column feature of every tensor in the recursion for several inputs
+    "V": ("v", "v"),
+    "D": ("x", "v"),
+    "A": ("x", "x"),
+    "F": ("f", "f"),
+    "Q": ("y", "f"),
+    "T": ("y", "y"),
+    "B": ("b", "e"),
+    "P": ("p", "e"),
+    "R": ("r", "e"),
+    "S": ("s", "e"),
+    "U": ("u", "e"),
+}
+SOURCES = {"VDA": "kernel_sources", "FQT": "mixed_sources", "BPRSU": "differential_sources"}
+MEANS = ("K", "Theta", "G1", "H1")
+
+
+def about(name: str) -> str:
+    """The cheapest claim about a statistic."""
+    if name in (*MEANS, "V"):
+        return "sparsity.many-layers"
+    return "inf.14-17" if name in "RSTU" else "sparsity.many-layers-ntk"
+
+
+SAMPLED = ("narrow_networks", "real_networks")  # know no theory
+
+
+def forget() -> None:
+    """Drop what claims remember of the theory, right or wrong."""
+    for name in FILES:
+        module = importlib.import_module(f"finitewidth.comparison.statements.{name}")
+        for key, value in vars(module).items():
+            if hasattr(value, "cache_clear") and key not in SAMPLED:
+                value.cache_clear()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong, how to put it in, and the claims that must see it, the cheapest first."""
+
+    name: str
+    put_in: Callable[[], contextlib.AbstractContextManager]
+    claims: tuple[str, ...]
+
+    @contextlib.contextmanager
+    def inject(self) -> Iterator[None]:
+        forget()
+        try:
+            with self.put_in():
+                yield
+        finally:
+            forget()
+
+
+@contextlib.contextmanager
+def replaced(module, name: str, wrong: Callable) -> Iterator[None]:
+    """`wrong` gets the original function as its first argument."""
+    with mock.patch.object(module, name, functools.partial(wrong, getattr(module, name))):
+        yield
+
+
+def scaled_block(key: tuple[str, str]) -> Callable:
+    def wrong(original, *arguments):
+        found = dict(original(*arguments))
+        if key in found:
+            found[key] = FACTOR * found[key]
+        return found
+
+    return wrong
+
+
+def scaled_field(name: str) -> Callable:
+    def wrong(original, *arguments):
+        found = original(*arguments)
+        value = getattr(found, name)
+        return found if value is None else replace(found, **{name: FACTOR * value})
+
+    return wrong
+
+
+@contextlib.contextmanager
+def in_scalar_recursion(name: str) -> Iterator[None]:
+    """In the recursion for one input, which is compiled."""
+
+    def wrong(original, *arguments):
+        found = original(*arguments)
+        return found._replace(**{name: FACTOR * getattr(found, name)})
+
+    single._scan.clear_cache()
+    try:
+        with replaced(single, "_next", wrong):
+            yield
+    finally:
+        single._scan.clear_cache()
+
+
+@contextlib.contextmanager
+def in_pair_recursion(which: int) -> Iterator[None]:
+    """In the recursion of K and Theta at infinite width: the mean of s s, or that of s' s'."""
+    original = means.Propagation._update
+
+    def wrong(self, tile, *averages):
+        averages = [FACTOR * part if k == which else part for k, part in enumerate(averages)]
+        return original(self, tile, *averages)
+
+    with mock.patch.object(means.Propagation, "_update", wrong):
+        yield
+
+
+def scaled_result(original, *arguments, **options):
+    return FACTOR * original(*arguments, **options)
+
+
+def opposite(original, *arguments, **options):
+    return -original(*arguments, **options)
+
+
+def scaled_symbol(name: str) -> Callable:
+    def wrong(original, *arguments, **options):
+        found = original(*arguments, **options)
+        return found | {name: FACTOR * found[name]}
+
+    return wrong
+
+
+def wrong_moments(original, e, u, K):
+    found = original(e, u, K)
+    return found._replace(off=FACTOR * found.off)
+
+
+def wrong_angle(original, net, square, product, A_2, rho):
+    return original(net, square, product, A_2, FACTOR * rho)
+
+
+def _statistics() -> Iterator[Fault]:
+    sampled = {"A": "ntk", "B": "ntk", "D": "ntk", "F": "ntk", "P": "dntk", "Q": "dntk"}
+    sampled |= dict.fromkeys("RSTU", "ddntk")
+    for letters, function in SOURCES.items():
+        for name in letters:
+            claims = [about(name)]
+            if name in sampled:
+                claims.append(f"sparsity.two-layers-{sampled[name]}")
+            if name in "ST":
+                claims.append("inf.46-48")
+            inject = functools.partial(replaced, finite_width, function, scaled_block(BLOCKS[name]))
+            yield Fault(f"source of {name}", inject, tuple(claims))
+    for name, key in BLOCKS.items():
+        inject = functools.partial(replaced, finite_width, "propagate", scaled_block(key))
+        yield Fault(f"transport of {name}", inject, (about(name),))
+    for name in MEANS:
+        inject = functools.partial(replaced, finite_width, "_next_means", scaled_field(name))
+        yield Fault(f"{name}, several inputs", inject, (about(name),))
+    asymptotic = {name: "effective-theory.order-L-over-n" for name in ("V", "G1", "B", "F", "P")}
+    asymptotic |= {name: "inf.30-33" for name in "RSTU"} | {name: "inf.34-38" for name in ("K", "Theta")}
+    for name in single.NAMES:
+        claims = (about(name), *([asymptotic[name]] if name in asymptotic else []))
+        yield Fault(f"{name}, one input", functools.partial(in_scalar_recursion, name), claims)
+    for which, (name, claim) in enumerate((("K", "10.91"), ("Theta", "10.96-10.98"))):
+        inject = functools.partial(in_pair_recursion, which)
+        yield Fault(f"{name}, infinite width", inject, ("ntk-talk.recursions", claim))
+
+
+def _training() -> Iterator[Fault]:
+    for name in ("A", "IA", "IIA", "IIB"):
+        inject = functools.partial(replaced, symbols, "_ordered_symbols", scaled_symbol(name))
+        claims = ("inf.149-153", "inf.142-147", "inf.168-171", "inf.141", "inf.126-130")
+        yield Fault(f"projector Z_{name}", inject, claims)
+    for name in ("B", "IB"):
+        inject = functools.partial(replaced, symbols, "_ordered_symbols", scaled_symbol(name))
+        yield Fault(f"projector Z_{name}", inject, ("inf.149-153", "inf.142-147", "inf.168-171", "inf.141"))
+    parts = {"_ntk_fluctuation": "NTK fluctuation", "_dntk": "dNTK", "_first_ddntk": "first ddNTK"}
+    parts |= {"_second_ddntk": "second ddNTK"}
+    for function, what in parts.items():
+        claims = ("inf.172", "inf.160-165") if function == "_ntk_fluctuation" else ("inf.160-165",)
+        inject = functools.partial(replaced, corrections, function, opposite)
+        yield Fault(f"sign of the {what} in the mean", inject, claims)
+    one = {"evolved_ntk": "inf.117", "evolved_dntk": "inf.101-102", "interaction": "inf.126-130"}
+    for function, claim in one.items():
+        inject = functools.partial(replaced, one_network, function, scaled_result)
+        yield Fault(f"{function} of one network", inject, (claim,))
+    inject = functools.partial(replaced, one_network, "_trained_ntk", wrong_trained)
+    yield Fault("trained NTK", inject, ("inf.155",))
+    inject = functools.partial(replaced, solver, "learned", scaled_result)
+    yield Fault("what training makes of a mode", inject, ("ntk-talk.trajectory",))
+    inject = functools.partial(replaced, delta_expansion, "_average", wrong_moments)
+    nearby = ("10.70", "10.62-10.63", "10.110-10.112", "10.113-10.116")
+    yield Fault("expansion for nearby inputs", inject, nearby)
+    inject = functools.partial(replaced, finite_angle, "_through_layers", wrong_angle)
+    yield Fault("angle of relu networks", inject, ("10.90", "10.92-10.95", "10.footnote-37"))
+
+
+def wrong_trained(original, modes, s):
+    """H plus 1.05 times what training adds to it."""
+    found = original(modes, s)
+    none = {name: np.zeros_like(part) for name, part in s.outputs.items()}
+    free = original(modes, replace(s, outputs=none))
+    return free + FACTOR * (found - free)
+
+
+FAULTS = {fault.name: fault for fault in (*_statistics(), *_training())}
