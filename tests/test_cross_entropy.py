@@ -98,31 +98,31 @@ def test_flow_is_the_limit_of_small_steps():
 
 
 def test_long_flow_arrives_at_the_end_of_training():
-    """400 members: mean, covariance and standard deviation within four standard errors of the end."""
+    """1600 members: mean, covariance and standard deviation within four standard errors of the end."""
     late = fw.predict(
-        NET, X, SOFT, X_TEST, loss=LOSS, algorithm=fw.GradientFlow(600.0), order=0, members=400, key=1
+        NET, X, SOFT, X_TEST, loss=LOSS, algorithm=fw.GradientFlow(600.0), order=0, members=1600, key=1
     )
     end = fw.predict(NET, X, SOFT, X_TEST, loss=LOSS, order=0)
     assert np.abs((late.mean.value - end.mean) / late.mean.stderr).max() < 4
     covariance = late.covariance
-    assert np.abs((covariance.value - end.covariance) / covariance.stderr).max() < 4.5  # 144 entries
+    assert np.abs((covariance.value - end.covariance) / covariance.stderr).max() < 4
     std = late.std
     assert np.abs((std.value - end.std) / std.stderr).max() < 4
 
 
 def test_real_networks_trained_on_cross_entropy_are_distributed_as_sampled(key):
-    """128 erf networks of width 512, one-hot labels, 20 steps, against 3000 sampled members."""
+    """256 erf networks of width 512, one-hot labels, 20 steps, against 6000 sampled members."""
     net = fw.MLP((3, 512, 3), "erf", C_b=0.1, C_W=1.5, lambda_b=1.0, lambda_W=1.5)
     rate, steps = 0.15, 20
     (real,) = train(
-        net, X, HARD, X_TEST, key, learning_rate=rate, steps=(steps,), members=128, loss=cross_entropy
+        net, X, HARD, X_TEST, key, learning_rate=rate, steps=(steps,), members=256, loss=cross_entropy
     )
     algorithm = fw.GradientDescent(rate, steps)
-    theory = fw.predict(net, X, HARD, X_TEST, loss=LOSS, algorithm=algorithm, order=0, members=3000, key=2)
-    stderr = np.hypot(real.std(axis=0, ddof=1) / np.sqrt(128), theory.mean.stderr)
+    theory = fw.predict(net, X, HARD, X_TEST, loss=LOSS, algorithm=algorithm, order=0, members=6000, key=2)
+    stderr = np.hypot(real.std(axis=0, ddof=1) / np.sqrt(256), theory.mean.stderr)
     assert np.abs((real.mean(axis=0) - theory.mean.value) / stderr).max() < 4
     of_covariance = pulls(real, theory.mean.value, theory.covariance.value)[1]
-    assert np.abs(of_covariance).max() < 4.5  # 144 entries; the error of 3000 members is a fifth of 128's
+    assert np.abs(of_covariance).max() < 4
     assert np.abs(theory.mean.value).max() > 10 * stderr.max()  # training is seen
 
 
