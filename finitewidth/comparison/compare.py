@@ -107,5 +107,12 @@ class _Kept:
 
     gain: np.ndarray  # (N, N_A)
 
+    # equal gains are one control: what was compiled for one serves the other
+    def __eq__(self, other) -> bool:
+        return isinstance(other, _Kept) and np.array_equal(self.gain, other.gain)
+
+    def __hash__(self) -> int:
+        return hash((self.gain.shape, self.gain.tobytes()))
+
     def __call__(self, z):
         return z - self.gain @ z[: self.gain.shape[1]]
