@@ -7,6 +7,7 @@ $$K' = C_b + C_W \langle\sigma\sigma\rangle_K, \qquad
 step is done in place, tile by tile, and a block of test against training inputs needs no full square.
 """
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import numpy as np
 import scipy.linalg.blas
 from jaxtyping import Float
 
+from finitewidth.cores import SingleThreadedProducts
 from finitewidth.inputs import as_inputs, coincident_rows
 from finitewidth.memory import require_memory
 from finitewidth.network import MLP
@@ -21,6 +23,8 @@ from finitewidth.precision import require_double_precision
 from finitewidth.storage import read_arrays, write_arrays
 from finitewidth.theory.expectation import AbstractExpectation, Automatic, mean_square
 from finitewidth.theory.tiles import Tile, for_each, tiles
+
+_WORTH_THREADS = 1 << 28  # operations of a product
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +115,10 @@ class Propagation:
     @np.errstate(over="ignore", invalid="ignore")
     def advance(self) -> None:
         """From layer l to layer l + 1."""
+        with SingleThreadedProducts():  # threads that wait for the next product would disturb the tiles
+            self._advance()
+
+    def _advance(self) -> None:
         net, layer = self.net, self.layer  # hyperparameters of layer l + 1, counted from zero
         orders = ((0, 0),) if self.Theta is None else ((0, 0), (1, 1))
         evaluate = self.rule.on_tiles(net.activation, *self.variances, orders, self._largest_correlation)
@@ -174,7 +182,9 @@ def _products(X: np.ndarray, other: np.ndarray, *, symmetric: bool) -> np.ndarra
     if not symmetric:
         return X @ other.T
     # half the operations, and the other half is neither filled nor touched
-    return scipy.linalg.blas.dsyrk(1.0, X.T, trans=1, lower=1).T
+    small = X.size * X.shape[0] < _WORTH_THREADS
+    with SingleThreadedProducts() if small else contextlib.nullcontext():
+        return scipy.linalg.blas.dsyrk(1.0, X.T, trans=1, lower=1).T
 
 
 def _mirror(matrix: np.ndarray, tile: Tile) -> None:
