@@ -16,7 +16,6 @@ import os
 import platform
 import random
 import signal
-import statistics
 import subprocess
 import sys
 import threading
@@ -25,6 +24,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import httpx
+import numpy as np
 import psutil
 
 from finitewidth.interface.page.problem import PARTS
@@ -156,9 +156,8 @@ def visit(address: str, process: psutil.Process, people: int, seconds: float):
 
 
 def row(kind: str, took: list[float]) -> str:
-    ordered = sorted(took)
-    at = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
-    text = f"| {kind} | {len(took)} | {statistics.median(took):.3f} | {at:.3f} | {ordered[-1]:.2f} |"
+    median, late, longest = np.quantile(took or [np.nan], [0.5, 0.95, 1.0])
+    text = f"| {kind} | {len(took)} | {median:.3f} | {late:.3f} | {longest:.2f} |"
     print(text)
     return text
 
