@@ -207,8 +207,9 @@ class Page:
             return _json({"errors": error.errors})
         except ValueError as error:
             return _json({"errors": {"page": str(error)}})
-        except Ended:
-            return _json({"errors": {"finite": self._too_long()}})
+        except Ended as reason:
+            ended = "The process that computes this ended by itself; change a value and try again."
+            return _json({"errors": {"finite": self._too_long() if reason.is_time else ended}})
 
     def _too_long(self) -> str:
         return (
