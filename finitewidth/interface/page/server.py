@@ -29,6 +29,7 @@ STATIC = Path(__file__).parent / "static"
 LOOPBACK = ("127.0.0.1", "localhost")
 TIME_LIMIT = 30.0  # seconds that an answer may take
 KEPT_ANSWERS = 512
+_LANES = min(4, os.cpu_count() or 1)  # children that compute order 1/n
 _LOOK_FOR_DISCONNECTION = 0.05  # seconds
 _IDLE = 2.0  # seconds without a request after which activations are compiled ahead of their use
 
@@ -67,10 +68,7 @@ class Desk:
         self.time_limit = time_limit
         self._kept = Answers()
         self._quick = ThreadPoolExecutor(2)
-        # averages over four inputs use two cores by themselves
-        self._lanes = [
-            (Child(quiet), ThreadPoolExecutor(1)) for _ in range(max(1, (os.cpu_count() or 1) // 2))
-        ]
+        self._lanes = [(Child(quiet), ThreadPoolExecutor(1)) for _ in range(_LANES)]
         self.jobs = jobs.Jobs(Child(quiet))
 
     def start(self) -> None:
