@@ -86,9 +86,8 @@ class Desk:
         return self._quick.submit(self._remembered, ("theory", values), lambda: self._theory(values))
 
     def finite(self, values: Values, part: int) -> "Future[dict]":
-        # the same statistics go to the same child, which remembers them for other widths, targets and times
-        place = (values.activation, values.depth, values.start, values.C_b, values.C_W, values.points)
-        child, threads = self._lanes[hash(place) % len(self._lanes)]
+        # an activation has its child, which compiles it once and remembers statistics for other widths and times
+        child, threads = self._lanes[ACTIVATIONS.index(values.activation) % len(self._lanes)]
         order = {"do": "finite", "values": values.to_dict(), "part": part}
         key = ("finite", values, part)
         return threads.submit(self._remembered, key, lambda: first_result(child, order, self.time_limit))
