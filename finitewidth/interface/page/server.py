@@ -86,7 +86,7 @@ class Desk:
         return self._quick.submit(self._remembered, ("theory", values), lambda: self._theory(values))
 
     def finite(self, values: Values, part: int) -> "Future[dict]":
-        # an activation has its child, which compiles it once and remembers statistics for other widths and times
+        # an activation has its child, which compiles it once and remembers statistics for other widths
         child, threads = self._lanes[ACTIVATIONS.index(values.activation) % len(self._lanes)]
         order = {"do": "finite", "values": values.to_dict(), "part": part}
         key = ("finite", values, part)
