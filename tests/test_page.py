@@ -253,8 +253,8 @@ class SlowChild:
         self._ended.clear()
         yield {"result": {"members": 32}}
         if not self._ended.wait(seconds):
-            raise Ended("time limit")
-        raise Ended("stopped")
+            raise Ended(is_time=True)
+        raise Ended
 
     def end(self):
         self._ended.set()

@@ -158,7 +158,7 @@ def single_input(net: MLP, square: float, tolerance: float) -> SingleInput:
         extent = quadrature.reach(activation, widest) + 3  # four legs grow faster than two
         x, weights = quadrature.gaussian_grid(np.zeros(1), extent, precision.count)
         padded = _scan(activation, first, jnp.asarray(x), jnp.asarray(weights), _hyperparameters(net))
-        rest = Scalars(*(np.asarray(part)[: net.depth - 1] for part in padded))
+        rest = Scalars(*(np.asarray(part)[: net.depth - 1] for part in padded))  # type: ignore[arg-type]
         largest = float(np.max(rest.K, initial=widest))
         if not np.isfinite(largest):
             raise ValueError("the kernel grows beyond double precision with depth; lower C_W or the depth.")

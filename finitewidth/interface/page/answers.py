@@ -29,7 +29,7 @@ def theory(values: Values) -> dict:
     """Criticality in words, signals over depth, ratios of fluctuations and infinitely wide networks."""
     net = problem.network(values)
     found = audit(net)
-    answer = {
+    answer: dict = {
         "values": values.to_dict(),
         "critical": _criticality_in_words(net, found),
         "depth": _over_depth(net, found),
@@ -92,19 +92,16 @@ def _verdict(net: MLP, found: Audit) -> dict:
     last = float(chi[np.isfinite(chi)][-1]) if np.isfinite(chi).any() else math.inf
     fate = "vanish" if last < 1 else "explode"
     if all(map(math.isinf, lengths)):
-        reason = "no exponential in depth: signals and gradients change at most as a power of the layer"
-        return {"state": "critical", "text": f"Critical, {reason}."}
+        text = "No exponential in depth: signals and gradients change at most as a power of the layer."
+        return {"state": "critical", "text": text}
     norms, directions = (_layers(length) for length in lengths)
     text = (
-        f"norms of signals change by a factor e in {norms}, gradients and angles in {directions} "
+        f"Norms of signals change by a factor e in {norms}, gradients and angles in {directions} "
         f"(χ⊥ = {last:.3g} in the last layer, so gradients {fate} with depth)"
     )
     if not found.findings and 2 * min(lengths) > net.depth:
-        return {
-            "state": "close",
-            "text": f"Not critical, but this network is not deep enough to tell: {text}.",
-        }
-    return {"state": "off", "text": f"Not critical: {text}."}
+        return {"state": "close", "text": f"{text}: this network is not deep enough to tell."}
+    return {"state": "off", "text": f"{text}."}
 
 
 def _layers(length: float) -> str:

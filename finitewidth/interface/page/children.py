@@ -16,6 +16,10 @@ MOST_MEMORY = 1.5e9  # bytes after which a child is replaced by a fresh one betw
 class Ended(Exception):
     """The child was ended before it answered: by its time limit, by a cancellation or by itself."""
 
+    def __init__(self, *, is_time: bool = False):
+        super().__init__("time limit" if is_time else "stopped")
+        self.is_time = is_time
+
 
 class Child:
     """One process that takes one order after the other; a new one takes the place of one that ended."""
@@ -52,7 +56,7 @@ class Child:
                 if line.get("finished"):
                     break
             else:
-                raise Ended("time limit" if overstayed.is_set() else "stopped")
+                raise Ended(is_time=overstayed.is_set())
         finally:
             timer.cancel()
             self._put_down(process)
@@ -81,7 +85,7 @@ class Child:
     def _running(self, *, busy: bool = False) -> subprocess.Popen:
         with self._lock:
             if self._closed:
-                raise Ended("stopped")
+                raise Ended
             self._busy = busy
             if self._process is None or self._process.poll() is not None:
                 self._process = subprocess.Popen(

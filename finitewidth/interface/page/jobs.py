@@ -126,13 +126,13 @@ class Jobs:
                 if "errors" in line:
                     state, message = "failed", " ".join(line["errors"].values())
         except Ended as reason:
-            state, message = "failed", self._why_ended(str(reason), job)
+            state, message = "failed", self._why_ended(reason, job)
         with self._changed:
             if job.state == "running":  # not cancelled meanwhile
                 job.state, job.message = state, message
 
-    def _why_ended(self, reason: str, job: Job) -> str:
-        if reason != "time limit":
+    def _why_ended(self, reason: Ended, job: Job) -> str:
+        if not reason.is_time:
             return "the training process ended by itself; try again, or train fewer or smaller networks."
         kept = f"; shown are {job.result['members']} networks" if job.result else ""
         return (

@@ -13,11 +13,7 @@ from finitewidth.theory.criticality import criticality
 SPAN = 1.5
 _OUTERMOST = 1.05
 # where corrections of order 1/n are computed: a few inputs at a time, each part spread over all x
-PARTS = (
-    (-1.5, -0.7, 0.0, 0.7, 1.5),
-    (-1.275, -0.525, 0.175, 0.875),
-    (-0.875, -0.175, 0.525, 1.275),
-)
+PARTS = ((-1.5, -0.7, 0.0, 0.7, 1.5), (-0.525, -0.175, 0.175, 0.525))
 _TARGETS = {
     "sine": lambda x: np.sin(2 * x),
     "line": lambda x: x,

@@ -29,6 +29,7 @@ STATIC = Path(__file__).parent / "static"
 LOOPBACK = ("127.0.0.1", "localhost")
 TIME_LIMIT = 30.0  # seconds that an answer may take
 KEPT_ANSWERS = 512
+_LANES = min(4, os.cpu_count() or 1)  # children that compute order 1/n
 _LOOK_FOR_DISCONNECTION = 0.05  # seconds
 _IDLE = 2.0  # seconds without a request after which activations are compiled ahead of their use
 
@@ -67,10 +68,7 @@ class Desk:
         self.time_limit = time_limit
         self._kept = Answers()
         self._quick = ThreadPoolExecutor(2)
-        # averages over four inputs use two cores by themselves
-        self._lanes = [
-            (Child(quiet), ThreadPoolExecutor(1)) for _ in range(max(1, (os.cpu_count() or 1) // 2))
-        ]
+        self._lanes = [(Child(quiet), ThreadPoolExecutor(1)) for _ in range(_LANES)]
         self.jobs = jobs.Jobs(Child(quiet))
 
     def start(self) -> None:
@@ -88,9 +86,8 @@ class Desk:
         return self._quick.submit(self._remembered, ("theory", values), lambda: self._theory(values))
 
     def finite(self, values: Values, part: int) -> "Future[dict]":
-        # the same statistics go to the same child, which remembers them for other widths, targets and times
-        place = (values.activation, values.depth, values.start, values.C_b, values.C_W, values.points)
-        child, threads = self._lanes[hash(place) % len(self._lanes)]
+        # an activation has its child, which compiles it once and remembers statistics for other widths
+        child, threads = self._lanes[ACTIVATIONS.index(values.activation) % len(self._lanes)]
         order = {"do": "finite", "values": values.to_dict(), "part": part}
         key = ("finite", values, part)
         return threads.submit(self._remembered, key, lambda: first_result(child, order, self.time_limit))
@@ -207,8 +204,9 @@ class Page:
             return _json({"errors": error.errors})
         except ValueError as error:
             return _json({"errors": {"page": str(error)}})
-        except Ended:
-            return _json({"errors": {"finite": self._too_long()}})
+        except Ended as reason:
+            ended = "The process that computes this ended by itself; change a value and try again."
+            return _json({"errors": {"finite": self._too_long() if reason.is_time else ended}})
 
     def _too_long(self) -> str:
         return (

@@ -31,6 +31,7 @@ function makeControls() {
 function makeField(about) {
   const row = document.createElement("div"), label = document.createElement("label");
   row.className = "field";
+  row.dataset.name = about.name;
   label.textContent = about.label;
   label.htmlFor = `field-${about.name}`;
   const box = about.options ? makeSelect(about) : makeBox(about);
