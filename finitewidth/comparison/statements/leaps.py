@@ -97,7 +97,8 @@ class Linearized:
             ]
         )[0]
         self.rate = np.asarray(scale)
-        self.model = taylor(net, self.one, 1)
+        model = taylor(net, self.one, 1)
+        self.model = jax.jit(lambda theta: model(self.unflatten(theta), jnp.asarray(X))[:, 0])
         jacobian = jax.jacrev(lambda theta: outputs(net, self.unflatten(theta), jnp.asarray(X)))(self.theta)
         self.jacobian = np.asarray(jacobian)[:, 0]  # (N, parameters), one output
 
@@ -106,7 +107,7 @@ class Linearized:
         return (self.jacobian * self.rate) @ self.jacobian.T
 
     def outputs(self, theta) -> np.ndarray:
-        return np.asarray(self.model(self.unflatten(jnp.asarray(theta)), jnp.asarray(X)))[:, 0]
+        return np.asarray(self.model(jnp.asarray(theta)))
 
     def updated(self, theta, kappa) -> np.ndarray:
         """(10.19): kappa is a learning rate times the Newton tensor."""

@@ -201,9 +201,9 @@ def two_step_solution() -> Iterator[Comparison]:
 def free_theory() -> Iterator[Comparison]:
     linear = Linearized(mlp(16), 7)
     H = linear.ntk[T, T]
-    eta, theta = 0.5 / np.linalg.eigvalsh(H)[-1], np.asarray(linear.theta)
+    eta, theta = 1 / np.linalg.eigvalsh(H)[-1], np.asarray(linear.theta)
     z0, total = linear.outputs(theta), np.zeros(TRAINING)
-    for step in range(1, 3001):
+    for step in range(1, 601):
         total += eta * (linear.outputs(theta)[T] - TARGETS[:, 0])
         theta = linear.updated(theta, eta * np.eye(TRAINING))
         if step in (1, 7, 40):
