@@ -154,7 +154,7 @@ def kernel_regression() -> Iterator[Comparison]:
     "ntk-talk.recursions",
     SOURCE,
     "Sigma' = <s s> + beta^2 and Theta' = Theta <s' s'> + Sigma', from Sigma = Theta = x.x/n_0 + beta^2.",
-    "recursion: as printed, by Gauss-Hermite averages over pairs, tanh, four layers; and sampled networks",
+    "recursion: as printed, by Gauss-Hermite averages over pairs, tanh, four layers",
 )
 def recursions() -> Iterator[Comparison]:
     net = MLP.ntk_parametrization((3, 8, 8, 8, 1), "tanh", beta=0.3)

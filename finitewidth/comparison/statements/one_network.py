@@ -353,7 +353,7 @@ def damping_force() -> Iterator[Comparison]:
     "inf.155",
     f"{PDLT} (inf.155)",
     "The trained network is a kernel prediction with a trained NTK: z - H# (H#)^-1 (z - y).",
-    "closed form, at two sizes of the differentials; and trained networks through inf.141",
+    "closed form, at two sizes of the differentials, for flow, descent and two steps",
 )
 def trained_ntk() -> Iterator[Comparison]:
     z, y, tensors = random_tensors()
