@@ -42,7 +42,7 @@ def of_width(n: int) -> MLP:
     "ntk-talk.deterministic",
     SOURCE,
     "As the width grows the NTK of a random network tends to a deterministic kernel: its fluctuations fall "
-    "as n^(-1/2), those of its mean over networks faster.",
+    "as n^(-1/2).",
     f"sampled networks: {DRAWN} of each of the widths {WIDTHS}",
 )
 def deterministic() -> Iterator[Comparison]:
