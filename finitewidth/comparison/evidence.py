@@ -47,9 +47,8 @@ class Comparison:
 
 def _worst(what: str, stated, measured, error, allowed: float) -> Comparison:
     arrays = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in (stated, measured, error)))
-    found = [
-        Comparison(what, *map(float, place), allowed) for place in zip(*map(np.ravel, arrays), strict=True)
-    ]
+    places = zip(*(np.ravel(array).tolist() for array in arrays), strict=True)
+    found = [Comparison(what, stated, measured, error, allowed) for stated, measured, error in places]
     broken = [one for one in found if np.isnan(one.distance)]
     return broken[0] if broken else max(found, key=lambda one: one.distance)
 

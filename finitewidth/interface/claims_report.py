@@ -111,4 +111,9 @@ def _row(outcome: Outcome) -> str:
         statement += f" Shown: {shown.what}."
     verdict = "pass" if outcome.passed else "**FAIL**"
     cells = [f"`{claim.id}`", statement, stated, measured, verdict]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(_plain(cell) for cell in cells) + " |"
+
+
+def _plain(cell: str) -> str:
+    """Averages in angle brackets are no tags, and bars no columns; powers keep their carets."""
+    return cell.replace("<", "&lt;").replace(">", "&gt;").replace("|", "\\|")

@@ -10,7 +10,16 @@ from finitewidth.activation import Activation
 from finitewidth.algorithm import GradientDescent
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import Comparison, agree, falls, pull, slope_of_logs
-from finitewidth.comparison.statements.problems import ASYMPTOTE, PDLT, TRAINING, X, Y, mlp
+from finitewidth.comparison.statements.problems import (
+    ASYMPTOTE,
+    PDLT,
+    TRAINING,
+    X,
+    Y,
+    at_the_end,
+    mlp,
+    predicted,
+)
 from finitewidth.comparison.statements.sparsity_lecture import (
     INPUTS,
     MEMBERS,
@@ -24,7 +33,6 @@ from finitewidth.estimate import Estimate
 from finitewidth.experiment.ensemble import train_ensemble
 from finitewidth.network import MLP
 from finitewidth.theory.solve import solve
-from finitewidth.training.prediction import predict
 
 DEPTH, LB, LW = 4000, 0.7, 1.3
 DDNTK = ("R", "S", "T", "U")
@@ -114,8 +122,8 @@ def rescaled_outputs() -> Iterator[Comparison]:
         name: (*getattr(net, name)[:-1], s**2 * getattr(net, name)[-1])
         for name in ("C_b", "C_W", "lambda_b", "lambda_W")
     }
-    rescaled = predict(net.replace(**last), X[:TRAINING], Y[:, :1], X[TRAINING:])
-    plain = predict(net, X[:TRAINING], Y[:, :1] / s, X[TRAINING:])
+    rescaled = predicted(net.replace(**last), X[:TRAINING], Y[:, :1], X[TRAINING:])
+    plain = predicted(net, X[:TRAINING], Y[:, :1] / s, X[TRAINING:])
     yield agree("mean", s * plain.mean, rescaled.mean, 1e-6)
     yield agree("covariance", s**2 * plain.covariance, rescaled.covariance, 1e-6)
 
@@ -242,7 +250,7 @@ def ntk_update(net: MLP, members: int) -> Estimate:
     found = train_ensemble(
         net, X[:1], [[1.5]], X[:1], algorithm=algorithm, members=members, key=6, ntk=True, progress=False
     )
-    return Estimate(*(part[-1] for part in found.ntk_movement))
+    return at_the_end(found.ntk_movement)
 
 
 def kinked(width: int, depth: int = 3) -> MLP:

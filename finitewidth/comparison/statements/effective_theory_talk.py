@@ -6,15 +6,23 @@ import numpy as np
 
 from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, Newton, Schedule
 from finitewidth.comparison.claims import claim
-from finitewidth.comparison.compare import control_variate
 from finitewidth.comparison.evidence import Comparison, agree, differ, falls, pull, significant, slope_of_logs
-from finitewidth.comparison.statements.problems import ASYMPTOTE, TRAINING, X, Y, mlp
+from finitewidth.comparison.statements.problems import (
+    ASYMPTOTE,
+    TRAINING,
+    X,
+    Y,
+    at_the_end,
+    frozen_ntk,
+    mlp,
+    predicted,
+    trained,
+)
 from finitewidth.estimate import Estimate
 from finitewidth.experiment.ensemble import train_ensemble
 from finitewidth.network import MLP
 from finitewidth.theory.means import kernels
 from finitewidth.theory.solve import solve
-from finitewidth.training.prediction import predict
 from finitewidth.training.spectrum import spectrum
 
 SOURCE = "Talk: Effective Theory of Deep Neural Networks (Yaida)"
@@ -43,7 +51,7 @@ def no_representation_learning() -> Iterator[Comparison]:
             kernels=True,
             progress=False,
         )
-        moved.append(Estimate(*(part[-1, -1] for part in ensemble.kernel_movement)))
+        moved.append(at_the_end(ensemble.kernel_movement, -1))
     yield falls("movement of the last hidden kernel", 1.0, WIDTHS, moved)
 
 
@@ -56,7 +64,7 @@ def no_representation_learning() -> Iterator[Comparison]:
 )
 def no_algorithm_dependence() -> Iterator[Comparison]:
     net, limit = mlp(8), spectrum(mlp(8), DATA[0]).largest_learning_rate
-    Theta, K = kernels(net, X).Theta, kernels(net, X).K
+    Theta, K = frozen_ntk(net, X), kernels(net, X).K
     inverse = np.linalg.inv(Theta[:TRAINING, :TRAINING])
     batches = [0.4 * limit * np.eye(TRAINING)[step % TRAINING] for step in range(60)]
     ends: list[Algorithm] = [
@@ -68,7 +76,7 @@ def no_algorithm_dependence() -> Iterator[Comparison]:
     gain = Theta[TRAINING:, :TRAINING] @ inverse
     kept = np.concatenate([-gain, np.eye(len(X) - TRAINING)], axis=1)
     for algorithm in ends:
-        found = predict(net, *DATA, algorithm=algorithm, order=0)
+        found = predicted(net, *DATA, algorithm=algorithm, order=0)
         yield agree(f"mean by {algorithm!r}", gain @ DATA[1], found.mean, 1e-8)
         yield agree(f"covariance by {algorithm!r}", kept @ K @ kept.T, found.covariance[:, 0, :, 0], 1e-8)
 
@@ -112,11 +120,8 @@ def trained_twice(members: int):
     found = []
     for fraction in (0.15, 0.85):
         algorithm = GradientDescent(fraction * limit)
-        control = control_variate(net, *data, algorithm)
-        ensemble = train_ensemble(
-            net, *data, algorithm=algorithm, members=members, key=3, control=control, progress=False
-        )
-        found.append((predict(net, *data, algorithm=algorithm), ensemble.controlled.mean))
+        seen, _ = trained(net, data, algorithm, members, 3)
+        found.append((predicted(net, *data, algorithm=algorithm), seen))
     return found
 
 
@@ -143,7 +148,7 @@ def algorithm_dependence() -> Iterator[Comparison]:
     "closed form: contributions of the dNTK and ddNTKs to the trained mean at widths 64 and 256",
 )
 def representation_learning() -> Iterator[Comparison]:
-    parts = {n: predict(mlp(n), *DATA).contributions for n in (64, 256)}
+    parts = {n: predicted(mlp(n), *DATA).contributions for n in (64, 256)}
     for name in ("dntk", "ddntk_1", "ddntk_2"):
         yield differ(f"{name} of width 64", 0.0, parts[64][name], 1e-6, scale=1.0)
         power = -slope_of_logs((64, 256), [np.abs(parts[n][name]).max() for n in (64, 256)])

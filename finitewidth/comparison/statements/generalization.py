@@ -8,12 +8,11 @@ import numpy as np
 
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import Comparison, agree, mean_of, pull, slope_of_logs
-from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, Y, average, mlp
+from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, Y, average, mlp, predicted
 from finitewidth.loss import CrossEntropy
 from finitewidth.training.cross_entropy import softmax
 from finitewidth.training.delta_expansion import delta_expansion
 from finitewidth.training.generalization import neighbour, test_loss
-from finitewidth.training.prediction import predict
 
 DRAWS = 40_000
 SIZES = (0.04, 0.02, 0.01)  # distances of two inputs
@@ -37,7 +36,7 @@ def draws(prediction, seed: int) -> np.ndarray:
     f"closed form, against the loss of {DRAWS} draws of the ensemble",
 )
 def bias_and_variance() -> Iterator[Comparison]:
-    prediction = predict(mlp(8, outputs=2), *DATA, order=0)
+    prediction = predicted(mlp(8, outputs=2), *DATA, order=0)
     losses = ((prediction.mean + draws(prediction, 0) - TRUTH) ** 2).sum(axis=(1, 2)) / 2
     found = test_loss(prediction, TRUTH)
     yield pull("loss", found.total, mean_of(losses))
@@ -53,12 +52,12 @@ def bias_and_variance() -> Iterator[Comparison]:
 )
 def any_loss() -> Iterator[Comparison]:
     net, loss = mlp(8, outputs=2), CrossEntropy()
-    prediction = predict(net, X[:TRAINING], softmax(Y), X[TRAINING:], loss=loss, order=0)
+    prediction = predicted(net, X[:TRAINING], softmax(Y), X[TRAINING:], loss=loss, order=0)
     targets, shrunk = softmax(TRUTH), 0.05
     found = test_loss(prediction, targets, loss=loss)
     apart = shrunk * draws(prediction, 1)
     logs = [np.asarray(jax.nn.log_softmax(jnp.asarray(prediction.mean + sign * apart))) for sign in (1, -1)]
-    losses = -sum((targets * log).sum(axis=(1, 2)) for log in logs) / 2
+    losses = -np.sum([(targets * log).sum(axis=(1, 2)) for log in logs], axis=0) / 2
     excess = mean_of((losses - found.bias) / shrunk**2)
     yield pull("variance part", found.variance, excess)  # what is left out is 0.05^2 of it, below the error
 

@@ -9,7 +9,6 @@ from jax.flatten_util import ravel_pytree
 
 from finitewidth.algorithm import GradientDescent, GradientFlow, Newton, Schedule
 from finitewidth.comparison.claims import claim
-from finitewidth.comparison.compare import control_variate
 from finitewidth.comparison.evidence import Comparison, agree, differ, extrapolated, mean_of, pull
 from finitewidth.comparison.statements.problems import (
     EXACT,
@@ -17,12 +16,14 @@ from finitewidth.comparison.statements.problems import (
     TRAINING,
     X,
     Y,
+    frozen_ntk,
     kernels_of,
     mlp,
     network,
     of_members,
+    predicted,
+    trained,
 )
-from finitewidth.experiment.ensemble import train_ensemble
 from finitewidth.experiment.sampling import outputs, preactivations, rates
 from finitewidth.experiment.taylor import taylor
 from finitewidth.network import MLP
@@ -30,7 +31,6 @@ from finitewidth.theory.expectation import Automatic
 from finitewidth.theory.means import kernels
 from finitewidth.training.bayes import bayesian_rates, posterior
 from finitewidth.training.one_network import predict_network
-from finitewidth.training.prediction import predict
 
 WIDTHS, STEPPED = (32, 64), 10_000
 TRAINED_WIDTHS, TRAINED = (32, 64), 4000
@@ -68,7 +68,7 @@ def hidden_statistics(net: MLP, one, X) -> tuple[jax.Array, jax.Array]:
 def no_representation_learning() -> Iterator[Comparison]:
     net, T = small(WIDTHS[0]), slice(TRAINING)
     low, out = kernels(net, X, layer=1), kernels(net, X)
-    K, Theta = low.K, low.Theta[:, T]
+    K, Theta = low.K, frozen_ntk(net, X, layer=1)[:, T]
     averages, _ = Automatic(1e-12).relative_two_legs(net.activation, K[T, T], ((1, 0), (1, 1)))
     mean = -1.2 * 2 * Theta @ np.diag(averages[1, 0])  # the Hessian of the squared error ties samples
     errors = 2 * out.K[T, T] + Y @ Y.T  # <<eps eps>>, summed over outputs
@@ -97,7 +97,8 @@ class Linearized:
             ]
         )[0]
         self.rate = np.asarray(scale)
-        self.model = taylor(net, self.one, 1)
+        model = taylor(net, self.one, 1)
+        self.model = jax.jit(lambda theta: model(self.unflatten(theta), jnp.asarray(X))[:, 0])
         jacobian = jax.jacrev(lambda theta: outputs(net, self.unflatten(theta), jnp.asarray(X)))(self.theta)
         self.jacobian = np.asarray(jacobian)[:, 0]  # (N, parameters), one output
 
@@ -106,7 +107,7 @@ class Linearized:
         return (self.jacobian * self.rate) @ self.jacobian.T
 
     def outputs(self, theta) -> np.ndarray:
-        return np.asarray(self.model(self.unflatten(jnp.asarray(theta)), jnp.asarray(X)))[:, 0]
+        return np.asarray(self.model(jnp.asarray(theta)))
 
     def updated(self, theta, kappa) -> np.ndarray:
         """(10.19): kappa is a learning rate times the Newton tensor."""
@@ -119,7 +120,7 @@ def in_function_space(linear: Linearized, algorithm) -> np.ndarray:
     z = np.asarray(outputs(linear.net, linear.one, jnp.asarray(X)))
     zeros = [np.zeros((1, len(X)) * k) for k in (3, 4, 4)]
     H = linear.ntk[None, :, None, :]
-    return predict_network(z, H, *zeros, Y[:, :1], algorithm).outputs[:, 0]
+    return predict_network(z, H, *zeros, Y=Y[:, :1], algorithm=algorithm).outputs[:, 0]
 
 
 @claim(
@@ -159,11 +160,13 @@ def algorithm_independence() -> Iterator[Comparison]:
     stated = in_function_space(linear, GradientFlow())
     yield differ("before the last step", stated, middle, 1e-3)
     yield agree("at the end", stated, linear.outputs(theta), 1e-8)
-    whole = kernels(mlp(8), X[:TRAINING]).Theta
+    whole = frozen_ntk(mlp(8), X[:TRAINING])
     path = Schedule(
         [*(0.1 / np.linalg.norm(whole, 2) * np.eye(TRAINING)[k % 3] for k in range(40)), np.linalg.inv(whole)]
     )
-    one, other = (predict(mlp(8), X[:TRAINING], Y[:, :1], X, algorithm=a, order=0) for a in (path, Newton()))
+    one, other = (
+        predicted(mlp(8), X[:TRAINING], Y[:, :1], X, algorithm=a, order=0) for a in (path, Newton())
+    )
     yield agree("ensemble mean", other.mean, one.mean, 1e-8)
 
 
@@ -181,23 +184,20 @@ def algorithm_independence() -> Iterator[Comparison]:
 def kernel_prediction() -> Iterator[Comparison]:
     net, T, B = mlp(8, outputs=2), slice(TRAINING), slice(TRAINING, None)
     both = kernels(net, X)
-    gain = both.Theta[B, T] @ np.linalg.inv(both.Theta[T, T])
+    Theta = frozen_ntk(net, X)
+    gain = Theta[B, T] @ np.linalg.inv(Theta[T, T])
     K = both.K
     printed = K[B, B] - gain @ K[T, B] - K[B, T] @ gain.T + gain @ K[T, T] @ gain.T
-    end = predict(net, *DATA, order=0)
+    end = predicted(net, *DATA, order=0)
     yield agree("mean", gain @ Y, end.mean, EXACT)
     yield agree("covariance", printed, end.covariance[:, 0, :, 0], EXACT)
     yield agree("covariance of different outputs", 0.0, end.covariance[:, 0, :, 1], EXACT, scale=1.0)
     algorithm, means, covariances = GradientDescent(0.12, 12), [], []
     for n in TRAINED_WIDTHS:
-        wide = mlp(n, outputs=2)
-        control = control_variate(wide, *DATA, algorithm)
-        found = train_ensemble(
-            wide, *DATA, algorithm=algorithm, members=TRAINED, key=7, control=control, progress=False
-        )
-        means.append(found.controlled.mean)
+        mean, found = trained(mlp(n, outputs=2), DATA, algorithm, TRAINED, 7)
+        means.append(mean)
         covariances.append(found.covariance)
-    stopped = predict(net, *DATA, algorithm=algorithm, order=0)
+    stopped = predicted(net, *DATA, algorithm=algorithm, order=0)
     yield pull("mean of networks", stopped.mean, extrapolated(TRAINED_WIDTHS, means))
     yield pull("covariance of networks", stopped.covariance, extrapolated(TRAINED_WIDTHS, covariances))
 
@@ -212,13 +212,13 @@ def kernel_prediction() -> Iterator[Comparison]:
 def bayesian_limit() -> Iterator[Comparison]:
     net, T, B = bayesian_rates(mlp(16, outputs=2)), slice(TRAINING), slice(TRAINING, None)
     both = kernels(net, X)
-    yield agree("Theta", both.K, both.Theta, 1e-11)
+    yield agree("Theta", both.K, frozen_ntk(net, X), 1e-11)
     found = of_members(net, X, 20_000, 8, kernels_of)
     gap = found.H[:, 0, :, 0, :] - np.einsum("ma,mb->mab", found.z[:, 0], found.z[:, 0])
     yield pull("mean NTK less mean of zz", 0.0, mean_of(gap))
     precision = np.linalg.inv(both.K)  # conditioning: the block of the precision of the test outputs
     spread = np.linalg.inv(precision[B, B])
-    trained = predict(net, *DATA, order=0)
+    trained = predicted(net, *DATA, order=0)
     yield agree("posterior mean", -spread @ precision[B, T] @ Y, trained.mean, 1e-8)
     yield agree("posterior covariance", spread, trained.covariance[:, 0, :, 0], 1e-8)
     yield agree("posterior of the library", posterior(net, *DATA).mean, trained.mean, 1e-8)

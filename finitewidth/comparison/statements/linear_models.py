@@ -14,6 +14,7 @@ from finitewidth.comparison.statements.problems import (
     TRAINING,
     X,
     Y,
+    frozen_ntk,
     kernels_of,
     mlp,
     network,
@@ -101,12 +102,12 @@ def random_features() -> Iterator[Comparison]:
     phi = by_hand(net, 3)
     H = np.asarray(ntk(net, network(net, 3), jnp.asarray(X)))[0, :, 0]
     yield agree("kernel of the features", H, phi @ phi.T, EXACT)
-    Theta = kernels(net, X).Theta
+    Theta = frozen_ntk(net, X)
     spread, off = [], []
     for n in WIDTHS:
         found = of_members(mlp(n, hidden=1, outputs=2), X, 400, n, kernels_of).H
         if n == WIDTHS[0]:
-            Theta = kernels(mlp(n, hidden=1), X).Theta
+            Theta = frozen_ntk(mlp(n, hidden=1), X)
         spread.append(root_mean_square(found[:, 0, :, 0] - Theta))
         off.append(root_mean_square(found[:, 0, :, 1]))
         yield pull(f"mean NTK at width {n}", Theta, mean_of(found[:, 0, :, 0]))

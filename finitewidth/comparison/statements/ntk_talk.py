@@ -14,16 +14,18 @@ from finitewidth.comparison.statements.problems import (
     TRAINING,
     X,
     Y,
+    at_the_end,
+    frozen_ntk,
     kernels_of,
     of_members,
     pair_average,
+    predicted,
 )
 from finitewidth.experiment.ensemble import train_ensemble
 from finitewidth.network import MLP
 from finitewidth.theory.means import kernels
 from finitewidth.theory.solve import solve
 from finitewidth.training.dynamics import trajectory
-from finitewidth.training.prediction import predict
 
 SOURCE = "Talk: Neural Tangent Kernel (Jacot, Gabriel, Hongler)"
 WIDTHS = (32, 128)
@@ -40,11 +42,11 @@ def of_width(n: int) -> MLP:
     "ntk-talk.deterministic",
     SOURCE,
     "As the width grows the NTK of a random network tends to a deterministic kernel: its fluctuations fall "
-    "as n^(-1/2), those of its mean over networks faster.",
+    "as n^(-1/2).",
     f"sampled networks: {DRAWN} of each of the widths {WIDTHS}",
 )
 def deterministic() -> Iterator[Comparison]:
-    Theta, spread = kernels(NET, X).Theta, []
+    Theta, spread = frozen_ntk(NET, X), []
     for n in WIDTHS:
         H = of_members(of_width(n), X, DRAWN, n, kernels_of).H[:, 0, :, 0]
         spread.append(root_mean_square(H - Theta))
@@ -71,8 +73,7 @@ def constant() -> Iterator[Comparison]:
             ntk=True,
             progress=False,
         )
-        # from the change of every member's NTK, its square root over the ensemble
-        moved.append(type(ensemble.loss)(*(part[-1] for part in ensemble.ntk_movement)))
+        moved.append(at_the_end(ensemble.ntk_movement))
     yield falls("movement of the NTK", 1.0, WIDTHS, moved)
 
 
@@ -85,7 +86,7 @@ def constant() -> Iterator[Comparison]:
 )
 def closed_form_trajectory() -> Iterator[Comparison]:
     times = (0.1, 1.0, 5.0)
-    Theta = kernels(NET, X).Theta
+    Theta = frozen_ntk(NET, X)
     T, y = slice(TRAINING), np.concatenate([TARGETS[:, 0], [0.0, 0.0]])
     flow = solve_ivp(
         lambda _, f: -Theta[:, T] @ (f[T] - y[T]),
@@ -130,7 +131,7 @@ def perfect_fit() -> Iterator[Comparison]:
     yield agree("variance on the training data", 0.0, variance, 1e-12, scale=1.0)
     yield agree("networks short of it", 0.0, ensemble.unfinished + ensemble.diverged, EXACT, scale=1.0)
     yield agree(
-        "mean in theory", TARGETS, predict(NET, X[:TRAINING], TARGETS, X, order=0).mean[:TRAINING], EXACT
+        "mean in theory", TARGETS, predicted(NET, X[:TRAINING], TARGETS, X, order=0).mean[:TRAINING], EXACT
     )
 
 
@@ -143,9 +144,9 @@ def perfect_fit() -> Iterator[Comparison]:
 def kernel_regression() -> Iterator[Comparison]:
     from sklearn.kernel_ridge import KernelRidge
 
-    Theta = kernels(NET, X).Theta
-    machine = KernelRidge(alpha=0.0, kernel="precomputed").fit(Theta[:TRAINING, :TRAINING], TARGETS)
-    found = predict(NET, X[:TRAINING], TARGETS, X[TRAINING:], order=0)
+    Theta = frozen_ntk(NET, X)
+    machine = KernelRidge(alpha=0, kernel="precomputed").fit(Theta[:TRAINING, :TRAINING], TARGETS)
+    found = predicted(NET, X[:TRAINING], TARGETS, X[TRAINING:], order=0)
     yield agree("mean prediction", machine.predict(Theta[TRAINING:, :TRAINING]), found.mean, EXACT)
 
 
@@ -153,7 +154,7 @@ def kernel_regression() -> Iterator[Comparison]:
     "ntk-talk.recursions",
     SOURCE,
     "Sigma' = <s s> + beta^2 and Theta' = Theta <s' s'> + Sigma', from Sigma = Theta = x.x/n_0 + beta^2.",
-    "recursion: as printed, by Gauss-Hermite averages over pairs, tanh, four layers; and sampled networks",
+    "recursion: as printed, by Gauss-Hermite averages over pairs, tanh, four layers",
 )
 def recursions() -> Iterator[Comparison]:
     net = MLP.ntk_parametrization((3, 8, 8, 8, 1), "tanh", beta=0.3)

@@ -8,9 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from finitewidth.activation import Activation
+from finitewidth.comparison.compare import control_variate
+from finitewidth.estimate import Estimate
 from finitewidth.experiment.directions import Outputs, differentials, outputs_and_ntk
+from finitewidth.experiment.ensemble import train_ensemble
+from finitewidth.experiment.results import Ensemble
 from finitewidth.experiment.sampling import Parameters, draw, draw_members, outputs, rates
 from finitewidth.network import MLP
+from finitewidth.theory.means import kernels
+from finitewidth.training.gaussian import Prediction
+from finitewidth.training.prediction import predict
 
 PDLT = "PDLT"  # Roberts, Yaida, Hanin: The Principles of Deep Learning Theory
 EXACT = 1e-9  # two ways to the same number in double precision
@@ -45,6 +52,39 @@ def pair_average(function: Callable, K: np.ndarray) -> float:
     first, second = np.meshgrid(x, x, indexing="ij")
     z = np.einsum("ij,jab->iab", root, np.stack([first, second]))
     return float(np.einsum("a,b,ab->", w, w, function(*z)))
+
+
+# --- theory and experiment, with what claims always ask for ------------------------------------------
+
+
+def frozen_ntk(net: MLP, X, X_other=None, *, layer: int | None = None) -> np.ndarray:
+    """Theta of a layer, the output by default."""
+    Theta = kernels(net, X, X_other, layer=layer).Theta
+    assert Theta is not None
+    return Theta
+
+
+def predicted(net: MLP, *data, **options) -> Prediction:
+    """The Gaussian ensemble of trained networks."""
+    found = predict(net, *data, **options)
+    assert isinstance(found, Prediction)
+    return found
+
+
+def trained(net: MLP, data, algorithm, members: int, key: int) -> tuple[Estimate, Ensemble]:
+    """The mean with the infinite-width prediction as control variate, and the ensemble."""
+    control = control_variate(net, *data, algorithm)
+    found = train_ensemble(
+        net, *data, algorithm=algorithm, members=members, key=key, control=control, progress=False
+    )
+    assert found.controlled is not None
+    return found.controlled.mean, found
+
+
+def at_the_end(recorded: Estimate | None, *place: int) -> Estimate:
+    """The last record of what an ensemble was asked to record, or an entry of it."""
+    assert recorded is not None
+    return Estimate(recorded.value[(-1, *place)], recorded.stderr[(-1, *place)])
 
 
 # --- real networks, many at once or one at a time ----------------------------------------------------

@@ -19,10 +19,9 @@ from finitewidth.comparison.statements.one_network import (
     random_tensors,
     real_networks,
 )
-from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, descended, mlp
+from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, descended, mlp, predicted
 from finitewidth.experiment.sampling import outputs
 from finitewidth.network import MLP
-from finitewidth.training.prediction import predict
 from finitewidth.training.symbols import symbols
 
 ORDERS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
@@ -37,7 +36,7 @@ def inverting_tensors(H: np.ndarray, eta: float) -> tuple[np.ndarray, np.ndarray
     two = np.kron(H, I) + np.kron(I, H) - eta * np.kron(H, H)
     one = [np.kron(np.kron(a, b), c) for a, b, c in ((H, I, I), (I, H, I), (I, I, H))]
     pairs = [np.kron(np.kron(a, b), c) for a, b, c in ((H, H, I), (H, I, H), (I, H, H))]
-    three = sum(one) - eta * sum(pairs) + eta**2 * np.kron(np.kron(H, H), H)
+    three = np.sum(one, axis=0) - eta * np.sum(pairs, axis=0) + eta**2 * np.kron(np.kron(H, H), H)
     return np.linalg.inv(two).reshape((n,) * 4), np.linalg.inv(three).reshape((n,) * 6)
 
 
@@ -76,7 +75,7 @@ def symmetrized(printed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     found["B"] = (printed["B"] + printed["B"].transpose(1, 0, 3, 2)) / 2
     found["IA"] = (printed["IA"] + printed["IA"].transpose(0, 2, 1, 3, 5, 4)) / 2
     orders = [(*order, *(3 + k for k in order)) for order in ORDERS]
-    found["IB"] = sum(printed["IB"].transpose(order) for order in orders) / 6
+    found["IB"] = np.mean([printed["IB"].transpose(order) for order in orders], axis=0)
     return found
 
 
@@ -204,7 +203,7 @@ def one_training_input() -> Iterator[Comparison]:
     depths, parts = (32, 64), []
     for depth in depths:
         net = MLP.critical((3, *[4096] * (depth - 1), 1), "tanh")
-        parts.append(predict(net, X[:1], [[depth**-0.5]], X[1:2]).contributions)  # targets as in (inf.26)
+        parts.append(predicted(net, X[:1], [[depth**-0.5]], X[1:2]).contributions)  # targets as in (inf.26)
     for name in ("dntk", "ddntk_1", "ddntk_2"):
         sizes = [part[name].item() * depth**0.5 for part, depth in zip(parts, depths, strict=True)]
         yield agree(f"power of the depth of the {name} part", 1.0, slope_of_logs(depths, sizes), 0.25)

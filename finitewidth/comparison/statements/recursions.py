@@ -35,7 +35,7 @@ class _Averages:
 
 def single_input(net: MLP, square: float) -> dict[str, np.ndarray]:
     """Every statistic at every layer, for equal widths and an input of mean square component `square`."""
-    now = dict.fromkeys(NAMES, 0.0)
+    now: dict[str, float] = {name: 0.0 for name in NAMES}  # noqa: C420  (of any string)
     now |= {"K": net.C_b[0] + net.C_W[0] * square, "Theta": net.lambda_b[0] + net.lambda_W[0] * square}
     layers = [now]
     for l in range(1, net.depth):

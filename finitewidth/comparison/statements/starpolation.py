@@ -8,9 +8,8 @@ from finitewidth.algorithm import GradientDescent
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, slope_of_logs
 from finitewidth.comparison.statements.generalization import SIZES, pair
-from finitewidth.comparison.statements.problems import PDLT, X, Y, mlp
+from finitewidth.comparison.statements.problems import PDLT, X, Y, frozen_ntk, mlp
 from finitewidth.experiment.ensemble import train_ensemble
-from finitewidth.theory.means import kernels
 from finitewidth.training.delta_expansion import delta_expansion
 from finitewidth.training.starpolation import starpolate
 
@@ -64,10 +63,10 @@ def generalized_expansion() -> Iterator[Comparison]:
             both, apart = (first + second) / 2, (first - second) / 2
             T00, T1, on = near.Theta00[-1], near.Theta1[-1], near.Theta0[-1] + near.Theta2[-1]
             printed = T00 + both * T1 + both**2 * on + apart**2 * (near.Theta0[-1] - near.Theta2[-1])
-            exact = kernels(net, middle + first * step).Theta
+            exact = frozen_ntk(net, middle + first * step)
             s = (1 + e) / 2
-            line = kernels(net, s[:, None] * plus + (1 - s)[:, None] * minus, np.stack([plus, minus])).Theta
-            ends = kernels(net, np.stack([plus, minus])).Theta
+            line = frozen_ntk(net, s[:, None] * plus + (1 - s)[:, None] * minus, np.stack([plus, minus]))
+            ends = frozen_ntk(net, np.stack([plus, minus]))
             bent = (
                 s[:, None] * ends[0]
                 + (1 - s)[:, None] * ends[1]
