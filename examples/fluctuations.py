@@ -15,8 +15,8 @@ import finitewidth as fw
 
 X = [[1.0, -1.0]]
 DEPTHS = {24: 10, 96: 30}  # width: layers
-LAYERS = {24: (3, 5, 7, 10), 96: (4, 8, 16)}  # that are sampled
-MEMBERS = {24: 40_000, 96: 4_000}
+LAYERS = {24: (3, 6, 10), 96: (4, 12)}  # that are sampled
+MEMBERS = {24: 20_000, 96: 4_000}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -15,7 +15,7 @@ import finitewidth as fw
 ACTIVATIONS = ("tanh", "relu", "gelu")
 X = [[1.0, -1.0]]
 WIDTH, DEPTH = 128, 100
-LAYERS, MEMBERS = (3, 10, 30), 400
+LAYERS, MEMBERS = (3, 12), 400
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
