@@ -8,12 +8,13 @@ STAMP := $(VENV)/.set-up
 TORCH_STAMP := $(VENV)/.set-up-torch
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 
-.PHONY: help demo test check format docs lock clean
+.PHONY: help demo test test-long check format docs lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    set up .venv, predict trained networks and train thousands of them beside it"
 	@echo "make test    set up .venv, check the code and run the tests"
+	@echo "make test-long  the tests that make test leaves out for their time"
 	@echo "make check   lint, formatting and types only"
 	@echo "make format  rewrite the code in the house format"
 	@echo "make docs    build the documentation into site/; any warning is an error"
@@ -27,6 +28,10 @@ demo: $(STAMP)
 test: check $(TORCH_STAMP)
 	@echo "== running the tests with $(WORKERS) workers"
 	@$(BIN)/python -m pytest -q -n $(WORKERS)
+
+test-long: $(TORCH_STAMP)
+	@echo "== running the tests that take longer with $(WORKERS) workers"
+	@$(BIN)/python -m pytest -q -n $(WORKERS) -m long
 
 check: $(STAMP)
 	@echo "== checking lint (ruff), formatting (ruff) and types (pyright)"

@@ -122,6 +122,7 @@ def test_gradient_flow_of_a_network_linear_in_its_parameters_is_exponential():
         np.testing.assert_allclose(value, start - theta @ decay @ (start[:2] - Y), rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.long
 def test_gradient_flow_is_the_limit_of_small_steps():
     """At time 1; Richardson's extrapolation of steps 1/200 and 1/400 is right to about 1e-5 of the change."""
     flow = trained(algorithm=fw.GradientFlow(1.0), record_at=(0, 0.5), tolerance=1e-9).outputs.value
@@ -163,6 +164,7 @@ def test_newton_fits_a_network_that_is_linear_in_its_parameters():
     np.testing.assert_allclose(found.train_mean.value, Y, atol=1e-12)
 
 
+@pytest.mark.long
 def test_two_updates_leave_a_residual_beyond_first_order_in_inverse_width():
     """Root mean square residual at widths 128 and 512, 64 members: powers 1 and 2 of the width, to 0.25."""
     residual = []
@@ -218,6 +220,7 @@ def test_a_control_variate_from_infinite_width_saves_variance_and_does_not_bias(
     assert np.max(np.abs(difference) / found.mean.stderr) < 4
 
 
+@pytest.mark.long
 def test_another_batch_size_agrees_to_rounding():
     first, other = (trained(members=25, batch_size=size) for size in (25, 4))
     for name in ("outputs", "output_covariance", "loss", "steps"):
@@ -244,6 +247,7 @@ def test_ntk_and_kernels_are_recorded_and_move():
     assert np.all(found.ntk_movement.value[1] > 0) and np.all(found.kernel_movement.value[1] > 0)
 
 
+@pytest.mark.long
 def test_kernels_move_as_the_inverse_width():
     """Relative movement of NTK and hidden kernel at widths 128 and 512, 64 members: power 1, to 0.2."""
     moved = []

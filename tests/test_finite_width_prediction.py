@@ -188,6 +188,7 @@ def test_linear_networks_keep_only_what_their_depth_makes():
     np.testing.assert_array_equal(found.mean, found.infinite_width.mean)
 
 
+@pytest.mark.long
 def test_the_mean_alone_needs_no_tensor_of_four_samples(prepared, monkeypatch):
     """Leg by leg with duals on three modes; four-leg averages are good to 1e-8."""
     monkeypatch.setattr("finitewidth.training.finite_width.DENSE", 4)

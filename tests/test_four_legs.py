@@ -335,6 +335,7 @@ def test_hard_saturation_has_two_kinks():
     assert abs(averages[0, 0, 0, 0].value[0, 0, 1, 1] - square.prod()) <= KINKED_TOLERANCE
 
 
+@pytest.mark.long
 def test_the_exponential_linear_unit_agrees_with_sampling():
     """Pull below 4 with four million samples."""
     K = kernel(4, 6)

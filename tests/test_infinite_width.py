@@ -153,6 +153,7 @@ def test_networks_with_one_hidden_layer_have_these_means_at_any_width(activation
     assert np.abs(pulls(Theta, exact.Theta)).max() < PULL
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_wide_networks_with_two_hidden_layers_have_these_means(activation, key):
     """32 networks of width 256: corrections of order 1/n are a third of a standard error."""
@@ -180,6 +181,7 @@ def test_relu_is_constant_to_depth_2000_at_criticality():
     assert abs(last.K[0, 1]) <= math.sqrt(last.K[0, 0] * last.K[1, 1])
 
 
+@pytest.mark.long
 def test_tanh_decays_as_half_the_inverse_depth_at_criticality():
     """K = 1/(2 l) to within logarithms over l (PDLT section 5.3.3), and nothing breaks at depth 2000."""
     last = fw.kernels(deep("tanh", 2000), np.array([[1.0, 0.5], [0.3, -1.0]]))

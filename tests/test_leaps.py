@@ -55,6 +55,7 @@ def test_one_network_is_foretold_to_second_order_in_the_inverse_width(key):
     assert left[128][1] < left[128][0] / 3
 
 
+@pytest.mark.long
 def test_training_errors_after_one_and_two_leaps_fall_as_powers_of_the_width():
     """The residual is of order 1/n after the leap that fits infinite width, and 1/n^2 after the second."""
     losses = {}

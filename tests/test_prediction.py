@@ -224,6 +224,7 @@ def test_trained_networks_are_distributed_as_predicted(key):
     np.testing.assert_allclose(flow.mean, path.mean, rtol=0, atol=0.1)  # small steps follow the flow
 
 
+@pytest.mark.long
 def test_deeper_networks_with_two_outputs_are_distributed_as_predicted(key):
     """150 tanh networks with two hidden layers of width 128, 12 steps."""
     net = fw.MLP((3, 128, 128, 2), "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5, lambda_W=1.0)
