@@ -1,4 +1,4 @@
-"""README and the pages of the site: their code runs, what they state is what the library computes, the site builds."""
+"""README and the pages of the site: their code runs, their numbers are the library's, the site builds."""
 
 import os
 import re
