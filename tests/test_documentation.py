@@ -1,30 +1,83 @@
-"""The page on prediction says what its code does, and the example gives the numbers that the page reports."""
+"""README and the pages of the site: their code runs, their numbers are the library's, the site builds."""
 
+import os
 import re
 import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pytest
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+import finitewidth as fw
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "prediction.md").read_text(encoding="utf-8")
+READER = Sybil(parsers=[PythonCodeBlockParser()], patterns=["*.md"], path=str(ROOT))
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+    if "```python" in path.read_text(encoding="utf-8")
+)
 
 
-def test_code_of_the_page_runs_in_order(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # it saves a figure
-    names: dict = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.S):
-        exec(compile(block, "docs/prediction.md", "exec"), names)
-    assert (tmp_path / "spectrum.svg").exists()
+def text(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
+    if page == "docs/pytorch.md":
+        pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)  # pages save files
+    document = READER.parse(ROOT / page)
+    for example in document.examples():
+        example.evaluate()
+    CHECKS.get(page, lambda names, printed: None)(document.namespace, capsys.readouterr().out)
+
+
+def check_prediction(names: dict, printed: str) -> None:
+    assert Path("spectrum.svg").exists()
     np.testing.assert_allclose(names["path"].mean[-1], names["prediction"].mean, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(
-        names["model"].predict(names["X_test"]),
-        names["machine"].predict(names["X_test"]),
-        rtol=1e-4,
-        atol=1e-6,
-    )
-    shown = re.search(r"\| curvature \| (.*) \|", PAGE)
+    model, machine = (names[name].predict(names["X_test"]) for name in ("model", "machine"))
+    np.testing.assert_allclose(model, machine, rtol=1e-4, atol=1e-6)
+    shown = re.search(r"\| curvature \| (.*) \|", text("docs/prediction.md"))
     assert shown and shown[1] == " | ".join(f"{value:.2f}" for value in names["curvatures"].values())
+
+
+def check_tutorial(names: dict, printed: str) -> None:
+    assert abs(names["pull_finite"][0, 0]) < 4 < abs(names["pull_infinite"][0, 0])
+    assert (
+        max(names["pulls"].worst.values()) < 4.5
+    )  # of some two hundred entries, of which few are independent
+
+
+def check_width(names: dict, printed: str) -> None:
+    page = text("docs/width.md")
+    for (activation, depth), value in names["wide_enough"].items():
+        row = re.search(rf"^\| {activation} \|(.*)\|$", page, re.M)
+        assert row and f"{value:.2f}" == row[1].split("|")[(5, 10, 20).index(depth)].strip()
+    row = re.search(r"^\| largest correction \|(.*)\|$", page, re.M)
+    assert row and [cell.strip() for cell in row[1].split("|")] == [
+        f"{v:.3f}" for v in names["sizes"].values()
+    ]
+
+
+def check_torch(names: dict, printed: str) -> None:
+    assert "normalization, BatchNorm1d" in printed
+    assert names["eta"] > 0
+
+
+CHECKS: dict[str, Callable[[dict, str], None]] = {
+    "docs/prediction.md": check_prediction,
+    "docs/tutorial.md": check_tutorial,
+    "docs/width.md": check_width,
+    "docs/pytorch.md": check_torch,
+}
 
 
 def test_digits_are_classified_as_well_as_reported():
@@ -32,8 +85,66 @@ def test_digits_are_classified_as_well_as_reported():
     table = runpy.run_path(str(ROOT / "examples" / "digits.py"))["table"]()
     for found in table:
         name, *values = [cell.strip() for cell in found.strip("|").split("|")]
-        reported = re.search(rf"^\| {re.escape(name)} \|(.*)\|$", PAGE, re.M)
+        reported = re.search(rf"^\| {re.escape(name)} \|(.*)\|$", text("docs/prediction.md"), re.M)
         assert reported, name
         stated = [cell.strip() for cell in reported[1].split("|")]
         for value, claim in zip(values, stated, strict=True):
             assert value == claim or abs(float(value) - float(claim)) <= 0.3
+
+
+# --- the site ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """Built as by `make docs`, in which any warning is an error."""
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed; pip install 'finitewidth[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    assert "WARNING" not in built.stderr + built.stdout
+    return folder
+
+
+class Fetched(HTMLParser):
+    """Everything that a browser fetches to show a page; links that a person follows are not among it."""
+
+    def __init__(self, page: Path):
+        super().__init__()
+        self.places: list[str] = []
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        place = values.get("href") if tag == "link" else values.get("src")
+        if place and tag != "a" and values.get("rel") not in ("canonical", "next", "prev"):
+            self.places.append(place)
+
+
+def test_the_site_fetches_nothing_from_elsewhere(site):
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 20
+    for page in pages:
+        fetched = Fetched(page).places
+        assert any("katex" in place for place in fetched)
+        assert [place for place in fetched if re.match(r"(\w+:)?//", place)] == [], page.name
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", sheet.read_text(encoding="utf-8")), (
+            sheet
+        )
+
+
+def test_every_public_name_is_in_the_reference(site):
+    reference = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
+    missing = [name for name in fw._HOMES if f'id="finitewidth.{name}"' not in reference]
+    assert missing == []
+
+
+def test_formulas_need_no_network():
+    """Every font that the sheet of KaTeX prefers is beside it, with the licence."""
+    folder = ROOT / "docs" / "katex"
+    fonts = set(re.findall(r"url\((fonts/[\w-]+\.woff2)\)", (folder / "katex.min.css").read_text()))
+    assert fonts and all((folder / font).is_file() for font in fonts)
+    assert "MIT License" in (folder / "LICENSE").read_text(encoding="utf-8")

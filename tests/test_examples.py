@@ -32,15 +32,6 @@ def test_the_table_of_initializations_is_what_the_library_computes():
         assert f"`{name}" in shown or name in script.SAME
 
 
-def test_code_of_the_page_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "initialization.md").read_text(encoding="utf-8")
-    names: dict = {}
-    for block in re.findall(r"^```python\n(.*?)^```", page, flags=re.M | re.S):
-        exec(compile(block, "initialization.md", "exec"), names)
-    assert names["diagram"].region.shape == (50, 50)
-
-
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_are_drawn(name, tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(ROOT / "examples")  # as for a script, for the options that they share
@@ -70,15 +61,6 @@ def test_fifty_layers_in_torch_are_compared(capsys):
     script.DEPTH, script.DEFAULT_RATES = 6, (0.1,)  # the comparison at full depth is made in test_torch.py
     script.main(quick=True)
     assert capsys.readouterr().out.count("critical") == 2
-
-
-def test_code_of_the_page_on_torch_runs(capsys):
-    page = (ROOT / "docs" / "pytorch.md").read_text(encoding="utf-8")
-    names: dict = {}
-    for block in re.findall(r"^```python\n(.*?)^```", page, flags=re.M | re.S):
-        exec(compile(block, "pytorch.md", "exec"), names)
-    assert "normalization, BatchNorm1d" in capsys.readouterr().out
-    assert names["eta"] > 0
 
 
 def test_the_main_job_is_drawn_with_its_table(tmp_path):

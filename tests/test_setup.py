@@ -139,14 +139,6 @@ def test_readme_commands_exist():
         assert run_python(code).returncode == 0
 
 
-def test_readme_examples_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names: dict = {}
-    assert blocks("python")
-    for block in blocks("python"):
-        exec(compile(block, "README.md", "exec"), names)
-
-
 def test_readme_run_file_is_understood(tmp_path):
     from finitewidth.interface import runs
 
