@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -56,13 +56,13 @@ keep_members = true
 """
 MAIN_JOB = ENSEMBLE.replace("keep_members = true", "").replace("24, 24", "24")
 PREDICTION = """
-import sys, numpy as np, finitewidth as fw
+import numpy as np, finitewidth as fw
 import finitewidth.training.finite_width as finite_width
 finite_width.DENSE = 4  # ten samples come leg by leg, as a hundred would
 X = np.random.default_rng(5).standard_normal((10, 3))
 net = fw.MLP((3, 40, 30, 30, 1), "sin", C_b=0.1, C_W=1.2)
-found = fw.predict(net, X[:7], np.sin(X[:7, :1]), X[7:], covariance=False, store=sys.argv[1] + "/run.zarr")
-np.savez(sys.argv[1] + "/found.npz", mean=found.mean, **found.contributions)
+found = fw.predict(net, X[:7], np.sin(X[:7, :1]), X[7:], covariance=False, store="out/run.zarr")
+np.savez("out/found.npz", mean=found.mean, **found.contributions)
 """
 
 
@@ -70,9 +70,9 @@ np.savez(sys.argv[1] + "/found.npz", mean=found.mean, **found.contributions)
 
 
 class Job:
-    """A command that writes into a directory, and what it writes when nobody disturbs it."""
+    """A command that writes into the directory `out`, and what it writes when nobody disturbs it."""
 
-    def __init__(self, name: str, command: Callable[[Path], list[str]], scratch: Path):
+    def __init__(self, name: str, command: list[str], scratch: Path):
         self.name, self.command, self.scratch = name, command, scratch
         began = time.monotonic()
         done = self.run(scratch / "undisturbed")
@@ -85,7 +85,7 @@ class Job:
         place.mkdir(exist_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(self.command(place / "out"), env=environment, **pipes)
+        return subprocess.Popen(self.command, cwd=place, env=environment, **pipes)
 
     def run(self, place: Path) -> subprocess.CompletedProcess:
         process = self.start(place)
@@ -134,22 +134,13 @@ def jobs(scratch: Path) -> Iterator[tuple[Job, int]]:
     ensemble.write_text(ENSEMBLE + DATA)
     main.write_text(MAIN_JOB + DATA)
     for name, command, kills in (
-        (
-            "`finitewidth ensemble`",
-            lambda out: [*COMMAND, "ensemble", str(ensemble), "--output", str(out)],
-            20,
-        ),
-        ("`finitewidth solve run.toml`", lambda out: [*COMMAND, "solve", str(main), "--output", str(out)], 5),
-        ("`fw.predict(store=...)`", _predict, 5),
+        ("`finitewidth ensemble`", [*COMMAND, "ensemble", str(ensemble), "--output", "out"], 20),
+        ("`finitewidth solve run.toml`", [*COMMAND, "solve", str(main), "--output", "out"], 5),
+        ("`fw.predict(store=...)`", [sys.executable, "-c", PREDICTION], 5),
     ):
-        place = scratch / str(kills) / name.strip("`").split("(")[0].replace(" ", "_")
-        place.mkdir(parents=True)
+        place = scratch / name.strip("`").split("(")[0].replace(" ", "_")
+        place.mkdir()
         yield Job(name, command, place), kills
-
-
-def _predict(out: Path) -> list[str]:
-    out.mkdir(exist_ok=True)
-    return [sys.executable, "-c", PREDICTION, str(out)]
 
 
 def earlier_results_survive(job: Job, kills: int, chance: random.Random) -> str:
@@ -282,8 +273,8 @@ def report(rows: list[dict], others: list[tuple[str, str]], found: Counter, seco
     lines = [
         "# Faults: kills, disks, damage",
         "",
-        f"{datetime.date.today()}, commit {commit.stdout.strip()}, {platform.machine()}, {os.cpu_count()} cores, "
-        f"Python {platform.python_version()}, finitewidth {fw.__version__}; {seconds:.0f} s. Written by "
+        f"{datetime.date.today()}, commit {commit.stdout.strip()}, {platform.machine()}, "
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, finitewidth {fw.__version__}; {seconds:.0f} s. Written by "
         "`python benchmarks/faults.py`.",
         "",
         "## Killed with SIGKILL at random moments, and resumed",
