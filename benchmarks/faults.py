@@ -274,7 +274,8 @@ def report(rows: list[dict], others: list[tuple[str, str]], found: Counter, seco
         "# Faults: kills, disks, damage",
         "",
         f"{datetime.date.today()}, commit {commit.stdout.strip()}, {platform.machine()}, "
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, finitewidth {fw.__version__}; {seconds:.0f} s. Written by "
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, finitewidth {fw.__version__}; "
+        f"{seconds:.0f} s. Written by "
         "`python benchmarks/faults.py`.",
         "",
         "## Killed with SIGKILL at random moments, and resumed",
