@@ -7,7 +7,6 @@ import json
 import os
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,22 +14,6 @@ from typing import Any
 import numpy as np
 
 _ABOUT = "about"
-
-# what zipfile and NumPy raise for damaged archives, encrypted ones, and headers that lie about their size
-UNREADABLE = (
-    OSError,
-    ValueError,
-    KeyError,
-    EOFError,
-    MemoryError,
-    OverflowError,
-    RuntimeError,  # also encrypted, and methods of compression that are not known
-    SyntaxError,
-    TypeError,
-    AttributeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 def write_arrays(path: str | Path, arrays: dict[str, np.ndarray], about: dict) -> None:
@@ -63,7 +46,7 @@ def read_arrays(path: str | Path, *, kind: str) -> tuple[dict[str, np.ndarray], 
         about = json.loads(arrays.pop(_ABOUT).tobytes())
     except FileNotFoundError:
         raise ValueError(f"path {str(path)!r} does not exist; check the name.") from None
-    except UNREADABLE:
+    except Exception:  # zipfile and NumPy raise many kinds for damaged files
         raise ValueError(f"path {str(path)!r} is not a file that finitewidth wrote, or is damaged.") from None
     if not isinstance(about, dict) or about.get("kind") != kind:
         raise ValueError(f"path {str(path)!r} holds no {kind}; load it with what saved it.")
