@@ -2,7 +2,7 @@
 
     python benchmarks/fuzz.py            # or --quick: a hundred of each kind, nothing written
 
-Runs in TOML, data files, command lines and requests to the page are generated (tests/garbage.py); each must
+Runs in TOML, data files, command lines and requests to the page are generated (tests/garbage.py and tests/garbage_requests.py); each must
 be accepted or refused in one sentence, in a moment. Computing is patched out. A case that ends otherwise is
 shrunk and shown, and the status is 1. Writes benchmarks/results/fuzz.md.
 """
@@ -22,12 +22,15 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # the finitewidth of this tree; the garbage
 
 import garbage  # noqa: E402
+import garbage_requests  # noqa: E402
 import hypothesis  # noqa: E402
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 
 import finitewidth as fw  # noqa: E402
 
 RESULTS = HERE / "results" / "fuzz.md"
+KINDS = {**garbage.FILES, "command lines": (garbage_requests.COMMAND_LINES, garbage_requests.run_command)}
+PAGE = "requests to the page"
 CASES = 2600  # of each kind
 SLOW = 5.0  # seconds: longer than this counts as a hang
 
@@ -58,7 +61,7 @@ def trials(count: int) -> list[Trial]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         garbage.prepare(folder)
-        for name, (strategy, answer) in garbage.KINDS.items():
+        for name, (strategy, answer) in KINDS.items():
             found.append(Trial(name))
             found[-1].run(
                 strategy,
@@ -67,10 +70,10 @@ def trials(count: int) -> list[Trial]:
                 lambda: garbage.clean(folder),
             )
             print(name, dict(found[-1].ends), flush=True)
-    client = garbage.visitor()
-    found.append(Trial(garbage.PAGE))
-    found[-1].run(garbage.REQUESTS, lambda case: garbage.ask_page(client, case), count)
-    print(garbage.PAGE, dict(found[-1].ends), flush=True)
+    client = garbage_requests.visitor()
+    found.append(Trial(PAGE))
+    found[-1].run(garbage_requests.REQUESTS, lambda case: garbage_requests.ask_page(client, case), count)
+    print(PAGE, dict(found[-1].ends), flush=True)
     return found
 
 
@@ -85,8 +88,8 @@ def report(found: list[Trial], seconds: float) -> str:
         f"{total} cases in {seconds:.0f} s. Written by `python benchmarks/fuzz.py`.",
         "",
         "Refused: one sentence (a ValueError; on the command line one line on stderr and status 2). "
-        "Computed: the case was right, and reached the computation, which is patched out. None ended otherwise: no "
-        "traceback, no other status, no code run, none took longer than "
+        "Computed: the case was right, and reached the computation, which is patched out. None ended "
+        "otherwise: no traceback, no other status, no code run, none took longer than "
         f"{SLOW:g} s.",
         "",
         "| what reads | cases | refused | accepted | computed | slowest (s) |",
