@@ -192,7 +192,7 @@ def _as_widths(widths: Sequence[int]) -> tuple[int, ...]:
         if n < 1:
             raise ValueError(f"widths must be at least 1, but n_{index} is {n}; give every layer a neuron.")
         if n > _WIDEST:
-            raise ValueError(f"widths must be at most 2^53, but n_{index} is larger; the limit is order=0.")
+            raise ValueError(f"widths must be at most 2^53, but n_{index} is larger; make it smaller.")
     return tuple(int(n) for n in values)
 
 
