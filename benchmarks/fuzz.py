@@ -3,8 +3,8 @@
     python benchmarks/fuzz.py            # or --quick: a hundred of each kind, nothing written
 
 Runs in TOML, data files, command lines and requests to the page are generated (tests/garbage.py and
-tests/garbage_requests.py); each must be accepted or refused in one sentence, in a moment. Computing is patched out. A case that ends otherwise is
-shrunk and shown, and the status is 1. Writes benchmarks/results/fuzz.md.
+tests/garbage_requests.py); each must be accepted or refused in one sentence, in a moment. Computing is
+patched out. A case that ends otherwise is shrunk and shown. Writes benchmarks/results/fuzz.md.
 """
 
 import argparse

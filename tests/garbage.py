@@ -234,7 +234,7 @@ DATA_FILES = st.one_of(
         st.just(".npz"),
         spliced(st.builds(as_npz, st.lists(st.sampled_from(ARRAYS), max_size=2), st.booleans())),
     ),
-    st.tuples(st.just(".npz"), st.builds(zipped, st.text(max_size=5), HEADERS.map(with_header))),
+    st.tuples(st.just(".npz"), st.builds(zipped, st.text(min_size=1, max_size=5), HEADERS.map(with_header))),
     st.tuples(st.just(".npz"), st.sampled_from([pickle.dumps(Exploit(MARK)), as_npy(np.eye(2))])),
     st.tuples(
         st.just(".csv"),

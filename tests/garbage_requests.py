@@ -49,9 +49,9 @@ COMPUTING = (
     "finitewidth.interface.embedded.embedded",
 )
 WORDS = """solve criticality audit ensemble claims page --json --output out --no-figure --no-browser --fit
---all --only 10.93 --list --activation --C_b --C_W --lambda_W --input-scale --port --host --fresh run.toml X.csv
-missing.toml . /dev/null tanh os:no_such_name no_module:f : 784,100x20,10 2x99999999999999 2,3x-1,1 1e9 nan
-inf -1 0 70000 --help --version -- 999.999.999.999""".split()
+--all --only 10.93 --list --activation --C_b --C_W --lambda_W --input-scale --port --host --fresh run.toml
+X.csv missing.toml . /dev/null tanh os:no_such_name no_module:f : 784,100x20,10 2x99999999999999 2,3x-1,1 1e9
+nan inf -1 0 70000 --help --version -- 999.999.999.999""".split()
 COMMANDS = st.lists(
     st.one_of(
         st.sampled_from(WORDS),
