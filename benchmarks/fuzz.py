@@ -70,9 +70,9 @@ def trials(count: int) -> list[Trial]:
                 lambda: garbage.clean(folder),
             )
             print(name, dict(found[-1].ends), flush=True)
-    client = garbage_requests.visitor()
     found.append(Trial(PAGE))
-    found[-1].run(garbage_requests.REQUESTS, lambda case: garbage_requests.ask_page(client, case), count)
+    with garbage_requests.visitor() as ask:
+        found[-1].run(garbage_requests.REQUESTS, lambda case: garbage_requests.ask_page(ask, case), count)
     print(PAGE, dict(found[-1].ends), flush=True)
     return found
 

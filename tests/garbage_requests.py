@@ -5,29 +5,22 @@ command line would now begin to compute, "computed"; anything else is an Asserti
 out: only reading is on trial.
 """
 
+import asyncio
 import contextlib
 import io
-import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from unittest import mock
 from urllib.parse import quote
 
+import httpx
 from garbage import TOML
 from hypothesis import strategies as st
 
 from finitewidth.interface import cli
 from finitewidth.interface.page import values
-
-create_server = socket.create_server
-
-
-def _listen(address: tuple[str, int], **_):
-    """Names are not looked up."""
-    if "\0" in address[0]:
-        return create_server(address)
-    raise Computed
+from finitewidth.interface.page.server import Desk, application
 
 
 class Computed(BaseException):
@@ -47,6 +40,7 @@ COMPUTING = (
     "finitewidth.theory.audit.audit",
     "finitewidth.comparison.claims.claims",
     "finitewidth.interface.embedded.embedded",
+    "socket.create_server",  # names of hosts are not looked up
 )
 WORDS = """solve criticality audit ensemble claims page --json --output out --no-figure --no-browser --fit
 --all --only 10.93 --list --activation --C_b --C_W --lambda_W --input-scale --port --host --fresh run.toml
@@ -68,7 +62,6 @@ def nothing_computed() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name in COMPUTING:
             stack.enter_context(mock.patch(name, _stop))
-        stack.enter_context(mock.patch("socket.create_server", _listen))
         yield
 
 
@@ -128,12 +121,9 @@ FROM_THE_PAGE = {"X-Finitewidth": "page", "Host": "127.0.0.1"}
 STATUSES = (200, 204, 403, 404, 405, 413)
 
 
-def visitor():
-    """A client of the page, behind which nothing is computed; exceptions of the server come through."""
-    from starlette.testclient import TestClient
-
-    from finitewidth.interface.page.server import Desk, application
-
+@contextlib.contextmanager
+def visitor() -> Iterator[Callable[..., httpx.Response]]:
+    """Asks the page, behind which nothing is computed; exceptions of the server come through."""
     desk = Desk(theory=lambda asked: {"depth": asked.depth})
 
     def answered(*_) -> Future:
@@ -141,15 +131,28 @@ def visitor():
         future.set_result({"mean": []})
         return future
 
-    desk.finite = answered  # type: ignore[method-assign]
-    desk.jobs.add = lambda asked: "name"  # type: ignore[method-assign]
-    return TestClient(application(desk, warm=False), base_url="http://127.0.0.1")
+    transport = httpx.ASGITransport(application(desk, warm=False))
+    client, loop = (
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1"),
+        asyncio.new_event_loop(),
+    )
+    with (
+        mock.patch.object(desk, "finite", answered),
+        mock.patch.object(desk.jobs, "add", lambda asked: "name"),
+    ):
+        try:
+            yield lambda *given, **named: loop.run_until_complete(client.request(*given, **named))
+        finally:
+            loop.run_until_complete(client.aclose())
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+            desk.close()
 
 
-def ask_page(client, case: tuple[str, str, str, bytes]) -> str:
+def ask_page(ask: Callable[..., httpx.Response], case: tuple[str, str, str, bytes]) -> str:
     method, path, query, body = case
     address = f"{_quoted(path)}?{_quoted(query)}"
-    answer = client.request(method, address, content=body, headers=FROM_THE_PAGE)
+    answer = ask(method, address, content=body, headers=FROM_THE_PAGE)
     assert answer.status_code in STATUSES, f"{method} {address[:200]}: {answer.status_code}"
     if answer.headers.get("content-type", "").startswith("application/json") and "errors" in answer.json():
         assert all(isinstance(text, str) and text for text in answer.json()["errors"].values())

@@ -180,7 +180,7 @@ def test_a_theory_that_was_damaged_is_refused(tmp_path, damage):
 
 def test_finished_claims_that_were_changed_are_refused(tmp_path):
     path = tmp_path / "claims.json"
-    outcome = Outcome(chosen(("10.93",))[0], (), 1.25)
+    outcome = Outcome(chosen(("10.93",))[0], (Comparison("value", 1.0, 1.0, 1e-3),), 1.25)
     ClaimStore(path).put(outcome)
     assert ClaimStore(path).get(outcome.claim) == outcome
     path.write_text(path.read_text().replace("1.25", "1.26"))

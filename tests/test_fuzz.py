@@ -34,14 +34,15 @@ def test_garbage_is_refused_in_one_sentence(kind, tmp_path):
 
 
 def test_garbage_asked_of_the_page_is_refused_in_one_sentence():
-    client, found = garbage_requests.visitor(), set()
+    found = set()
 
     @FEW
     @given(garbage_requests.REQUESTS)
     def cases(case):
-        found.add(garbage_requests.ask_page(client, case))
+        found.add(garbage_requests.ask_page(ask, case))
 
-    cases()
+    with garbage_requests.visitor() as ask:
+        cases()
     assert "refused" in found
 
 
@@ -93,7 +94,6 @@ def test_data_files_that_are_refused_and_run_no_code(case, tmp_path):
         ["solve", "X.csv"],
         ["solve", "run.toml", "--output", "X.csv"],
         ["ensemble", "."],
-        ["page", "--host", "\0"],
         ["claims", "--only", "\0"],
     ],
 )
@@ -132,4 +132,5 @@ def test_nothing_in_the_package_can_run_what_it_reads():
                     f"{file}: {node.arg}"
                 )
             elif isinstance(node, ast.Attribute) and node.attr == "import_module":
-                assert file.name in ("__init__.py", "user_functions.py"), f"{file} imports by name"
+                own = ("__init__.py", "claims.py")  # modules of the package by their own names
+                assert file.name in (*own, "user_functions.py"), f"{file} imports by name"

@@ -75,7 +75,7 @@ def _listen(host: str, port: int) -> socket.socket:
     """The socket, made here so that a port that is taken is one sentence."""
     try:
         listening = socket.create_server((host, port), backlog=128)
-    except (OSError, ValueError, TypeError, OverflowError) as error:
+    except (OSError, UnicodeError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(
             f"cannot listen at --host {host!r} --port {port}: {reason}; choose another port, or 0 "
