@@ -45,9 +45,9 @@ activation = "tanh"
 [training]
 algorithm = "gradient_descent"
 learning_rate = 0.05
-steps = 3000
+steps = 1500
 [ensemble]
-members = 480
+members = 240
 batch_size = 8
 key = 7
 record_at = [0, 100]

@@ -132,10 +132,8 @@ def visitor() -> Iterator[Callable[..., httpx.Response]]:
         return future
 
     transport = httpx.ASGITransport(application(desk, warm=False))
-    client, loop = (
-        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1"),
-        asyncio.new_event_loop(),
-    )
+    client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+    loop = asyncio.new_event_loop()
     with (
         mock.patch.object(desk, "finite", answered),
         mock.patch.object(desk.jobs, "add", lambda asked: "name"),

@@ -15,6 +15,7 @@ from problems import refused
 import finitewidth as fw
 from finitewidth.comparison.claim_store import ClaimStore
 from finitewidth.comparison.claims import Outcome, chosen
+from finitewidth.comparison.evidence import Comparison
 from finitewidth.interface import cli
 from finitewidth.interface.results import replaced_directory
 from finitewidth.storage import drafted
