@@ -121,29 +121,31 @@ def test_singular_data_are_refused_at_the_end_of_training_and_predicted_before_i
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_critical_networks_of_every_depth(depth):
-    """Each layer adds lambda_b + lambda_W times the mean square of the input to the NTK."""
+    """Each layer adds lambda_b + lambda_W times the mean square of the input to the NTK, and 2 K^2 to V."""
     X = np.array([[0.3, 1.7]])
     square = float(np.mean(X**2))
-    for activation, C_W in (("linear", 1.0), ("relu", 2.0)):
-        net = deep(activation, depth, C_W=C_W, lambda_b=0.5, lambda_W=0.25)
-        output = fw.solve(net, X, order=0).output
-        np.testing.assert_allclose(output.K, C_W * square, rtol=1e-11)
+    rates = {"lambda_b": 0.5, "lambda_W": 0.25}
+    output = fw.solve(deep("linear", depth, **rates), X, layers=[depth], tensors=("V",)).output
+    np.testing.assert_allclose(output.K, square, rtol=1e-11)
+    np.testing.assert_allclose(output.Theta, depth * (0.5 + 0.25 * square), rtol=1e-11)
+    np.testing.assert_allclose(output.V, 2 * (depth - 1) * square**2, rtol=1e-10, atol=0)
+    if depth <= 30:  # at depth 2000 in test_infinite_width.py
+        output = fw.solve(deep("relu", depth, C_W=2.0, **rates), X, order=0).output
+        np.testing.assert_allclose(output.K, 2 * square, rtol=1e-11)
         np.testing.assert_allclose(output.Theta, depth * (0.5 + 0.25 * square), rtol=1e-11)
-    vertex = fw.solve(deep("linear", depth), X, order=1, layers=[depth], tensors=("V",)).output.V
-    np.testing.assert_allclose(vertex, 2 * (depth - 1) * square**2, rtol=1e-10, atol=0)
 
 
 def test_depth_2000_off_criticality_vanishes_or_is_refused():
-    X = BASE
-    small = fw.solve(deep("linear", 2000, C_W=0.9), X, order=0)
-    np.testing.assert_allclose(small.layer(1000).K, 0.9**1000 * X @ X.T / 2, rtol=1e-10, atol=1e-70)
-    np.testing.assert_allclose(
-        small.output.Theta, sum(0.9**k for k in range(2000)), rtol=1e-10
-    )  # biases of the last layers alone
-    gone = fw.solve(deep("linear", 2000, C_W=0.5), X, order=0).output
-    assert np.abs(gone.K).max() < 1e-300
+    X = BASE[:1]
+    small = fw.solve(deep("linear", 2000, C_W=0.9), X, layers=[1000, 2000], tensors=())
+    np.testing.assert_allclose(small.layer(1000).K, 0.9**1000 * X @ X.T / 2, rtol=1e-10, atol=0)
+    last_layers_alone = (1 - 0.9**2000) / (1 - 0.9)  # their biases
+    np.testing.assert_allclose(small.output.Theta, last_layers_alone, rtol=1e-10)
+    gone = fw.solve(deep("linear", 2000, C_W=0.5), X, order=0, layers=[2000]).output
+    assert 0 <= gone.K[0, 0] < 1e-300
+    np.testing.assert_allclose(gone.Theta, 2.0, rtol=1e-12)
     with refused("double precision"):
-        fw.solve(deep("linear", 2000, C_W=2.0), X, order=0)
+        fw.solve(deep("linear", 2000, C_W=2.0), X, tensors=())
 
 
 @pytest.mark.parametrize("width", [1, 2, 1000, 1_000_000])
@@ -159,7 +161,7 @@ def test_a_million_neurons_are_their_limit_and_a_million_squared_is_refused():
     data = (BASE, np.array([[0.5], [-0.5]]), BASE[:1])
     options = {"algorithm": fw.GradientDescent(0.01, 0), "key": 1, "ntk": True, "progress": False}
     wide = deep("relu", 2, width=1_000_000, C_W=2.0)
-    ensemble = fw.train_ensemble(wide, *data, members=4, batch_size=1, **options)
+    ensemble = fw.train_ensemble(wide, *data, members=2, batch_size=1, **options)
     Theta = fw.solve(wide, np.concatenate([BASE, BASE[:1]]), order=0).output.Theta
     found = ensemble.ntk.value[0].reshape(3, 3)
     np.testing.assert_allclose(found, Theta, rtol=0, atol=10 / math.sqrt(1e6) * Theta.max())
