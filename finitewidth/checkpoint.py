@@ -144,9 +144,9 @@ def write_task(store: Store, tasks: str, task: int, count: int, found: Mapping[s
                 array(store, f"{tasks}/{name}", (count, *value.shape))[task] = value
             array(store, f"{tasks}/{_SEAL}", (count, mark.size), dtype="uint8")[task] = mark
             array(store, f"{tasks}/{_DONE}", (count,), dtype="uint8")[task] = 1
-        except OSError:
+        except (OSError, MemoryError):
             raise
-        except Exception as error:
+        except Exception as error:  # zarr raises many kinds for damaged stores
             raise _damaged(store, f"the list of {tasks}", store.path / tasks) from error
 
 

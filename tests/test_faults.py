@@ -3,13 +3,14 @@
 import errno
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray
+import zarr.storage._local as local
 from problems import refused
 
 import finitewidth as fw
@@ -28,41 +29,30 @@ NET = fw.MLP((2, 4, 1), "tanh")
 TASKS = 4
 
 
-def results(store: Path, **configuration) -> list[dict[str, np.ndarray]]:
-    """A run of four tasks that cost nothing; its numbers do not compress, so that every byte counts."""
+def work(task: int) -> dict[str, np.ndarray]:
+    """Costs nothing; its numbers do not compress, so that every byte counts."""
+    draws = np.random.default_rng(task)
+    return {"many": draws.standard_normal((2, 3)), "one": draws.standard_normal()}
 
-    def work(task):
-        draws = np.random.default_rng(task)
-        return {"many": draws.standard_normal((2, 3)), "one": draws.standard_normal()}
 
-    place = runner(None, store, False, kind="test", configuration=lambda: configuration)
-    with place as running:
+def results(store: Path | None, progress=False) -> list[dict[str, np.ndarray]]:
+    with runner(None, store, progress, kind="test", configuration=dict) as running:
         return list(running.results(work, TASKS, name="squares", what="squaring"))
+
+
+class Stop(Exception):
+    pass
 
 
 def unfinished(store: Path) -> None:
     """Two of the four tasks are done."""
 
-    class Stop(Exception):
-        pass
-
     def listen(done, total):
         if done == 2:
             raise Stop
 
-    with pytest.raises(Stop), runner(None, store, listen, kind="test", configuration=dict) as running:
-        draws = [np.random.default_rng(task) for task in range(TASKS)]
-        list(
-            running.results(
-                lambda task: {
-                    "many": draws[task].standard_normal((2, 3)),
-                    "one": draws[task].standard_normal(),
-                },
-                TASKS,
-                name="squares",
-                what="squaring",
-            )
-        )
+    with pytest.raises(Stop):
+        results(store, listen)
 
 
 def same(one, other) -> bool:
@@ -133,8 +123,6 @@ def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path, monkeypa
 
 
 def test_results_of_an_ensemble_that_were_damaged_are_not_read_as_numbers(tmp_path):
-    import xarray
-
     store = tmp_path / "run.zarr"
     fw.train_ensemble(
         NET,
@@ -194,9 +182,7 @@ def test_finished_claims_that_were_changed_are_refused(tmp_path):
 
 def test_a_full_disk_is_one_sentence_and_what_was_kept_stays(tmp_path, monkeypatch):
     store = tmp_path / "run.zarr"
-    whole, before = results(None), None
-    import zarr.storage._local as local
-
+    whole = results(None)
     unfinished(store)
     before = {file: file.read_bytes() for file in store.rglob("*") if file.is_file()}
 
@@ -246,10 +232,6 @@ def test_the_command_line_on_a_full_disk_keeps_earlier_results(tmp_path):
     assert done.stderr.count("\n") == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["X.csv", "out", "run.toml"]
     assert (earlier / "summary.json").read_text() == "{}"
-
-
-def test_limits_of_the_system_are_what_the_test_before_takes_them_for():
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
 
 
 def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch):
