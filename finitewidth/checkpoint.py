@@ -3,12 +3,14 @@
 A list of tasks is a group of the store that holds what every task found, one chunk for each; a task counts
 once its entry of `done` is written, which comes last. Tasks depend on the configuration and their number
 alone, so finished tasks are all the state there is. The configuration stands in the store's attributes.
+Every task has a seal: what is read and is not what was written is refused.
 """
 
 import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import socket
@@ -17,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from finitewidth.storage import seal, with_checksums
 
 if TYPE_CHECKING:
     import zarr
@@ -86,8 +90,10 @@ def _checked(path: Path, configuration: dict, kind: str) -> "zarr.Group":
         raise
     except Exception:  # zarr raises many kinds for what is no store
         known = None
-    if known is None:
-        raise ValueError(f"store {str(path)!r} exists and holds no {kind}; choose another place.")
+    if not isinstance(known, dict):
+        raise ValueError(
+            f"store {str(path)!r} exists and holds no {kind}, or is damaged; choose another place."
+        )
     configuration = json.loads(json.dumps(configuration))  # what it looks like once written
     for name in [*configuration, *known]:
         if configuration.get(name) != known.get(name):
@@ -113,37 +119,85 @@ def digest(array: np.ndarray) -> str:
 
 
 def finished_tasks(store: Store, tasks: str) -> set[int]:
-    """The tasks of a list that were finished, now or before the run was killed."""
-    if f"{tasks}/done" not in store.group:
-        return set()
-    return set(np.flatnonzero(np.asarray(store.group[f"{tasks}/done"][:])).tolist())  # type: ignore[index]
+    """The tasks of a list that were finished, now or before the run was killed; damaged ones are refused."""
+    try:
+        if f"{tasks}/{_DONE}" not in store.group:
+            return set()
+        done = np.asarray(store.group[f"{tasks}/{_DONE}"][:])  # type: ignore[index]
+    except Exception as error:  # zarr raises many kinds for damaged stores
+        raise _damaged(store, f"the list of finished {tasks}", store.path / tasks) from error
+    finished = set(np.flatnonzero(done).tolist())
+    for task in finished:  # before any work, not after it
+        read_task(store, tasks, task)
+    return finished
 
 
 def write_task(store: Store, tasks: str, task: int, count: int, found: Mapping[str, np.ndarray]) -> None:
     """All arrays of one task out of `count`, then the entry that says they are whole."""
+    arrays = {name: np.asarray(value, dtype=np.float64) for name, value in found.items()}
+    mark = np.frombuffer(bytes.fromhex(seal(arrays)), dtype=np.uint8)
     with writable(store.path):
-        if tasks not in store.group:
-            store.group.create_group(tasks)
-        for name, value in found.items():
-            array(store, f"{tasks}/{name}", (count, *np.shape(value)))[task] = value
-        array(store, f"{tasks}/done", (count,))[task] = 1.0
+        try:
+            if tasks not in store.group:
+                store.group.create_group(tasks)
+            for name, value in arrays.items():
+                array(store, f"{tasks}/{name}", (count, *value.shape))[task] = value
+            array(store, f"{tasks}/{_SEAL}", (count, mark.size), dtype="uint8")[task] = mark
+            array(store, f"{tasks}/{_DONE}", (count,), dtype="uint8")[task] = 1
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # zarr raises many kinds for damaged stores
+            raise _damaged(store, f"the list of {tasks}", store.path / tasks) from error
+
+
+_SEAL, _DONE = "seal", "done"
 
 
 def read_task(store: Store, tasks: str, task: int) -> dict[str, np.ndarray]:
-    """What `write_task` wrote."""
-    arrays = store.group[tasks].arrays()  # type: ignore[union-attr]
-    return {name: np.asarray(whole[task]) for name, whole in arrays if name != "done"}
+    """What `write_task` wrote, to the last bit."""
+    try:
+        names = [entry.name for entry in (store.path / tasks).iterdir() if entry.is_dir()]
+        found = {name: np.asarray(store.group[f"{tasks}/{name}"][task]) for name in names}  # type: ignore[index]
+        mark = found.pop(_SEAL).tobytes().hex()
+        whole = int(found.pop(_DONE)) == 1 and mark == seal(found)
+        reason = None
+    except Exception as error:  # zarr raises many kinds for damaged stores
+        whole, reason = False, error
+    if not whole:
+        entry = store.path / tasks / _DONE / "c" / str(task)
+        raise _damaged(store, f"number {task} of its {tasks}", entry) from reason
+    return found
+
+
+def _damaged(store: Store, what: str, remove: Path) -> ValueError:
+    return ValueError(
+        f"store {str(store.path)!r} is damaged: {what} is not what was written; delete {str(remove)!r} to "
+        "have it computed again, or use another store."
+    )
 
 
 def array(
-    store: Store, name: str, shape: tuple[int, ...], chunk: int = 1, dimensions: tuple[str, ...] | None = None
+    store: Store,
+    name: str,
+    shape: tuple[int, ...],
+    chunk: int = 1,
+    dimensions: tuple[str, ...] | None = None,
+    dtype: str = "float64",
 ) -> "zarr.Array":
-    """An array of the store, made if it is not there, in chunks along its first axis."""
+    """An array of the store, made if it is not there, in chunks along its first axis.
+
+    Numbers that are not there yet, or not any more, are NaN.
+    """
     if name in store.group:
         return store.group[name]  # type: ignore[return-value]
-    chunks = (chunk, *shape[1:])
     return store.group.create_array(
-        name, shape=shape, chunks=chunks, dtype="float64", fill_value=0.0, dimension_names=dimensions
+        name,
+        shape=shape,
+        chunks=(chunk, *shape[1:]),
+        dtype=dtype,
+        fill_value=math.nan if dtype == "float64" else 0,
+        dimension_names=dimensions,
+        **with_checksums(),
     )
 
 
@@ -157,8 +211,9 @@ def _locked(path: Path) -> Iterator[None]:
     with writable(path):
         descriptor = _acquired(lock, path)
     try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        with writable(path):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
         yield
     finally:
         lock.unlink(missing_ok=True)

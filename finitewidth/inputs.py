@@ -67,7 +67,10 @@ def as_number(value) -> float:
     """A real number as a float; NaN, which compares with nothing, for what is none."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return math.nan
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return math.nan
 
 
 def as_count(name: str, value, *, lowest: int, or_infinite: bool = False) -> int | float:

@@ -12,6 +12,7 @@ import numpy as np
 from finitewidth.activation import Activation, as_activation
 
 PerLayer = float | Sequence[float]
+_WIDEST = 2**53  # whole numbers beyond that are not numbers of double precision
 _HYPERPARAMETERS = ("C_b", "C_W", "lambda_b", "lambda_W")
 
 
@@ -190,6 +191,8 @@ def _as_widths(widths: Sequence[int]) -> tuple[int, ...]:
     for index, n in enumerate(values):
         if n < 1:
             raise ValueError(f"widths must be at least 1, but n_{index} is {n}; give every layer a neuron.")
+        if n > _WIDEST:
+            raise ValueError(f"widths must be at most 2^53, but n_{index} is larger; make it smaller.")
     return tuple(int(n) for n in values)
 
 
@@ -198,7 +201,7 @@ def _as_per_layer(name: str, value: PerLayer, depth: int) -> tuple[float, ...]:
         if isinstance(value, str):
             raise TypeError
         values = (float(value),) * depth if np.ndim(value) == 0 else tuple(map(float, value))  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name} must be a number or one number per layer, got {value!r}.") from None
     if len(values) != depth:
         raise ValueError(

@@ -1,10 +1,15 @@
-"""Arrays and the configuration they belong to, in one npz file, written whole or not at all."""
+"""Files and directories that are written whole or not at all, and what shows that they were changed since."""
 
+import contextlib
+import glob
+import hashlib
 import json
 import os
 import tempfile
 import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +46,7 @@ def read_arrays(path: str | Path, *, kind: str) -> tuple[dict[str, np.ndarray], 
         about = json.loads(arrays.pop(_ABOUT).tobytes())
     except FileNotFoundError:
         raise ValueError(f"path {str(path)!r} does not exist; check the name.") from None
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+    except Exception:  # zipfile and NumPy raise many kinds for damaged files
         raise ValueError(f"path {str(path)!r} is not a file that finitewidth wrote, or is damaged.") from None
     if not isinstance(about, dict) or about.get("kind") != kind:
         raise ValueError(f"path {str(path)!r} holds no {kind}; load it with what saved it.")
@@ -51,3 +56,56 @@ def read_arrays(path: str | Path, *, kind: str) -> tuple[dict[str, np.ndarray], 
 def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     with archive.open(name) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
+
+
+# --- seals --------------------------------------------------------------------------------------------
+
+
+def seal(arrays: Mapping[str, np.ndarray], about: Any = None) -> str:
+    """A number that changes with any bit of the arrays, their names, shapes and types, and of `about`."""
+    found = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name in sorted(arrays):
+        value = np.ascontiguousarray(arrays[name])
+        found.update(json.dumps([name, np.shape(arrays[name]), value.dtype.str]).encode() + value.tobytes())
+    return found.hexdigest()
+
+
+def with_checksums() -> dict[str, Any]:
+    """Options of a Zarr array whose chunks carry checksums: any reader refuses a chunk that was changed."""
+    from zarr.codecs import Crc32cCodec, ZstdCodec
+
+    return {"compressors": (ZstdCodec(), Crc32cCodec())}
+
+
+# --- directories --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def drafted(place: Path) -> Iterator[Path]:
+    """A path for a draft, which becomes the directory `place` when the block ends without an error.
+
+    What was there is removed after that, and is there again if the last step fails.
+    """
+    _put_back(place)
+    # beside it, because a rename is atomic only within one file system
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-") as scratch:
+        draft, earlier = Path(scratch) / "draft", Path(scratch) / _EARLIER
+        yield draft
+        if place.exists():
+            place.rename(earlier)
+        try:
+            draft.rename(place)
+        except OSError:
+            if earlier.exists():
+                earlier.rename(place)
+            raise
+
+
+_EARLIER = "earlier"
+
+
+def _put_back(place: Path) -> None:
+    """Results that a process had moved aside when it was killed, before new ones were in their place."""
+    for scratch in place.parent.glob(f".{glob.escape(place.name)}-*"):
+        if (scratch / _EARLIER).exists() and not place.exists():
+            (scratch / _EARLIER).rename(place)

@@ -120,7 +120,7 @@ def test_places_that_cannot_hold_a_store_are_refused(tmp_path):
     (tmp_path / "other.zarr").mkdir()
     for path, message in (
         (tmp_path / "file" / "run.zarr", "cannot be written: .*; choose another place"),
-        (tmp_path / "other.zarr", "exists and holds no ensemble; choose another place"),
+        (tmp_path / "other.zarr", "exists and holds no ensemble, or is damaged; choose another place"),
         (tmp_path / "run.npz", "store must end in .zarr"),
     ):
         with refused(message):

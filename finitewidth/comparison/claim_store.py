@@ -8,6 +8,7 @@ from pathlib import Path
 
 from finitewidth.comparison.claims import Claim, Outcome
 from finitewidth.comparison.evidence import Comparison
+from finitewidth.storage import seal
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -35,6 +36,8 @@ class ClaimStore:
             found = json.loads(self.path.read_text(encoding="utf-8"))
             if found["kind"] != "finitewidth claims":
                 raise KeyError
+            if found["seal"] != seal({}, found["outcomes"]):
+                raise KeyError
             return dict(found["outcomes"]) if found["source"] == self.digest else {}
         except (ValueError, KeyError, TypeError):
             raise ValueError(
@@ -53,7 +56,12 @@ class ClaimStore:
         if outcome.passed:
             comparisons = [asdict(one) for one in outcome.comparisons]
             self.outcomes[outcome.claim.id] = {"comparisons": comparisons, "seconds": outcome.seconds}
-        document = {"kind": "finitewidth claims", "source": self.digest, "outcomes": self.outcomes}
+        document = {
+            "kind": "finitewidth claims",
+            "source": self.digest,
+            "seal": seal({}, self.outcomes),
+            "outcomes": self.outcomes,
+        }
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:

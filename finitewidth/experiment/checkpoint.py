@@ -12,6 +12,7 @@ import zarr
 from finitewidth.checkpoint import Store, array, open_group, writable
 from finitewidth.experiment.partition import Partition
 from finitewidth.experiment.streaming import JointMoments, Moments
+from finitewidth.storage import with_checksums
 
 if TYPE_CHECKING:
     import xarray
@@ -56,10 +57,12 @@ def keep_members(parts: Partition, store: Store, batch: int, found: dict[str, np
 
 def write_results(store: Store, results: "xarray.Dataset") -> None:
     """The results beside the batches; the store is finished when all of them are there."""
-    if store.group.attrs["finished"]:
+    if store.group.attrs.get("finished"):
         return
     with writable(store.path), warnings.catch_warnings():
-        results.to_zarr(store.path, mode="a", consolidated=False)
+        # what a run that was killed here had written keeps its encoding
+        new = {name: with_checksums() for name in results.variables if name not in store.group}
+        results.to_zarr(store.path, mode="a", consolidated=False, encoding=new)
         open_group(store.path).attrs["finished"] = True
         # consolidated metadata are beyond the standard, but xarray asks for them
         warnings.simplefilter("ignore")

@@ -2,7 +2,7 @@
 
 import contextlib
 import csv
-import zipfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,10 @@ def _from_file(key: str, text: str, folder: Path, array: str | None) -> tuple[st
     what = f"[data] {key} {file.name!r}"
     if not file.is_file():
         raise ValueError(f"[data] {key} {str(file)!r} is not a file; paths are relative to the TOML file.")
-    return what, _loaded(file, what, array)
+    try:
+        return what, _loaded(file, what, array)
+    except OSError as error:
+        raise ValueError(f"{what} cannot be read: {error.strerror or error}; check the file.") from None
 
 
 def _loaded(file: Path, what: str, array: str | None) -> np.ndarray:
@@ -74,15 +77,18 @@ def _load_npz(file: Path, what: str, array: str | None) -> np.ndarray:
         if name not in names:
             raise ValueError(f"{what} has no array {name!r}; it holds {', '.join(names)}.")
         with _objects_refused(what):
-            return archive[name]
+            found = archive[name]
+            if not isinstance(found, np.ndarray):
+                raise TypeError("a member of another kind")
+            return found
 
 
 @contextlib.contextmanager
 def _objects_refused(what: str) -> Iterator[None]:
     try:
-        yield
-    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        # NumPy's own text speaks of pickles whenever a file is damaged
+        with warnings.catch_warnings(action="ignore"):  # of headers that look like those of old versions
+            yield
+    except Exception as error:  # NumPy and zipfile raise many kinds, and speak of pickles whenever in doubt
         raise ValueError(
             f"{what} is damaged or holds Python objects, which are never loaded; "
             "save a plain array of numbers."
@@ -130,7 +136,8 @@ def _checked(found: np.ndarray, what: str) -> np.ndarray:
         raise ValueError(f"{what} holds {found.dtype}; save real numbers.")
     if found.ndim != 2 or 0 in found.shape:
         raise ValueError(f"{what} has shape {found.shape}; save one row for each sample, (N, columns).")
-    found = found.astype(np.float64)
+    with np.errstate(over="ignore"):  # infinity is refused below
+        found = found.astype(np.float64)
     bad = np.argwhere(~np.isfinite(found))
     if len(bad):
         row, column = bad[0]

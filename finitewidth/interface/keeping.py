@@ -11,6 +11,7 @@ import tomli_w
 import finitewidth
 from finitewidth.interface.main_job import Outcome, document, rows
 from finitewidth.interface.results import Summary, replaced_directory
+from finitewidth.storage import with_checksums
 
 if TYPE_CHECKING:
     import xarray
@@ -79,10 +80,15 @@ def save_dataset(outcome: Outcome, path: Path) -> None:
     with warnings.catch_warnings():
         # consolidated metadata are beyond the standard, but xarray asks for them
         warnings.simplefilter("ignore")
-        to_xarray(outcome).to_zarr(path, mode="w", consolidated=False)
+        _write(to_xarray(outcome), path, None)
         if outcome.ensemble is not None:
-            outcome.ensemble.to_xarray().to_zarr(path, group="ensemble", mode="a", consolidated=False)
+            _write(outcome.ensemble.to_xarray(), path, "ensemble")
         zarr.consolidate_metadata(path)
+
+
+def _write(data: "xarray.Dataset", path: Path, group: str | None) -> None:
+    encoding = {name: with_checksums() for name in data.variables}
+    data.to_zarr(path, group=group, mode="a", consolidated=False, encoding=encoding)
 
 
 _ONE = ("test", "output")

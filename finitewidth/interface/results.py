@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 import finitewidth
 from finitewidth.interface.runs import Run
+from finitewidth.storage import drafted
 
 STATISTICS = ("run.toml", "summary.json", "inputs.npy", "theory.zarr", "kernels.svg", "kernels.png")
 PREDICTION = (
@@ -137,14 +137,9 @@ def replaced_directory(target: Path) -> Iterator[Path]:
     place = target.resolve()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        # beside the target, because a rename is atomic only within one file system
-        with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-") as scratch:
-            draft, earlier = Path(scratch) / "draft", Path(scratch) / "earlier"
+        with drafted(place) as draft:
             draft.mkdir()
             yield draft
-            if place.exists():
-                place.rename(earlier)
-            draft.rename(place)
     except OSError as error:
         reason = error.strerror or error
         raise ValueError(

@@ -298,7 +298,11 @@ def parse(path: Path) -> dict:
         raise ValueError(f"RUN {str(path)!r} does not exist; give the path of a TOML file.") from None
     except IsADirectoryError:
         raise ValueError(f"RUN {str(path)!r} is a directory; give the path of a TOML file.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ValueError(f"RUN {str(path)!r} cannot be read: {error.strerror or error}.") from None
+    except RecursionError:
+        raise ValueError(f"RUN {str(path)!r} nests lists or tables too deeply; flatten it.") from None
+    except ValueError as error:  # also undecodable text, and numbers of too many digits
         raise ValueError(f"RUN {str(path)!r} is not valid TOML: {error}; correct it.") from None
 
 

@@ -59,16 +59,20 @@ def network_described(
     return MLP(_widths(widths), found, **numbers), notes
 
 
+_DEEPEST = 100_000
+
+
 def _widths(text: str) -> tuple[int, ...]:
     widths: list[int] = []
     for part in text.split(","):
         size, _, times = part.strip().partition("x")
         try:
-            widths += [int(size)] * (int(times) if times else 1)
+            width, count = int(size), int(times) if times else 1
         except ValueError:
             raise ValueError(f"WIDTHS has {part!r}; write whole numbers such as 784,100x20,10.") from None
-        if len(widths) > 100_000:
-            raise ValueError(f"WIDTHS has more than 100000 layers in {part!r}; shorten it.")
+        if not 1 <= count <= _DEEPEST - len(widths):
+            raise ValueError(f"WIDTHS must have 1 to {_DEEPEST} layers, got {part!r}; change it.")
+        widths += [width] * count
     return tuple(widths)
 
 

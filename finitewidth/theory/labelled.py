@@ -1,15 +1,13 @@
 """A theory as an xarray data set with named dimensions, on disk as a Zarr store, and back."""
 
 import json
-import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import xarray
 
 from finitewidth.network import MLP
+from finitewidth.storage import drafted, seal, with_checksums
 from finitewidth.theory.solve import MATRICES, TENSORS, Layer, Theory
 
 _SLOTS = ("sample_a", "sample_b", "sample_c", "sample_d")
@@ -41,19 +39,19 @@ def save(theory: Theory, path: str | Path) -> None:
         raise ValueError(f"path must end in .zarr, got {str(path)!r}; rename it.")
     if path.exists() and not _is_ours(path):
         raise ValueError(f"path {str(path)!r} exists and is not a theory; choose another.")
+    data = to_xarray(theory)
+    data.attrs["seal"] = _seal(data)
+    encoding = {name: with_checksums() for name in data.variables}
     try:
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=".saving-"))
+        with drafted(path) as draft:
+            data.to_zarr(draft, mode="w", consolidated=False, encoding=encoding)
     except OSError as error:
         raise ValueError(f"path {str(path)!r} cannot be written: {error.strerror}; choose another.") from None
-    try:
-        to_xarray(theory).to_zarr(temporary / "store.zarr", mode="w", consolidated=False)
-        if path.exists():
-            shutil.rmtree(path)
-        os.replace(temporary / "store.zarr", path)
-    except OSError as error:
-        raise ValueError(f"path {str(path)!r} cannot be written: {error.strerror}.") from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _seal(data: xarray.Dataset) -> str:
+    about = {name: value for name, value in data.attrs.items() if name != "seal"}
+    return seal({str(name): np.asarray(value) for name, value in data.variables.items()}, about)
 
 
 def _is_ours(path: Path) -> bool:
@@ -79,11 +77,13 @@ def load(path: str | Path) -> Theory:
     about = data.attrs
     if about.get("kind") != "finitewidth theory":
         raise ValueError(f"path {str(path)!r} holds no theory; load it with what saved it.")
-    net = MLP.from_dict(json.loads(about["network"]))
     try:
-        arrays = {str(name): np.asarray(data[name]) for name in data.data_vars}
+        if _seal(data) != about.get("seal"):
+            raise ValueError("it is not what was saved")
     except Exception as error:  # a chunk that is missing or damaged
-        raise ValueError(f"path {str(path)!r} is damaged ({error}).") from None
+        raise ValueError(f"path {str(path)!r} is damaged ({error}); solve again and save it.") from None
+    net = MLP.from_dict(json.loads(about["network"]))
+    arrays = {str(name): np.asarray(data[name]) for name in data.data_vars}
     X = arrays.pop("X")
     layers = {
         int(index): Layer(net, int(index), {name: value[i] for name, value in arrays.items()})

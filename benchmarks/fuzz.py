@@ -1,0 +1,119 @@
+"""Ten thousand generated cases for everything that reads what people write.
+
+    python benchmarks/fuzz.py            # or --quick: a hundred of each kind, nothing written
+
+Runs in TOML, data files, command lines and requests to the page are generated (tests/garbage.py and
+tests/garbage_requests.py); each must be accepted or refused in one sentence, in a moment. Computing is
+patched out. A case that ends otherwise is shrunk and shown. Writes benchmarks/results/fuzz.md.
+"""
+
+import argparse
+import datetime
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # the finitewidth of this tree; the garbage
+
+import garbage  # noqa: E402
+import garbage_requests  # noqa: E402
+import hypothesis  # noqa: E402
+from hypothesis import HealthCheck, given, settings  # noqa: E402
+
+import finitewidth as fw  # noqa: E402
+
+RESULTS = HERE / "results" / "fuzz.md"
+KINDS = {**garbage.FILES, "command lines": (garbage_requests.COMMAND_LINES, garbage_requests.run_command)}
+PAGE = "requests to the page"
+CASES = 2600  # of each kind
+SLOW = 5.0  # seconds: longer than this counts as a hang
+
+
+class Trial:
+    """How the cases of one kind ended, and how long the slowest took."""
+
+    def __init__(self, name: str):
+        self.name, self.ends, self.slowest = name, Counter(), 0.0
+
+    def run(self, strategy, answer, count: int, after=lambda: None) -> None:
+        @settings(max_examples=count, deadline=None, database=None, suppress_health_check=[*HealthCheck])
+        @given(strategy)
+        def cases(case):
+            began = time.perf_counter()
+            end = answer(case)
+            seconds = time.perf_counter() - began
+            assert seconds < SLOW, f"it took {seconds:.1f} s"
+            self.ends[end] += 1
+            self.slowest = max(self.slowest, seconds)
+            after()
+
+        cases()
+
+
+def trials(count: int) -> list[Trial]:
+    found = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        garbage.prepare(folder)
+        for name, (strategy, answer) in KINDS.items():
+            found.append(Trial(name))
+            found[-1].run(
+                strategy,
+                lambda case, answer=answer: answer(folder, case),
+                count,
+                lambda: garbage.clean(folder),
+            )
+            print(name, dict(found[-1].ends), flush=True)
+    found.append(Trial(PAGE))
+    with garbage_requests.visitor() as ask:
+        found[-1].run(garbage_requests.REQUESTS, lambda case: garbage_requests.ask_page(ask, case), count)
+    print(PAGE, dict(found[-1].ends), flush=True)
+    return found
+
+
+def report(found: list[Trial], seconds: float) -> str:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE)
+    total = sum(sum(trial.ends.values()) for trial in found)
+    lines = [
+        "# Generated garbage",
+        "",
+        f"{datetime.date.today()}, commit {commit.stdout.strip()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}, hypothesis {hypothesis.__version__}, finitewidth {fw.__version__}; "
+        f"{total} cases in {seconds:.0f} s. Written by `python benchmarks/fuzz.py`.",
+        "",
+        "Refused: one sentence (a ValueError; on the command line one line on stderr and status 2). "
+        "Computed: the case was right, and reached the computation, which is patched out. None ended "
+        "otherwise: no traceback, no other status, no code run, none took longer than "
+        f"{SLOW:g} s.",
+        "",
+        "| what reads | cases | refused | accepted | computed | slowest (s) |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {trial.name} | {sum(trial.ends.values())} | {trial.ends['refused']} | {trial.ends['accepted']} "
+        f"| {trial.ends['computed']} | {trial.slowest:.2f} |"
+        for trial in found
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Generated garbage for everything that reads.")
+    parser.add_argument("--quick", action="store_true", help="a hundred of each kind, nothing written")
+    quick = parser.parse_args().quick
+    began = time.monotonic()
+    found = trials(100 if quick else CASES)
+    text = report(found, time.monotonic() - began)
+    print(text)
+    if not quick:
+        RESULTS.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
