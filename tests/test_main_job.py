@@ -15,7 +15,7 @@ import pytest
 from test_cli import call, refused
 
 import finitewidth as fw
-from finitewidth.experiment import checkpoint
+from finitewidth import tasks
 from finitewidth.interface import cli, embedded, ensembles, results, runs
 
 RUN = """
@@ -200,21 +200,21 @@ def test_the_embedded_run_is_critical_and_labelled():
 
 
 def test_an_interrupted_run_goes_on_with_the_same_bits(finished, folder, capsys, monkeypatch):
-    write, calls = checkpoint.write_batch, []
+    write, calls = tasks.write_task, []
 
     def interrupted(*arguments):
         if len(calls) == 2:
             raise KeyboardInterrupt
         calls.append(write(*arguments))
 
-    monkeypatch.setattr(checkpoint, "write_batch", interrupted)
+    monkeypatch.setattr(tasks, "write_task", interrupted)
     assert call("solve", "run.toml", "--output", "out") == 130
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and "the same command goes on" in err
     assert not (folder / "out").exists() and (folder / ".out.unfinished").exists()
 
     resumed = []
-    monkeypatch.setattr(checkpoint, "write_batch", lambda *given: resumed.append(write(*given)))
+    monkeypatch.setattr(tasks, "write_task", lambda *given: resumed.append(write(*given)))
     assert call("solve", "run.toml", "--output", "out") == 0
     assert len(resumed) == 3  # of five batches, two were there
     assert sorted(os.listdir(folder)) == ["out", "run.toml"]
@@ -226,8 +226,9 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(finished, folder, capsys,
 def test_signals_end_a_command_with_status_130(number):
     """The signal comes while the command works, from a thread beside it."""
     code = f"""
-import os, threading, time
+import os, signal, threading, time
 from finitewidth.interface import cli, solve_command
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
 def work(*_, **__):
     threading.Timer(0.1, os.kill, (os.getpid(), {int(number)})).start()
     time.sleep(20)

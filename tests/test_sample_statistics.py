@@ -54,6 +54,7 @@ def test_one_hidden_layer_is_as_the_theory_says_at_any_width():
         assert np.max(getattr(sampled, name).stderr) < 0.1 * np.max(np.abs(getattr(layer, name))), name
 
 
+@pytest.mark.long
 def test_two_hidden_layers_are_as_the_theory_says_at_first_order():
     """6000 networks at each of the widths 8, 16, 32; every entry, extrapolated to 1/n = 0."""
     widths = (8, 16, 32)

@@ -154,7 +154,7 @@ def test_one_hidden_layer_statistics_are_exact_at_any_width(activation, width):
 
 # --- two hidden layers: what is neglected falls with the width ----------------------------------------------
 
-TWO_HIDDEN_LAYERS = [("tanh", 1.0), ("gelu", 0.75)]  # and n_1 / n_2
+TWO_HIDDEN_LAYERS = [("tanh", 1.0), pytest.param("gelu", 0.75, marks=pytest.mark.long)]  # and n_1 / n_2
 
 
 def two_hidden_layers(n, activation, ratio, outputs=2):

@@ -238,7 +238,7 @@ class PairConditioning:
 
         def work(index: int) -> dict[Family, np.ndarray]:
             sums = self.contraction(self._leg_values(tasks[index], conditioned[index], grid, plans[index]))
-            for r, s in np.argwhere(hard[index]):
+            for r, s in np.argwhere(hard[index]).tolist():
                 replacement = self._doubled_on_plane(tasks[index], r, s)
                 for orders, value in sums.items():
                     value[r, s] = replacement(orders)
