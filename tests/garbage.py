@@ -104,6 +104,29 @@ def documents(draw) -> dict:
     return found
 
 
+NETWORK = {"widths": [2, 8, 1], "activation": "tanh"}
+RIGHT = [
+    {"network": NETWORK, "data": {"path": "X.csv"}},
+    {
+        "network": NETWORK,
+        "data": {"train_inputs": "X.csv", "train_targets": "Y.csv", "test_inputs": [[0.5, 0.5]]},
+        "training": {"algorithm": "gradient_descent", "learning_rate": 0.1, "steps": 10},
+        "ensemble": {"members": 4, "key": 0},
+    },
+]
+
+
+@st.composite
+def nearly_right(draw) -> dict:
+    """A run in which two things at most are wrong."""
+    found = {name: dict(table) for name, table in draw(st.sampled_from(RIGHT)).items()}
+    for _ in range(draw(st.integers(0, 2))):
+        table = draw(st.sampled_from([*GOOD]))
+        key = draw(st.sampled_from([*GOOD[table]]))
+        found.setdefault(table, {})[key] = draw(st.sampled_from(GOOD[table][key]) | ANYTHING)
+    return found
+
+
 def written(document: dict) -> bytes:
     try:
         return tomli_w.dumps(document).encode("utf-8", errors="replace")
@@ -122,6 +145,7 @@ def spliced(draw, source) -> bytes:
 
 
 TOML = st.one_of(
+    nearly_right().map(written),
     documents().map(written),
     spliced(documents().map(written)),
     st.text().map(lambda text: text.encode("utf-8", errors="replace")),
@@ -234,7 +258,10 @@ DATA_FILES = st.one_of(
         st.just(".npz"),
         spliced(st.builds(as_npz, st.lists(st.sampled_from(ARRAYS), max_size=2), st.booleans())),
     ),
-    st.tuples(st.just(".npz"), st.builds(zipped, st.text(min_size=1, max_size=5), HEADERS.map(with_header))),
+    st.tuples(
+        st.just(".npz"),
+        st.builds(zipped, st.sampled_from(["X.npy", "X", "../X.npy", "X/"]), HEADERS.map(with_header)),
+    ),
     st.tuples(st.just(".npz"), st.sampled_from([pickle.dumps(Exploit(MARK)), as_npy(np.eye(2))])),
     st.tuples(
         st.just(".csv"),

@@ -118,7 +118,7 @@ REQUESTS = st.tuples(
     st.one_of(QUERIES.map(lambda text: text.encode("utf-8", errors="replace")), st.binary(max_size=5000)),
 )
 FROM_THE_PAGE = {"X-Finitewidth": "page", "Host": "127.0.0.1"}
-STATUSES = (200, 204, 403, 404, 405, 413)
+STATUSES = (200, 204, 307, 403, 404, 405, 413)
 
 
 @contextlib.contextmanager

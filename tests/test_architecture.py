@@ -16,6 +16,7 @@ SUBJECT = FOUNDATION | {"activation", "network", "algorithm", "loss", "tasks"}  
 # a room may import itself and the rooms listed here; a room is a folder, or a file at the top
 MAY_IMPORT = {
     **{room: set() for room in FOUNDATION},
+    "checkpoint": {"storage"},  # seals
     "__init__": {"precision"},
     "__main__": {"interface"},
     "tasks": FOUNDATION | {"__init__"},  # which holds the version

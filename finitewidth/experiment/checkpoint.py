@@ -61,7 +61,7 @@ def write_results(store: Store, results: "xarray.Dataset") -> None:
         return
     with writable(store.path), warnings.catch_warnings():
         # what a run that was killed here had written keeps its encoding
-        new = {name: with_checksums() for name in results.variables if name not in store.group}
+        new = {name: with_checksums() for name in results.variables if str(name) not in store.group}
         results.to_zarr(store.path, mode="a", consolidated=False, encoding=new)
         open_group(store.path).attrs["finished"] = True
         # consolidated metadata are beyond the standard, but xarray asks for them

@@ -67,10 +67,10 @@ class Number:
         if not _NUMBER.fullmatch(text):
             raise ValueError(f"{wanted}, got {_shown(text)}.")
         value = float(text)
+        if not self.lowest <= value <= self.highest:  # also infinity, which is what 400 digits are
+            raise ValueError(f"{wanted}, got {_shown(text)}.")
         if self.whole and value != math.floor(value):
             raise ValueError(f"{wanted}, got {_shown(text)}; round it.")
-        if not self.lowest <= value <= self.highest:
-            raise ValueError(f"{wanted}, got {_shown(text)}.")
         return int(value) if self.whole else value
 
 
