@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import scipy.linalg.blas
 from jaxtyping import Float
+from scipy.linalg.blas import dsyrk  # type: ignore[attr-defined]  # made when scipy is built
 
 from finitewidth.cores import SingleThreadedProducts
 from finitewidth.inputs import as_inputs, coincident_rows
@@ -184,7 +184,7 @@ def _products(X: np.ndarray, other: np.ndarray, *, symmetric: bool) -> np.ndarra
     # half the operations, and the other half is neither filled nor touched
     small = X.size * X.shape[0] < _WORTH_THREADS
     with SingleThreadedProducts() if small else contextlib.nullcontext():
-        return scipy.linalg.blas.dsyrk(1.0, X.T, trans=1, lower=1).T
+        return dsyrk(1.0, X.T, trans=1, lower=1).T
 
 
 def _mirror(matrix: np.ndarray, tile: Tile) -> None:

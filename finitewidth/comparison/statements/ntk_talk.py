@@ -26,6 +26,7 @@ from finitewidth.network import MLP
 from finitewidth.theory.means import kernels
 from finitewidth.theory.solve import solve
 from finitewidth.training.dynamics import trajectory
+from finitewidth.training.gaussian import Prediction
 
 SOURCE = "Talk: Neural Tangent Kernel (Jacot, Gabriel, Hongler)"
 WIDTHS = (32, 128)
@@ -104,6 +105,7 @@ def closed_form_trajectory() -> Iterator[Comparison]:
         shift = Theta[:, T] @ np.linalg.inv(inner) @ (scipy.linalg.expm(-inner * t) - np.eye(TRAINING))
         kept = np.eye(len(X))
         kept[:, T] += shift
+        assert isinstance(found, Prediction)
         yield agree("mean as printed", -shift @ y[T], found.mean[:, 0], EXACT)
         yield agree("covariance", kept @ kernels(NET, X).K @ kept.T, found.covariance[:, 0, :, 0], EXACT)
 

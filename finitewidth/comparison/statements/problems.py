@@ -73,7 +73,8 @@ def predicted(net: MLP, *data, **options) -> Prediction:
 
 def trained(net: MLP, data, algorithm, members: int, key: int) -> tuple[Estimate, Ensemble]:
     """The mean with the infinite-width prediction as control variate, and the ensemble."""
-    control = control_variate(net, *data, algorithm)
+    X_train, Y_train, X_test = data
+    control = control_variate(net, X_train, Y_train, X_test, algorithm)
     found = train_ensemble(
         net, *data, algorithm=algorithm, members=members, key=key, control=control, progress=False
     )
