@@ -25,7 +25,7 @@ demo: $(STAMP)
 	@echo "== handwritten digits, a critical tanh network: theory at both orders, and 6000 networks trained beside it (a minute)"
 	@$(BIN)/python -m finitewidth solve
 
-test: check $(TORCH_STAMP)
+test: check
 	@echo "== running the tests with $(WORKERS) workers"
 	@$(BIN)/python -m pytest -q -n $(WORKERS)
 
@@ -33,7 +33,7 @@ test-long: $(TORCH_STAMP)
 	@echo "== running the tests that take longer with $(WORKERS) workers"
 	@$(BIN)/python -m pytest -q -n $(WORKERS) -m long
 
-check: $(STAMP)
+check: $(TORCH_STAMP)
 	@echo "== checking lint (ruff), formatting (ruff) and types (pyright)"
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/python -m ruff format --check .
