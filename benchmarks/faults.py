@@ -345,6 +345,7 @@ def main() -> None:
                 others.append(("second process on the store of a run", two_processes(job, scratch)))
             if "solve" in job.name:
                 others.append(("earlier results", earlier_results_survive(job, kills, chance)))
+            print(others, flush=True)
         others.append(("store of another version", other_version(scratch)))
         found = damages(scratch, chance)
     text = report(rows, others, found, time.monotonic() - began)
