@@ -97,6 +97,7 @@ def test_flow_is_the_limit_of_small_steps():
     np.testing.assert_array_equal(flow[1].outputs, start[:, 6:])
 
 
+@pytest.mark.long
 def test_long_flow_arrives_at_the_end_of_training():
     """1600 members: mean, covariance and standard deviation within four standard errors of the end."""
     late = fw.predict(

@@ -113,6 +113,7 @@ def test_mini_batches_are_drawn_anew_in_each_epoch_and_learning_rates_fall():
     assert set(epochs) == {(0, 1), (1, 0)}  # each sample once per epoch, in both orders over six epochs
 
 
+@pytest.mark.long
 def test_gradient_flow_of_a_network_linear_in_its_parameters_is_exponential():
     found = trained(FLAT, members=3, algorithm=fw.GradientFlow(0.7), record_at=(0, 0.3), tolerance=1e-10)
     theta = FLAT.lambda_b[0] + FLAT.lambda_W[0] / 3 * GENERIC @ X_TRAIN.T

@@ -255,7 +255,9 @@ def trained(net, eta, steps, members, key):
     return [np.asarray(part) for part in jax.jit(lambda k: jax.lax.map(one, k, batch_size=250))(keys)]
 
 
-@pytest.mark.parametrize("activation, C_W", [("tanh", 1.2), ("gelu", 1.8)])
+@pytest.mark.parametrize(
+    "activation, C_W", [("tanh", 1.2), pytest.param("gelu", 1.8, marks=pytest.mark.long)]
+)
 def test_trained_networks_have_this_mean_and_covariance(activation, C_W, key):
     """6000 networks of width 40 after 8 large steps; the infinite-width prediction is a control variate."""
     net = fw.MLP((3, 40, 60, 2), activation, C_b=0.1, C_W=C_W, lambda_b=0.5)

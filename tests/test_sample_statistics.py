@@ -69,6 +69,7 @@ def test_two_hidden_layers_are_as_the_theory_says_at_first_order():
             assert np.max(limit.stderr) < 0.15 * np.max(np.abs(getattr(layer, name))), name
 
 
+@pytest.mark.long
 def test_hidden_layers_are_measured_like_outputs():
     """30000 networks; layer 2 of three, whose width is 5."""
     net = network((3, 4, 5, 1), "gelu")

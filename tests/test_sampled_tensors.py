@@ -132,7 +132,9 @@ def with_all_neurons_equal(layer):
     }
 
 
-@pytest.mark.parametrize("activation, width", [("tanh", 3), ("gelu", 2), ("sin", 4)])
+@pytest.mark.parametrize(
+    "activation, width", [("tanh", 3), ("gelu", 2), pytest.param("sin", 4, marks=pytest.mark.long)]
+)
 def test_one_hidden_layer_statistics_are_exact_at_any_width(activation, width):
     """40000 networks for V, D, F, A, B and as many for P, Q, R, S, T, U; three inputs, every entry."""
     net = network((width,), activation)
