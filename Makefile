@@ -67,11 +67,11 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("finitewidth needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0] + "; use make PYTHON=python3.11 or newer.")'
 	@echo "== setting up .venv with the versions pinned in requirements.lock (once; takes a minute or two)"
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make a virtual environment; install its venv module (Debian: apt install python3-venv)."; exit 1; }
-	@$(PIP) install --requirement requirements.lock
+	@$(PIP) install --no-compile --requirement requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(TORCH_STAMP): $(STAMP) requirements-torch.lock
 	@echo "== adding PyTorch, which the tests compare with"
-	@$(PIP) install --requirement requirements-torch.lock
+	@$(PIP) install --no-compile --requirement requirements-torch.lock
 	@touch $@

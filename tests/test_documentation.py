@@ -80,6 +80,7 @@ CHECKS: dict[str, Callable[[dict, str], None]] = {
 }
 
 
+@pytest.mark.long
 def test_digits_are_classified_as_well_as_reported():
     """To 0.3 percent, three images: another machine may round a tie another way."""
     table = runpy.run_path(str(ROOT / "examples" / "digits.py"))["table"]()

@@ -160,6 +160,7 @@ def test_the_series_agrees_with_quadrature(name):
     assert_agree(name, HermiteSeries(), Quadrature(), K, orders_of(name, highest=3))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["tanh", "elu", "hardtanh"])
 @pytest.mark.parametrize("variance", [0.03, 0.3, 10.0])
 def test_the_series_is_exact_and_knows_its_error_next_to_correlation_one(name, variance):
@@ -235,6 +236,7 @@ def inputs(draw):
     return np.array(points) * draw(st.sampled_from([1.0, 1e-6, 30.0]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FACES)
 @HYPOTHESIS
 @given(X=inputs())
