@@ -7,11 +7,18 @@ import garbage
 import garbage_requests
 import pytest
 from hypothesis import HealthCheck, given, settings
+from problems import as_for_users
 
 import finitewidth as fw
 
 PACKAGE = Path(fw.__file__).parent
-FEW = settings(max_examples=80, deadline=None, database=None, suppress_health_check=[*HealthCheck])
+FEW = settings(
+    max_examples=80,
+    deadline=None,
+    database=None,
+    derandomize=True,  # the script looks for new ones
+    suppress_health_check=[*HealthCheck],
+)
 
 
 KINDS = {**garbage.FILES, "command lines": (garbage_requests.COMMAND_LINES, garbage_requests.run_command)}
@@ -29,7 +36,8 @@ def test_garbage_is_refused_in_one_sentence(kind, tmp_path):
         found.add(answer(tmp_path, case))
         garbage.clean(tmp_path)
 
-    cases()
+    with as_for_users():
+        cases()
     assert "refused" in found
 
 
@@ -41,7 +49,7 @@ def test_garbage_asked_of_the_page_is_refused_in_one_sentence():
     def cases(case):
         found.add(garbage_requests.ask_page(ask, case))
 
-    with garbage_requests.visitor() as ask:
+    with garbage_requests.visitor() as ask, as_for_users():
         cases()
     assert "refused" in found
 
