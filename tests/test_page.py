@@ -97,7 +97,7 @@ def test_any_query_is_read_or_refused_in_words(query):
 
 
 def test_theory_says_what_the_library_says():
-    asked = values.read("depth=3&width=32&lambda_b=0.5")
+    asked = values.read("depth=3&width=32&lambda_b=0.5&algorithm=flow")
     found = answers.theory(asked)
     json.dumps(found, allow_nan=False)
     assert found["critical"]["verdict"]["state"] == "critical" and not found["errors"]
