@@ -141,7 +141,7 @@ export function spread(place, data) {
   if (finite.length) { legend.push({ role: "finite width", label: "width n" }); marks.push(Plot.lineY(finite, { x: "x", y: "std", ...line("finite width"), curve: "monotone-x" })); }
   if (found.length) { legend.push({ role: "sampled networks", label: "trained networks, ± 2 s.e.", symbol: { ...DOT, withLine: true } }); marks.push(...withErrors(found, (d) => d.std, (d) => d.std_error)); }
   const highest = d3.max([...infinite, ...finite, ...found], (d) => d.std) || 1;
-  drawn(place, { title: "spread between networks, standard deviation", legend, marks, x: { label: "input x" }, y: { domain: [0, 1.08 * highest] } });
+  drawn(place, { title: "spread (std) of networks", legend, marks, x: { label: "input x" }, y: { domain: [0, 1.08 * highest] } });
 }
 
 function layers(depth, logarithmic) {
@@ -179,7 +179,7 @@ export function ratios(place, depth) {
     if (data.length <= 30) marks.push(Plot.dot(data, { x: "x", y: "value", fill: look[role].color, symbol: { draw: symbol.draw }, r: 3.5 }));
     else marks.push(Plot.dot(data.filter((_, i) => i % 5 === 4), { x: "x", y: "value", fill: look[role].color, symbol: { draw: symbol.draw }, r: 3.5 }));
   }
-  const title = "fluctuations between networks, relative";
+  const title = "relative fluctuations";
   drawn(place, { title, legend, marks, note: marks.length ? "" : depth.missing, height: 270,
     x: { label: "layer over width, ℓ/n" }, y: { domain: padded(all) } });
 }
