@@ -56,10 +56,8 @@ class Activation:
         kinks = tuple(sorted({*declared, *(j.at for j in undeclared)}))
         object.__setattr__(self, "kinks", kinks)
         object.__setattr__(self, "jump_order", min((j.order for j in jumps), default=math.inf))
-        slopes = _slopes_if_scale_invariant(probed)
-        if slopes is not None and all(
-            kink == 0.0 for kink in kinks
-        ):  # the closed forms of the family then serve the user's function too
+        slopes = None if any(kinks) else _slopes_if_scale_invariant(probed)  # a kink elsewhere sets a scale
+        if slopes is not None:  # the closed forms of the family then serve the user's function too
             object.__setattr__(self, "parameters", slopes)
 
     def __call__(self, z: Float[Array, "..."]) -> Float[Array, "..."]:

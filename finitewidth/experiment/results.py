@@ -72,6 +72,12 @@ class Ensemble:
         """Standard deviation of outputs on test inputs at the end, (N_test, n_L)."""
         return np.sqrt(np.einsum("aiai->ai", self.covariance.value))
 
+    @property
+    def std_stderr(self) -> np.ndarray:
+        """Standard error of `std`: that of the variance over twice the root; none where nothing varies."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.einsum("aiai->ai", self.covariance.stderr) / (2 * self.std)
+
     def _at(self, estimate: Estimate, record: int, samples: slice) -> Estimate:
         return Estimate(*(part[record][samples] for part in estimate))
 

@@ -1,6 +1,5 @@
 """`finitewidth claims`: the statements of the sources, checked one by one."""
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from finitewidth import __version__
-from finitewidth.interface.commands import AsJson, Debug, plain_errors
+from finitewidth.interface.commands import AsJson, Debug, plain_errors, print_json
 
 if TYPE_CHECKING:
     from finitewidth.comparison.claims import Claim, Outcome
@@ -84,7 +83,7 @@ def _claims(
             advance(outcome)
     if as_json:
         document = {"claims": [outcome.to_dict() for outcome in outcomes]}
-        print(json.dumps(claims_report.finite(document), indent=2, allow_nan=False))
+        print_json(claims_report.finite(document))
     elif as_markdown:
         print(claims_report.markdown(outcomes))
     else:

@@ -5,6 +5,7 @@ from typing import Any
 
 import finitewidth
 from finitewidth.interface.main_job import plain
+from finitewidth.interface.results import check_holds_only
 from finitewidth.interface.runs import TrainingRun
 from finitewidth.interface.runs import read as read_run
 
@@ -23,14 +24,7 @@ def read(path: Path) -> TrainingRun:
 
 def check_directory(target: Path) -> None:
     """Refuse a place that holds anything but an ensemble."""
-    if target.exists() and not target.is_dir():
-        raise ValueError(f"--output {str(target)!r} is a file; name a directory.")
-    foreign = sorted(e.name for e in target.iterdir() if e.name not in FILES) if target.exists() else []
-    if foreign:
-        raise ValueError(
-            f"--output {str(target)!r} holds {foreign[0]!r}, which is not a result of an ensemble; "
-            "name a new directory or that of the ensemble to go on with."
-        )
+    check_holds_only(target, FILES, "a result of an ensemble", "that of the ensemble to go on with")
 
 
 def document(run: TrainingRun, ensemble: Any, target: Path) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def rows(outcome: Outcome) -> list[Row]:
         "ensemble": measured and measured.value,
         "ensemble_stderr": measured and measured.stderr,
         "ensemble_std": outcome.ensemble and outcome.ensemble.std,
-        "ensemble_std_stderr": outcome.ensemble and _std_stderr(outcome.ensemble),
+        "ensemble_std_stderr": outcome.ensemble and outcome.ensemble.std_stderr,
         "pull_infinite_width": outcome.infinite and outcome.infinite.pulls,
         "pull_finite_width": outcome.finite and outcome.finite.pulls,
     }
@@ -174,12 +174,6 @@ def rows(outcome: Outcome) -> list[Row]:
         for a in range(samples)
         for i in range(outputs)
     ]
-
-
-def _std_stderr(ensemble: Ensemble) -> np.ndarray:
-    """Of a square root: the standard error of the variance over twice the root."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # where nothing varies there is none
-        return np.einsum("aiai->ai", ensemble.covariance.stderr) / (2 * ensemble.std)
 
 
 def agreements(outcome: Outcome) -> dict[str, Agreement]:

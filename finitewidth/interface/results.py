@@ -118,15 +118,20 @@ def _correlations(covariance: np.ndarray) -> Spread | None:
 
 def check_replaceable(target: Path) -> None:
     """Refuse a place for results that holds anything which a run did not write."""
+    check_holds_only(target, FILES, "a result of a run", "one of earlier results")
+
+
+def check_holds_only(target: Path, files: tuple[str, ...], what: str, instead: str) -> None:
+    """Refuse a directory with anything beside `files`, each of which is `what`."""
     if not target.exists():
         return
     if not target.is_dir():
         raise ValueError(f"--output {str(target)!r} is a file; name a directory.")
-    foreign = sorted(entry.name for entry in target.iterdir() if entry.name not in FILES)
+    foreign = sorted(entry.name for entry in target.iterdir() if entry.name not in files)
     if foreign:
         raise ValueError(
-            f"--output {str(target)!r} holds {foreign[0]!r}, which is not a result of a run; "
-            "name a new directory or one of earlier results."
+            f"--output {str(target)!r} holds {foreign[0]!r}, which is not {what}; "
+            f"name a new directory or {instead}."
         )
 
 

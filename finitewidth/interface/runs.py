@@ -17,7 +17,7 @@ from finitewidth.algorithm import (
     StochasticGradientDescent,
     TwoStep,
 )
-from finitewidth.experiment.partition import as_count
+from finitewidth.inputs import as_count
 from finitewidth.interface.data_files import read_matrix
 from finitewidth.loss import MSE, CrossEntropy, Loss
 from finitewidth.network import MLP
@@ -55,7 +55,6 @@ class Run:
     network: MLP
     inputs: np.ndarray  # (N, n_0)
     source: str
-    labels: tuple[str, ...] | None = None  # one per input, for axes
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,8 +38,8 @@ def _kernels(summary: "Summary") -> Figure:
     kernel.set_title("kernel K, diagonal")
     ntk.set_title("neural tangent kernel Theta, diagonal")
     figure.legend(*kernel.get_legend_handles_labels(), loc="outside upper right", ncols=2, handlelength=2.6)
-    _draw_entries(kernel_matrix, summary.output_kernel, run.labels)
-    _draw_entries(ntk_matrix, summary.output_ntk, run.labels)
+    _draw_entries(kernel_matrix, summary.output_kernel)
+    _draw_entries(ntk_matrix, summary.output_ntk)
     kernel_matrix.set_title("kernel K of the output layer")
     ntk_matrix.set_title("Theta of the output layer")
     return figure
@@ -60,14 +60,13 @@ def _draw_depth(axes: Axes, spreads: "list[Spread]") -> None:
     whole_numbers(axes.xaxis)
 
 
-def _draw_entries(axes: Axes, matrix: np.ndarray, labels: tuple[str, ...] | None) -> None:
+def _draw_entries(axes: Axes, matrix: np.ndarray) -> None:
     limit = float(np.abs(matrix).max()) or 1.0
     image = draw_matrix(axes, matrix, Normalize(-limit if matrix.min() < 0 else 0.0, limit))
     if len(matrix) <= _MOST_LABELS:
         numbers = list(range(1, len(matrix) + 1))
-        shown = labels or [str(number) for number in numbers]
-        axes.set_xticks(numbers, shown)
-        axes.set_yticks(numbers, shown)
-    axes.set_xlabel("digit" if labels else "input")
+        axes.set_xticks(numbers)
+        axes.set_yticks(numbers)
+    axes.set_xlabel("input")
     bar = axes.figure.colorbar(image, cax=axes.inset_axes((1.04, 0.0, 0.05, 1.0)))
     bar.outline.set_visible(False)  # type: ignore[operator]

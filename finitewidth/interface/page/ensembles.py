@@ -59,8 +59,7 @@ def train(values: Values) -> Iterator[dict]:
 
 def _summary(x: np.ndarray, found: Ensemble) -> dict:
     spread = found.std[:, 0]
-    variance_error = np.einsum("aiai->ai", found.covariance.stderr)[:, 0]
-    spread_error = np.divide(variance_error, 2 * spread, out=np.zeros_like(spread), where=spread > 0)
+    spread_error = np.where(spread > 0, found.std_stderr[:, 0], 0.0)
     return {
         "x": x.tolist(),
         "mean": found.mean.value[:, 0].tolist(),
