@@ -16,6 +16,7 @@ import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,8 +86,7 @@ def largest(values: np.ndarray) -> float:
 def pull_rows(outcomes: list[Outcome]) -> list[str]:
     lines = [
         "| activation | depth | width | outputs | members | largest pull of the mean: infinite width | "
-        "order 1/n "
-        "| of the covariance: infinite width | order 1/n | variance saved |",
+        "order 1/n | of the covariance: infinite width | order 1/n | variance saved |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for o in outcomes:
@@ -97,12 +97,31 @@ def pull_rows(outcomes: list[Outcome]) -> list[str]:
         saved = o.ensemble.controlled.variance_ratio.min()
         lines.append(
             f"| {o.case.activation} | {o.case.hidden + 1} | {o.case.width} | {o.case.outputs} | "
-            f"{o.case.members} | "
-            f"{largest(leading.pulls):.1f} | {largest(first.pulls):.1f} | "
-            f"{largest(leading.covariance_pulls):.1f} | "
-            f"{largest(first.covariance_pulls):.1f} | {saved:.0f} times |"
+            f"{o.case.members} | {largest(leading.pulls):.1f} | {largest(first.pulls):.1f} | "
+            f"{largest(leading.covariance_pulls):.1f} | {largest(first.covariance_pulls):.1f} | "
+            f"{saved:.0f} times |"
         )
     return lines
+
+
+class Fall(NamedTuple):
+    """A coefficient of 1/n^k, and how well the series that it belongs to fits."""
+
+    coefficients: list[fw.Estimate]
+    chi_square: float
+    freedom: int
+
+
+def fit_in_inverse_width(widths, residuals, stderrs, orders: tuple[int, ...]) -> Fall:
+    """Weighted least squares of sum_k a_k / n^k over the given orders k."""
+    design = np.array([[n**-k for k in orders] for n in map(float, widths)]) / np.array(stderrs)[:, None]
+    seen = np.array(residuals) / np.array(stderrs)
+    covariance = np.linalg.inv(design.T @ design)
+    found = covariance @ design.T @ seen
+    spread = np.sqrt(np.diag(covariance))
+    chi_square = float(((seen - design @ found) ** 2).sum())
+    estimates = [fw.Estimate(np.asarray(a), np.asarray(e)) for a, e in zip(found, spread, strict=True)]
+    return Fall(estimates, chi_square, len(widths) - len(orders))
 
 
 def scaling(outcomes: list[Outcome]) -> list[str]:
@@ -122,9 +141,26 @@ def scaling(outcomes: list[Outcome]) -> list[str]:
     for name, residuals in rows.items():
         sizes = [fw.Estimate(np.abs(r), np.asarray(s)) for r, s in zip(residuals, stderrs, strict=True)]
         power = power_of_width(widths, sizes)
-        cells = " | ".join(f"{r:+.5f} +- {s:.5f}" for r, s in zip(residuals, stderrs, strict=True))
+        cells = " | ".join(f"{r:+.6f} +- {s:.6f}" for r, s in zip(residuals, stderrs, strict=True))
         lines.append(f"| {name} | {cells} | {-power.value:.2f} +- {power.stderr:.2f} |")
-    return lines
+    return [*lines, "", *_falls(widths, rows, stderrs, float(corrections[at]) * widths[0])]
+
+
+def _falls(widths: list[int], rows: dict, stderrs: list[float], predicted: float) -> list[str]:
+    """Fits with the next order, and whether anything of order 1/n is left over."""
+    lines = [
+        "| what is left | fit | coefficients | chi square / degrees of freedom |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, orders in (("infinite width", (1, 2, 3)), ("order 1/n", (2, 3)), ("order 1/n", (1, 2, 3))):
+        fall = fit_in_inverse_width(widths, rows[name], stderrs, orders)
+        shown = " + ".join(f"a_{k}/n^{k}" for k in orders)
+        values = ", ".join(
+            f"a_{k} = {float(a.value):+.4g} +- {float(a.stderr):.2g}"
+            for k, a in zip(orders, fall.coefficients, strict=True)
+        )
+        lines.append(f"| {name} | {shown} | {values} | {fall.chi_square:.1f} / {fall.freedom} |")
+    return [*lines, "", f"The theory's own coefficient of 1/n is {predicted:+.5g}."]
 
 
 def algorithm_dependence(members: int, width: int) -> list[str]:
@@ -143,9 +179,7 @@ def algorithm_dependence(members: int, width: int) -> list[str]:
     stderr = np.hypot(means[0].stderr, means[1].stderr)
     lines = [
         f"tanh, depth 3, width {width}, {members} members, twice the targets, descent at 15 % and 85 % of "
-        "its largest learning "
-        "rate "
-        "to a training error of 1e-12:",
+        "its largest learning rate to a training error of 1e-12:",
         "",
         "| test point | predicted difference | seen | significance | pull |",
         "| --- | --- | --- | --- | --- |",
@@ -174,22 +208,22 @@ def cost(outcome: Outcome) -> str:
     needed = outcome.seconds * (stderr / (correction / 10)) ** 2
     return (
         f"Width {outcome.case.width}: theory {outcome.theory_seconds:.2f} s; an ensemble with a standard "
-        "error of a "
-        f"tenth of the largest correction would take {needed:.0f} s with the control variate (extrapolated "
-        "from "
-        f"{outcome.case.members} members in {outcome.seconds:.0f} s): {needed / outcome.theory_seconds:.0f} "
-        "times."
+        f"error of a tenth of the largest correction would take {needed:.0f} s with the control variate "
+        f"(extrapolated from {outcome.case.members} members in {outcome.seconds:.0f} s): "
+        f"{needed / outcome.theory_seconds:.0f} times."
     )
 
 
 def report(quick: bool) -> str:
     share = 20 if quick else 1
     descent = fw.GradientDescent(0.12, 12)
-    widths = [Case("tanh", 2, n, 2, descent, 60_000 // share) for n in (16, 32, 64)]
+    members = {16: 60_000, 24: 80_000, 32: 120_000, 64: 200_000, 128: 200_000}
+    widths = [Case("tanh", 2, n, 2, descent, count // share) for n, count in members.items()]
     others = [
         Case("tanh", 1, 64, 1, descent, 16_000 // share),
         Case("gelu", 1, 64, 2, descent, 16_000 // share),
         Case("gelu", 2, 64, 2, descent, 16_000 // share),
+        Case("sin", 1, 32, 2, descent, 16_000 // share),
         Case("sin", 2, 64, 1, descent, 16_000 // share),
         Case("tanh", 2, 128, 1, descent, 16_000 // share),
     ]
@@ -200,15 +234,15 @@ def report(quick: bool) -> str:
         "# Trained networks against order-1/n predictions",
         f"Written by `python benchmarks/trained_networks.py` on {datetime.date.today()}, key {KEY}: "
         f"{platform.machine()}, {os.cpu_count()} cores. Three training points in three dimensions, two test "
-        "points, "
-        "12 steps of descent at learning rate 0.12 (largest NTK eigenvalue times rate about 0.5).",
+        "points, 12 steps of descent at learning rate 0.12 (largest NTK eigenvalue times rate about 0.5).",
         "## Pulls",
         "\n".join(pull_rows([*scaled, *checked])),
         "What is left at order 1/n is of order 1/n^2 and shows at small widths, where standard errors are "
         "small.",
         "## What is left of the mean, over widths",
         "\n".join(scaling(scaled)),
-        "The fit is a pure power; at small widths the next order is visible.",
+        "The powers are those of a pure power law; at small widths the next order is visible, which the fits "
+        "carry.",
         "## Dependence on the algorithm",
         "\n".join(algorithm_dependence(20_000 // share, 24)),
         "## Wiring between two outputs",

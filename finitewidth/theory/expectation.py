@@ -72,8 +72,13 @@ class AbstractExpectation(eqx.Module):
         K = _checked(K)
         orders = _existing(activation, orders)
         variances = np.ascontiguousarray(np.diag(K))
+        sigma = np.sqrt(variances)
         evaluate = self.on_tiles(
-            activation, variances, variances, orders, lambda: _largest_correlation(K, np.sqrt(variances))
+            activation,
+            variances,
+            variances,
+            orders,
+            lambda: largest_correlation(K, sigma, sigma, diagonal=True),
         )
         values = np.empty((len(orders), *K.shape))
         worst = 0.0
@@ -110,7 +115,7 @@ class ClosedForm(AbstractExpectation):
             padded = tile.padded(cross)
             legs = tile.padded_rows(first), tile.padded_columns(second)
             values = _evaluate_closed_forms(activation, orders, *legs, padded)
-            return [np.asarray(v)[: cross.shape[0], : cross.shape[1]] for v in values], _ROUNDING
+            return [tile.unpadded(np.asarray(value)) for value in values], _ROUNDING
 
         return evaluate
 
@@ -168,29 +173,32 @@ class HermiteSeries(AbstractExpectation):
         beyond = any(max(pair) > activation.jump_order for pair in orders)
 
         def evaluate(cross, tile):
-            correlation = _correlation(cross, sigma[0][tile.rows], sigma[1][tile.columns])
-            if tile.on_diagonal and same:  # done by one-dimensional integrals below
-                np.fill_diagonal(correlation, 0.0)
-            largest = np.abs(correlation).max(initial=0.0)
-            left = {a: tile.padded_last(rows.coefficients[a], tile.rows) for a in legs}
-            right = {a: tile.padded_last(columns.coefficients[a], tile.columns) for a in legs}
-            padded = tile.padded(correlation)
-            sums, error = series.evaluate(
-                left, right, padded, bound, largest, self.tolerance / 2, orders, present
+            diagonal = same and tile.on_diagonal  # done by one-dimensional integrals
+            alone = tuple(tile.padded_rows(rows.alone[pair]) for pair in orders)
+            sums = series.evaluate(
+                _side(rows, sigma[0], tile.padded_rows),
+                _side(columns, sigma[1], tile.padded_columns),
+                series.Diagonal(diagonal, alone),
+                tile.padded(cross),
+                bound,
+                self.tolerance / 2,
+                orders,
+                present,
             )
-            values = [np.array(s)[: cross.shape[0], : cross.shape[1]] for s in sums]
-            if beyond or bound[-1] * largest**length > self.tolerance / 2:
+            values, error = [tile.unpadded(value) for value in sums.values], sums.remainder
+            if beyond or bound[-1] * sums.largest**length > self.tolerance / 2:
+                correlation = series.correlations(cross, sigma[0][tile.rows], sigma[1][tile.columns])
                 slow = bound[-1] * np.abs(correlation) ** length > self.tolerance / 2
                 if beyond:  # a delta function on a narrow leg next to a wide one: the series loses digits
                     narrow = np.maximum(first[tile.rows], 1e-300)
                     ratio = np.divide.outer(narrow, second[tile.columns] + 1e-300)
                     slow |= (ratio > 1e4) | (ratio < 1e-4)
+                if diagonal:
+                    np.fill_diagonal(slow, False)
                 if slow.any():
                     variances = first[tile.rows], second[tile.columns]
+                    values = [np.array(value) for value in values]  # what is compiled is read-only
                     error = self._replace(values, slow, activation, *variances, cross, orders)
-            if tile.on_diagonal and same:
-                for value, pair in zip(values, orders, strict=True):
-                    np.fill_diagonal(value, rows.alone[pair][tile.rows])
             return values, error + precision.error
 
         return evaluate
@@ -232,16 +240,16 @@ def _by_quadrature(activation, first, second, cross, orders, tolerance) -> _Done
     return _Done(list(values), float(errors.max(initial=0.0)))
 
 
-def _correlation(cross: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    product = first[:, None] * second[None, :]
-    return np.clip(cross / np.where(product == 0, 1.0, product), -1.0, 1.0)
+def _side(tables: series.Tables, sigma: np.ndarray, padded: Callable) -> series.Side:
+    return series.Side(padded(sigma), {a: padded(found) for a, found in tables.coefficients.items()})
 
 
-def _largest_correlation(K: np.ndarray, sigma: np.ndarray) -> float:
-    """Between different legs."""
-    correlation = _correlation(K, sigma, sigma)
-    np.fill_diagonal(correlation, 0.0)
-    return float(np.abs(correlation).max(initial=0.0))
+def largest_correlation(K: np.ndarray, rows: np.ndarray, columns: np.ndarray, *, diagonal: bool) -> float:
+    """The largest size, the diagonal left out if asked; `rows` and `columns` are standard deviations."""
+    found = series.correlations(K, rows, columns)
+    if diagonal:
+        np.fill_diagonal(found, 0.0)
+    return float(max(found.max(initial=0.0), -found.min(initial=0.0)))
 
 
 def _rounded_up(variance: float) -> float:

@@ -21,7 +21,7 @@ from finitewidth.memory import require_memory
 from finitewidth.network import MLP
 from finitewidth.precision import require_double_precision
 from finitewidth.storage import read_arrays, write_arrays
-from finitewidth.theory.expectation import AbstractExpectation, Automatic, mean_square
+from finitewidth.theory.expectation import AbstractExpectation, Automatic, largest_correlation, mean_square
 from finitewidth.theory.tiles import Tile, for_each, tiles
 
 _WORTH_THREADS = 1 << 28  # operations of a product
@@ -166,15 +166,16 @@ class Propagation:
 
     def _largest_correlation(self) -> float:
         """Between different samples, so that a series need not be longer than the data ask for."""
-        sigma = [np.where(side == 0, 1.0, np.sqrt(side)) for side in self.variances]
-        largest = 0.0
-        for tile in self.tiles:
-            c = np.abs(self.K[tile.rows, tile.columns])
-            c /= sigma[0][tile.rows, None] * sigma[1][None, tile.columns]
-            if self.symmetric and tile.on_diagonal:
-                np.fill_diagonal(c, 0.0)
-            largest = max(largest, float(c.max(initial=0.0)))
-        return min(largest, 1.0)
+        sigma = [np.sqrt(side) for side in self.variances]
+        return max(
+            largest_correlation(
+                self.K[tile.rows, tile.columns],
+                sigma[0][tile.rows],
+                sigma[1][tile.columns],
+                diagonal=self.symmetric and tile.on_diagonal,
+            )
+            for tile in self.tiles
+        )
 
 
 def _products(X: np.ndarray, other: np.ndarray, *, symmetric: bool) -> np.ndarray:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.polynomial.chebyshev import chebvander
 
 from finitewidth.activation import Activation
 from finitewidth.cores import on_all_cores
@@ -23,8 +24,9 @@ from finitewidth.theory.tower import Tower
 
 LONGEST = 1024
 _SHORTEST = 32
-_CHUNK = 8  # terms per turn of the loop: enough to keep the sums in registers
+_CHUNK = 32  # terms per turn of the loop: most series end in the first, which is one pass over a tile
 _SMALL_TILE = 1024  # entries
+_INTERPOLATED = 24  # standard deviations from which many are interpolated
 _WORTH_A_POOL = 1 << 18  # evaluations
 _LONGEST_UNIFORM = 256  # beyond, he_k itself asks for a grid that is no cheaper than the graded one
 _ABSENT = 1e-14  # coefficients below this fraction of the largest are rounding; their product is nothing
@@ -94,6 +96,30 @@ def _on_shared_grid(activation: Activation, sigma: np.ndarray, orders, grid: "Gr
     else:
         list(on_all_cores(work, parts))
     return found, alone
+
+
+def _on_interpolated_grid(
+    activation: Activation, sigma: np.ndarray, orders, grid: "Grid", pairs, tolerance: float
+):
+    """The same for many legs, found for few standard deviations and interpolated by Chebyshev polynomials."""
+    if sigma.size <= 4 * _INTERPOLATED:
+        return _on_shared_grid(activation, sigma, orders, grid, pairs)
+    centre, half = (sigma.max() + sigma.min()) / 2, (sigma.max() - sigma.min()) / 2
+    x = np.cos(np.pi * (np.arange(_INTERPOLATED) + 0.5) / _INTERPOLATED)
+    found, alone = _on_shared_grid(activation, centre + half * x, orders, grid, pairs)
+    values = np.concatenate([found.reshape(-1, x.size), *(alone[pair][None] for pair in pairs)])
+    transform = chebvander(x, x.size - 1) * 2 / x.size
+    transform[:, 0] /= 2
+    coefficients = values @ transform
+    size = {a: math.sqrt(alone[a, a].min()) for a in orders}
+    scale = np.concatenate(
+        [np.repeat([size[a] for a in orders], found.shape[1]), [size[a] * size[b] for a, b in pairs]]
+    )
+    if (np.abs(coefficients[:, -4:]).max(axis=1) > tolerance * scale).any():  # a wide range, or steep
+        return _on_shared_grid(activation, sigma, orders, grid, pairs)
+    values = coefficients @ chebvander((sigma - centre) / max(half, 1e-300), x.size - 1).T
+    count = len(orders) * found.shape[1]
+    return values[:count].reshape(*found.shape[:2], -1), dict(zip(pairs, values[count:], strict=True))
 
 
 class Grid(NamedTuple):
@@ -169,9 +195,8 @@ def tables(
     if activation.is_smooth and length <= _LONGEST_UNIFORM:
         step = _uniform_step(activation, widest, regular, length, tolerance)
     if step is not None:
-        stacked, alone = _on_shared_grid(
-            activation, sigma, regular, _uniform(length + 1, extent, step), wanted
-        )
+        grid = _uniform(length + 1, extent, step)
+        stacked, alone = _on_interpolated_grid(activation, sigma, regular, grid, wanted, tolerance / 10)
     else:
         nodes = max(count, next(nodes for longest, nodes in _NODES.items() if length <= longest))
         stacked = _on_graded_grids(activation, sigma, regular, length + 1, extent, nodes)
@@ -256,33 +281,86 @@ def _present(table: Tables, order: int) -> Parity:
     return bool(even), bool(odd)
 
 
-def evaluate(first, second, correlation, bound, largest: float, tolerance: float, orders, present):
-    """Sums of the series for a tile of correlations, as long as the `largest` of them needs.
+def correlations(cross, rows, columns, *, xp=np):
+    """Covariances over the standard deviations of rows and columns; 0 where one of them is 0."""
+    inverse = [xp.where(sigma > 0, 1 / xp.where(sigma > 0, sigma, 1.0), 0.0) for sigma in (rows, columns)]
+    return xp.clip(cross * inverse[0][:, None] * inverse[1][None, :], -1.0, 1.0)
 
-    `first` and `second` map a derivative order to coefficients (P, rows) and (P, columns); `bound` (P + 1,)
-    is the relative remainder at correlation one; `present` says of each order which parities there are.
-    Returns values, one for each order, and the largest remainder over entries.
+
+class Side(NamedTuple):
+    """The legs on one side of a tile: standard deviations (M,) and, by order, coefficients (P, M)."""
+
+    sigma: np.ndarray
+    coefficients: dict[int, np.ndarray]
+
+
+class Diagonal(NamedTuple):
+    """What stands on the diagonal of a tile where `there`: averages of single legs, one for each order."""
+
+    there: bool
+    values: tuple[np.ndarray, ...]
+
+
+class Sums(NamedTuple):
+    """Values, one for each pair of orders, the largest correlation, and the largest relative remainder."""
+
+    values: list[np.ndarray]
+    largest: float
+    remainder: float
+
+
+def evaluate(
+    rows: Side, columns: Side, diagonal: Diagonal, cross: np.ndarray, bound, tolerance: float, orders, present
+) -> Sums:
+    """Sums of the series for a tile of covariances, as long as the largest of their correlations needs.
+
+    `bound` (P + 1,) is the relative remainder after k terms at correlation one; `present` says of each pair
+    of orders which parities there are.
     """
-    total = bound.size - 1
-    remainder = bound * largest ** np.arange(total + 1)
-    enough = remainder <= tolerance
-    needed = int(np.argmax(enough)) if enough.any() else total
-    chunks = max(1, -(-needed // _CHUNK))
-    left = float(remainder[min(chunks * _CHUNK, total)])
-    if correlation.size <= _SMALL_TILE:  # not worth a compiler
-        return _sum_small(first, second, correlation, chunks * _CHUNK, orders), left
-    return _sum_large(first, second, correlation, chunks, orders, present), left
+    small = cross.size <= _SMALL_TILE  # not worth a compiler
+    sums = _sum_small if small else _sum_large
+    values, largest, remainder = sums(rows, columns, diagonal, cross, bound, tolerance, orders, present)
+    return Sums([np.asarray(value) for value in values], float(largest), float(remainder))
 
 
-def _sum_small(first, second, correlation, length: int, orders) -> list[np.ndarray]:
-    powers = correlation[None] ** np.arange(length)[:, None, None]
-    return [np.einsum("kr,kc,krc->rc", first[a][:length], second[b][:length], powers) for a, b in orders]
+def _chunks(bound, largest, tolerance, xp):
+    """How many chunks of terms the largest correlation needs, and the remainder."""
+    total = bound.shape[0] - 1
+    left = bound * largest ** np.arange(total + 1.0)
+    enough = left <= tolerance
+    needed = xp.where(enough.any(), xp.argmax(enough), total)
+    chunks = xp.maximum(1, -(-needed // _CHUNK))
+    return chunks, left[xp.minimum(chunks * _CHUNK, total)]
+
+
+def _sum_small(rows, columns, diagonal, cross, bound, tolerance, orders, present):
+    c = correlations(cross, rows.sigma, columns.sigma)
+    if diagonal.there:
+        np.fill_diagonal(c, 0.0)
+    largest = np.abs(c).max(initial=0.0)
+    chunks, remainder = _chunks(bound, largest, tolerance, np)
+    length = int(chunks) * _CHUNK
+    powers = c[None] ** np.arange(length)[:, None, None]
+    values = [
+        np.einsum("kr,kc,krc->rc", rows.coefficients[a][:length], columns.coefficients[b][:length], powers)
+        for a, b in orders
+    ]
+    if diagonal.there:
+        for value, alone in zip(values, diagonal.values, strict=True):
+            np.fill_diagonal(value, alone)
+    return values, largest, remainder
 
 
 @functools.partial(jax.jit, static_argnames=("orders", "present"))
-def _sum_large(first, second, correlation, chunks, orders, present):
+def _sum_large(rows, columns, diagonal, cross, bound, tolerance, orders, present):
     """Even and odd terms apart, each a polynomial in c^2, so that absent parities cost nothing."""
-    square = correlation * correlation
+    c = correlations(cross, rows.sigma, columns.sigma, xp=jnp)
+    excluded = diagonal.there & jnp.eye(*cross.shape, dtype=bool)
+    c = jnp.where(excluded, 0.0, c)
+    largest = jnp.abs(c).max()
+    chunks, remainder = _chunks(bound, largest, tolerance, jnp)
+    first, second = rows.coefficients, columns.coefficients
+    square = c * c
     power = square ** (_CHUNK // 2)
     places = [(i, parity) for i in range(len(orders)) for parity in (0, 1) if present[i][parity]]
 
@@ -293,7 +371,7 @@ def _sum_large(first, second, correlation, chunks, orders, present):
             for total, (i, parity) in zip(sums, places, strict=True)
         )
 
-    sums = jax.lax.fori_loop(0, chunks, add_chunk, tuple(jnp.zeros_like(correlation) for _ in places))
+    sums = jax.lax.fori_loop(0, chunks, add_chunk, tuple(jnp.zeros_like(c) for _ in places))
     full = dict(zip(places, sums, strict=True))
     totals = []
     for i, (a, b) in enumerate(orders):
@@ -301,8 +379,8 @@ def _sum_large(first, second, correlation, chunks, orders, present):
             full.get((i, k), first[a][k][:, None] * second[b][k][None, :])  # the first term alone
             for k in (0, 1)
         )
-        totals.append(even + correlation * odd)
-    return tuple(totals)
+        totals.append(jnp.where(excluded, diagonal.values[i][:, None], even + c * odd))
+    return totals, largest, remainder
 
 
 def _horner(first, second, square, start):

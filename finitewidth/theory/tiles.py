@@ -35,8 +35,15 @@ class Tile:
     def padded_last(self, values: np.ndarray, part: slice) -> np.ndarray:
         """`part` of the last axis, with zeros up to the padded side."""
         chosen = values[..., part]
-        missing = self.side - chosen.shape[-1]
-        return np.pad(chosen, [(0, 0)] * (values.ndim - 1) + [(0, missing)]) if missing else chosen
+        if chosen.shape[-1] == self.side:
+            return chosen
+        whole = np.zeros((*chosen.shape[:-1], self.side))
+        whole[..., : chosen.shape[-1]] = chosen
+        return whole
+
+    def unpadded(self, values: np.ndarray) -> np.ndarray:
+        """What `padded` was given."""
+        return values[: self.rows.stop - self.rows.start, : self.columns.stop - self.columns.start]
 
     def padded_rows(self, values: np.ndarray) -> np.ndarray:
         return self.padded_last(values, self.rows)
