@@ -26,12 +26,13 @@ def row(fault: Fault) -> tuple[str, bool]:
         for id in fault.claims:
             outcome = claims.run(by_id[id])
             shown = outcome.tightest
-            seen = not outcome.passed
+            seen = not outcome.passed and outcome.message is None  # to break down is not to see
             all_seen &= seen
             how = outcome.message or (
                 f"{shown.what}: {shown.strain:.3g} times the allowance" if shown else ""
             )
-            cells.append(f"`{id}` {'fails' if seen else '**DOES NOT SEE IT**'} ({how})")
+            verdict = "fails" if seen else "**BREAKS DOWN**" if outcome.message else "**DOES NOT SEE IT**"
+            cells.append(f"`{id}` {verdict} ({how})")
     return f"| {fault.name} | {'<br>'.join(cells)} |", all_seen
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from finitewidth.precision import require_double_precision
-from finitewidth.smoothness import Jump, find_jumps
+from finitewidth.smoothness import SEARCHED, Jump, find_jumps
 
+_FARTHEST = 2.0**14  # |z| up to which kinks of a user's function are looked for: variances of a million
 HIGHEST_DERIVATIVE = 5  # H1 needs sigma^(5); nothing in the theory needs more
 
 
@@ -49,8 +50,9 @@ class Activation:
         object.__setattr__(self, "name", name)
         probed = _check_elementwise(self.function, name)
         declared = _as_kinks(self.kinks)
-        jumps = find_jumps(self.derivatives, name, HIGHEST_DERIVATIVE)
-        undeclared = [j for j in jumps if not any(abs(j.at - k) < 1e-6 for k in declared)]
+        object.__setattr__(self, "kinks", declared)
+        jumps = find_jumps(self.derivatives, name, HIGHEST_DERIVATIVE, places=declared)
+        undeclared = _missing_from(declared, jumps)
         if undeclared:
             warnings.warn(_undeclared(name, undeclared), KinkWarning, stacklevel=3)
         kinks = tuple(sorted({*declared, *(j.at for j in undeclared)}))
@@ -74,6 +76,11 @@ class Activation:
                 f"highest must be a derivative order from 0 to {HIGHEST_DERIVATIVE}, got {highest}."
             )
         return self.exact(z, highest) if self.exact else _tower(self.function, highest)(z)
+
+    def require_known_kinks(self, reach: float) -> None:
+        """Refuse a kink of a user's function that lies farther out than was searched and was not declared."""
+        if self.family is None and reach > SEARCHED:
+            _search_beyond(self, min(2.0 ** math.ceil(math.log2(reach)), _FARTHEST))
 
     @property
     def is_smooth(self) -> bool:
@@ -119,6 +126,24 @@ class KinkWarning(UserWarning):
     """A kink was found that the user did not declare; it is taken into account."""
 
 
+@functools.lru_cache(maxsize=256)
+def _search_beyond(activation: Activation, reach: float) -> None:
+    found = find_jumps(
+        activation.derivatives, str(activation.name), HIGHEST_DERIVATIVE, beyond=SEARCHED, reach=reach
+    )
+    undeclared = [j for j in _missing_from(activation.kinks, found) if abs(j.at) > SEARCHED]
+    if undeclared:
+        kinks = tuple(sorted({*activation.kinks, *(j.at for j in undeclared)}))
+        raise ValueError(
+            f"activation {activation.name!r} has a kink at z = {undeclared[0].at:.6g} that was not declared "
+            f"and that preactivations of this size meet; declare kinks={kinks}, or lower C_W or the inputs."
+        )
+
+
+def _missing_from(declared: Sequence[float], jumps: list[Jump]) -> list[Jump]:
+    return [j for j in jumps if not any(abs(j.at - kink) < 1e-6 for kink in declared)]
+
+
 def _tower(function: Callable, highest: int) -> Callable:
     """A function of z that gives sigma and its derivatives up to `highest`, sharing their work."""
     if highest == 0:
@@ -137,9 +162,12 @@ def _probe_points() -> np.ndarray:
     return np.concatenate([np.linspace(-39.87, 39.31, 61), np.linspace(-3.03, 2.97, 64)])
 
 
+_FAR = np.array([-1.07e6, -1013.0, -131.0, 127.0, 1019.0, 1.03e6])  # where a function may be infinite
+
+
 def _check_elementwise(function: Callable, name: str) -> np.ndarray:
-    """The values at the probe points, 1 and -1, of a function that is what it should be."""
-    z = np.concatenate([_probe_points(), [1.0, -1.0]])
+    """The values at the probe points, far points, 1 and -1, of a function that is what it should be."""
+    z = np.concatenate([_probe_points(), [1.0, -1.0], _FAR])
     try:
         together, alone = (
             jax.eval_shape(function, jax.ShapeDtypeStruct(shape, jnp.float64)) for shape in (z.shape, ())
@@ -163,8 +191,8 @@ def _check_elementwise(function: Callable, name: str) -> np.ndarray:
         )
     both = jax.jit(lambda z: (function(z), jax.vmap(function)(z[::9])))
     values, singly = (np.asarray(part) for part in both(z))
-    _check_finite(values, z, name)
-    if not np.allclose(values[::9], singly, rtol=1e-10, atol=1e-12):
+    _check_finite(values[: -_FAR.size], z, name)
+    if not np.allclose(values[::9], singly, rtol=1e-10, atol=1e-12, equal_nan=True):
         raise ValueError(
             f"activation {name!r} must be elementwise, but its value at one entry depends on the "
             "others; let every entry depend on that entry alone."
@@ -174,13 +202,13 @@ def _check_elementwise(function: Callable, name: str) -> np.ndarray:
 
 def _check_finite(values: np.ndarray, z: np.ndarray, name: str) -> None:
     if np.isnan(values).any():
-        at = z[np.isnan(values)][0]
+        at = z[np.argmax(np.isnan(values))]
         raise ValueError(
             f"activation {name!r} returns NaN at z = {at:.3g}; define it for every real z "
             "(a jnp.where needs a safe argument in the branch not taken)."
         )
     if np.isinf(values).any():
-        at = z[np.isinf(values)][0]
+        at = z[np.argmax(np.isinf(values))]
         raise ValueError(
             f"activation {name!r} is infinite at z = {at:.3g}: it grows too fast for a Gaussian "
             "average; use one with at most exponential growth."
@@ -210,8 +238,9 @@ def _undeclared(name: str, jumps: list[Jump]) -> str:
 
 
 def _slopes_if_scale_invariant(probed: np.ndarray) -> tuple[float, ...] | None:
-    z = _probe_points()
-    *values, up, down = probed.tolist()
+    z = np.concatenate([_probe_points(), _FAR])
+    up, down = probed[-_FAR.size - 2 : -_FAR.size].tolist()
+    values = np.concatenate([probed[: -_FAR.size - 2], probed[-_FAR.size :]])
     exact = np.where(z > 0, up * z, -down * z)
     return (up, -down) if np.allclose(values, exact, rtol=1e-14, atol=0.0) else None
 
@@ -343,7 +372,7 @@ def hardtanh() -> Activation:
 
 def monomial(degree: float = 3) -> Activation:
     """z to the power `degree`."""
-    if int(degree) != degree or not 1 <= degree <= 12:
+    if not 1 <= degree <= 12 or int(degree) != degree:
         raise ValueError(f"degree of a monomial must be a whole number from 1 to 12, got {degree}.")
     return polynomial(*[0.0] * int(degree), 1.0, name=f"monomial({int(degree)})")
 

@@ -41,7 +41,7 @@ def opened(path: str | Path, configuration: dict, *, kind: str) -> Iterator[Stor
         raise ValueError(f"store must end in .zarr, got {str(path)!r}; rename it.")
     with writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path):
+    with locked(path):
         with writable(path):
             group = _group(path, configuration, kind)
         yield Store(path, group)
@@ -205,7 +205,7 @@ def array(
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold the lock file beside `path`; the system lets go of it when a process dies, however it dies."""
     lock = path.with_name(f".{path.name}.lock")
     with writable(path):

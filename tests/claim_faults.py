@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 
 from finitewidth.comparison.claims import FILES
-from finitewidth.theory import finite_width, means, single
+from finitewidth.theory import finite_width, means, single, trajectory
 from finitewidth.training import corrections, delta_expansion, finite_angle, one_network, solver, symbols
 
 FACTOR = 1.05  # a coefficient five per cent too large
@@ -148,6 +148,35 @@ def wrong_moments(original, e, u, K):
     return found._replace(off=FACTOR * found.off)
 
 
+def wrong_first_moments(original, e, u, K):
+    found = original(e, u, K)
+    return found._replace(first=FACTOR * found.first)
+
+
+def wrong_table(original, activation):
+    table = original(activation)
+
+    def averages(K):
+        found = table(K)
+        return found._replace(square=FACTOR * found.square, slope=FACTOR * found.slope)
+
+    return averages
+
+
+def wrong_wiring(original, modes, s, extra):
+    """What the dNTK adds to the covariance between outputs, five per cent too much of it."""
+    before = None if extra is None else extra.wired.copy()
+    found = original(modes, s, extra)
+    if extra is not None:
+        extra.wired += (FACTOR - 1) * (extra.wired - before)
+    return found
+
+
+def wrong_two_step(original, algorithm, l):
+    found = original(algorithm, l)
+    return replace(found, outputs=scaled_symbol("B")(lambda: found.outputs))
+
+
 def wrong_angle(original, net, square, product, A_2, rho):
     return original(net, square, product, A_2, FACTOR * rho)
 
@@ -205,6 +234,14 @@ def _training() -> Iterator[Fault]:
     inject = functools.partial(replaced, delta_expansion, "_average", wrong_moments)
     nearby = ("10.70", "10.62-10.63", "10.110-10.112", "10.113-10.116")
     yield Fault("expansion for nearby inputs", inject, nearby)
+    inject = functools.partial(replaced, delta_expansion, "_average", wrong_first_moments)
+    yield Fault("expansion for nearby inputs of different norms", inject, ("10.67", "10.65-10.66"))
+    inject = functools.partial(replaced, trajectory, "leg_table", wrong_table)
+    yield Fault("one input through thousands of layers", inject, ("10.71-10.72", "10.75"))
+    inject = functools.partial(replaced, corrections, "_dntk", wrong_wiring)
+    yield Fault("covariance from the dNTK", inject, ("inf.166-167",))
+    inject = functools.partial(replaced, symbols, "_converged", wrong_two_step)
+    yield Fault("projector Z_B of two steps", inject, ("inf.148",))
     inject = functools.partial(replaced, finite_angle, "_through_layers", wrong_angle)
     yield Fault("angle of relu networks", inject, ("10.90", "10.92-10.95", "10.footnote-37"))
 

@@ -13,6 +13,7 @@ from problems import ACTIVATIONS, exact_derivatives, refused
 
 import finitewidth as fw
 from finitewidth.activation import HIGHEST_DERIVATIVE, as_activation
+from finitewidth.theory.expectation import Automatic
 
 TOLERANCE = 1e-12  # of a derivative, in units of its value plus its largest one for |z| < 4
 POINTS = (-40.0, -17.3, -9.1, -4.4, -2.2, -1.3, -0.6, -0.01, 0.02, 0.4, 0.9, 1.7, 3.1, 6.6, 12.5, 40.0)
@@ -139,6 +140,28 @@ def test_undeclared_kinks_are_found_and_named(function, kinks, order, words):
 def test_declared_kinks_are_not_warned_of(function, kinks, order, words):
     activation = fw.Activation(function, kinks=kinks)
     assert (activation.kinks, activation.jump_order) == (kinks, order)
+
+
+def _bend(at: float):
+    return lambda z: z + jnp.maximum(z - at, 0.0)
+
+
+def test_a_kink_far_out_is_not_missed():
+    """sigma = z + max(z - at, 0) at variance 1000: <sigma' sigma'> = 1 + 3 P(z > at)."""
+    K = np.array([[1000.0, 0.0], [0.0, 1000.0]])
+    with pytest.warns(fw.KinkWarning, match="z = 40"):
+        found = fw.Activation(_bend(40.0))
+    for activation in (found, fw.Activation(_bend(40.0), kinks=(40.0,))):
+        assert activation.jump_order == 1 and not activation.is_scale_invariant
+        value = Automatic().two_legs(activation, K)[1, 1].value[0, 0]
+        assert value == pytest.approx(1 + 1.5 * math.erfc(40 / math.sqrt(2000)), rel=1e-12)
+    assert fw.Activation(_bend(200.0), kinks=(200.0,)).jump_order == 1
+    unseen = fw.Activation(_bend(200.0))
+    Automatic().two_legs(unseen, K / 1000)  # nobody comes near it
+    with refused("has a kink at z = 200 that was not declared .* declare kinks=.200.0,."):
+        Automatic().two_legs(unseen, K)
+    oscillating = fw.Activation(lambda z: jnp.sin(z))  # its half periods are no kinks
+    assert Automatic().two_legs(oscillating, K)[0, 0].value[0, 0] == pytest.approx(0.5, rel=1e-12)
 
 
 def test_a_warning_names_only_the_kinks_that_were_not_declared():
@@ -294,6 +317,8 @@ def test_parameters_survive_the_name_to_the_last_bit(a_plus, a_minus):
         ("scale_invariant(1)", r"'scale_invariant\(1\)' cannot be made: .*'a_minus'"),
         ("relu(3)", r"'relu\(3\)' cannot be made: .* takes 0 positional arguments"),
         ("monomial(2.5)", "degree of a monomial must be a whole number from 1 to 12, got 2.5"),
+        ("monomial(inf)", "degree of a monomial must be a whole number from 1 to 12, got inf"),
+        ("monomial(nan)", "degree of a monomial must be a whole number from 1 to 12, got nan"),
         ("monomial(0)", "degree of a monomial must be a whole number from 1 to 12, got 0"),
         ("polynomial", "polynomial takes 1 to 13 coefficients, got 0"),
         ("polynomial(1, nan)", "c_1 of polynomial must be a finite number, got nan"),

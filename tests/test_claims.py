@@ -7,6 +7,7 @@ import pytest
 from claim_faults import FAULTS
 
 import finitewidth as fw
+from finitewidth.checkpoint import locked
 from finitewidth.comparison import claims
 from finitewidth.comparison.claim_store import ClaimStore
 from finitewidth.comparison.evidence import Comparison, agree, differ, pull, significant
@@ -168,6 +169,11 @@ def test_a_long_run_goes_on_where_it_stopped(few, tmp_path):
     assert set(kept["outcomes"]) == {"10.1", "10.1-10.3"}  # failures are measured again
     store.write_text(json.dumps({**kept, "source": "other code"}))
     assert ClaimStore(store).outcomes == {}
+    with (
+        locked(store),
+        pytest.raises(ValueError, match="claims.json' is in use by process"),
+    ):
+        next(claims.claims(long=True, store=store))
     store.write_text("{")
     with pytest.raises(ValueError, match="not a store of claims, or is damaged"):
         ClaimStore(store)

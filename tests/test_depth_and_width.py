@@ -49,17 +49,44 @@ def test_networks_of_one_depth_only_are_refused():
     net = fw.MLP((3, 8, 8, 1), "tanh", C_W=(1.0, 2.0, 1.0))
     with refused("net has different values of C_W in its layers"):
         fw.expected_loss(net, X[:4], Y[:4], X[4:], Y[4:], depths=(2,), widths=(8,))
-    with refused("depths must be whole numbers of at least 2"):
-        fw.expected_loss(fw.MLP((3, 8, 1), "tanh"), X[:4], Y[:4], X[4:], Y[4:], depths=(1,), widths=(8,))
+    tanh = fw.MLP((3, 8, 1), "tanh")
+    with refused("each of depths must be a whole number of at least 2, got 1"):
+        fw.expected_loss(tanh, X[:4], Y[:4], X[4:], Y[4:], depths=(1,), widths=(8,))
+    with refused("each of widths must be a whole number of at least 2, got inf"):
+        fw.expected_loss(tanh, X[:4], Y[:4], X[4:], Y[4:], depths=(2,), widths=(np.inf,))
+    with refused("Y_train must have shape"):
+        fw.expected_loss(tanh, X[:4], Y[:4, 0], X[4:], Y[4:], depths=(2,), widths=(8,))
+    with refused("net gives other hyperparameters at width 8 than at width"):
+        fw.expected_loss(
+            lambda widths: fw.MLP(widths, "tanh", lambda_W=1 / widths[1]),
+            X[:4],
+            Y[:4],
+            X[4:],
+            Y[4:],
+            depths=(2,),
+            widths=(8,),
+        )
+
+
+def test_targets_keep_their_size_where_the_kernel_does_not_fall_and_algorithms_are_heard():
+    """Off criticality, for descent that is stopped early."""
+    net, how = fw.MLP((3, 32, 1), "tanh", C_b=0.3, C_W=1.5), fw.GradientDescent(0.05, steps=7)
+    found = fw.expected_loss(net, X[:4], Y[:4], X[4:], Y[4:], depths=(2,), widths=(32,), algorithm=how)
+    loss = fw.test_loss(fw.predict(net, X[:4], Y[:4], X[4:], algorithm=how), Y[4:])
+    assert found.target_scale[0] == 1
+    assert found.total[0, 0] == pytest.approx(loss.total, rel=1e-9)
 
 
 def test_algorithms_differ_in_the_projector_that_knows_them():
     net = fw.MLP((3, 64, 64, 1), "tanh", C_b=0.1)
-    found = fw.inductive_bias(fw.finite_width(net, X[:4], Y[:4], X[4:]))
+    prepared = fw.finite_width(net, X[:4], Y[:4], X[4:])
+    found = fw.inductive_bias(prepared)
     l = found.eigenvalues
     np.testing.assert_allclose(found.ratios["gradient flow"], 2 * l / (l[:, None] + l), rtol=1e-9)
     assert not found.ratios["two-step"].any()
     fastest = [found.ratios[f"descent, {p}% of limit"][-1, -1] for p in (25, 50, 75, 95)]
-    np.testing.assert_allclose(fastest, [2 / 3, 0, -2, -18], atol=1e-9)  # 2 (1 - x) / (2 - x), x = eta l
+    # descent must be stable with the NTK of infinite width as well
+    x = 2 * np.array([0.25, 0.5, 0.75, 0.95]) * l[-1] / max(l[-1], prepared.infinite.l[-1])
+    np.testing.assert_allclose(fastest, 2 * (1 - x) / (2 - x), atol=1e-9)
     assert len({float(c.sum()) for c in found.corrections.values()}) == 6
     assert found.table().count("\n") == 6

@@ -334,9 +334,16 @@ def test_orders_outside_0_to_5_are_refused(orders):
         Automatic().two_legs("tanh", np.eye(2), (orders,))
 
 
+def test_broken_orders_are_refused():
+    with refused(r"orders must be pairs of whole numbers, got \(1.7, 0\)"):
+        Automatic().two_legs("tanh", np.eye(2), ((1.7, 0),))
+
+
 @pytest.mark.parametrize(
     "K, message",
     [
+        (np.array([[1.0, 5.0], [5.0, 1.0]]), "K is no covariance matrix"),
+        (np.array([[1.0, 0.5], [-0.3, 1.0]]), "K is no covariance matrix"),
         (np.ones((2, 3)), r"K must be a square matrix, got shape \(2, 3\); pass one row for each sample"),
         (np.ones(4), r"K must be a square matrix, got shape \(4,\)"),
         (np.ones((2, 2, 2)), r"K must be a square matrix, got shape \(2, 2, 2\)"),

@@ -11,6 +11,8 @@ from problems import refused
 
 import finitewidth as fw
 from finitewidth.training.corrections import Modes, corrections, leap
+from finitewidth.training.finite_width import warn_of
+from finitewidth.training.gaussian import Expansion
 from finitewidth.training.symbols import symbols
 
 PRINTED = 6e-13  # values known to twelve decimals
@@ -175,9 +177,8 @@ def test_corrections_fall_as_one_over_width():
         fw.predict(NET.replace(widths=(3, n, n, 2)), X[:3], Y, X).contributions for n in (200, 400)
     ]
     for name in corrections[0]:
-        rate = 4 if name == "none" else 2
         np.testing.assert_allclose(
-            corrections[0][name][3:] / corrections[1][name][3:], rate, rtol=0.2 if name == "ntk_mean" else 0.1
+            corrections[0][name][3:] / corrections[1][name][3:], 2, rtol=0.2 if name == "ntk_mean" else 0.1
         )
 
 
@@ -296,6 +297,7 @@ def test_kinks_are_refused_by_name():
     [
         (dict(algorithm=fw.Newton()), r"algorithm=Newton\(\) lands beside the minimum.*TwoStep"),
         (dict(algorithm=fw.GradientDescent(50.0)), "learning_rate=50 is not below"),
+        (dict(algorithm=fw.GradientDescent(50.0, 10)), "learning_rate=50 is not below"),
         (dict(ridge=0.1), "ridge and cutoff are for order=0"),
         (dict(loss=fw.CrossEntropy()), r"order=1 knows loss=fw.MSE\(\) only"),
         (dict(order=2), "order must be 0 .* or 1"),
@@ -322,3 +324,20 @@ def test_width_one_is_refused_and_narrow_networks_are_warned_of():
         fw.predict(NET.replace(widths=(3, 2, 2, 2)), X[:3], Y, X)
     assert [w.category for w in caught] == [fw.ExpansionWarning]
     assert "depth over width 1" in str(caught[0].message)
+
+
+@pytest.mark.parametrize(
+    "expansion, message",
+    [
+        (
+            Expansion(0.1, 0.7, 0.2, 0.0),
+            "order 1/n to the mean are 0.7 of what they correct .depth over width",
+        ),
+        (Expansion(0.1, 0.2, 0.8, 0.0), "order 1/n to the covariance are 0.8"),
+        (Expansion(0.1, 0.2, 0.3, -0.01), "eigenvalue of -0.01 of the largest variance.*width 0.1"),
+        (Expansion(0.6, 0.2, 0.3, 0.0), "too narrow for its depth .depth over width 0.6"),
+    ],
+)
+def test_each_way_out_of_the_range_of_the_expansion_is_warned_of(expansion, message):
+    with pytest.warns(fw.ExpansionWarning, match=message):
+        warn_of(expansion, 10.0)

@@ -25,6 +25,7 @@ from problems import (
 )
 
 import finitewidth as fw
+from finitewidth.storage import write_arrays
 
 TOLERANCE = 1e-12  # exact identities
 BLOCK = 1e-13  # a block of K or Theta against the same block of the square
@@ -431,6 +432,9 @@ def test_files_of_other_programs_are_named(tmp_path):
     for name in ("other.npz", "other.npy"):
         with refused(rf"path '.*{name}' is not a file that finitewidth wrote, or is damaged"):
             fw.Kernels.load(tmp_path / name)
+    write_arrays(tmp_path / "empty.npz", {"K": np.eye(2)}, {"kind": "kernels"})
+    with refused(r"'.*empty.npz' has no 'network' and is no file of kernels"):
+        fw.Kernels.load(tmp_path / "empty.npz")
     with refused(r"path '.*nothing.npz' does not exist; check the name"):
         fw.Kernels.load(tmp_path / "nothing.npz")
     with refused(r"path '.*nothing.zarr' does not exist; check the name"):
@@ -511,6 +515,9 @@ def test_an_accuracy_that_is_not_reached_is_refused_with_what_is():
         "the averages of activation 'tanh' reach an accuracy of .* only, not tolerance=1e-18; ask for tol"
     ):
         fw.kernels(fw.MLP((3, 4, 1), "tanh"), INPUTS["generic"], tolerance=1e-18)
+    for tolerance in (np.nan, -1, "x"):
+        with refused(f"tolerance must lie between 0 and 1, got {tolerance!r}"):
+            fw.kernels(fw.MLP((3, 4, 1), "tanh"), INPUTS["generic"], tolerance=tolerance)
 
 
 def test_single_precision_is_refused():

@@ -157,13 +157,19 @@ def claims(
 
     What a store keeps counts only as long as the package's source is the same; `fresh` runs all anew.
     """
+    from finitewidth.checkpoint import locked
     from finitewidth.comparison.claim_store import ClaimStore
 
-    kept = None if store is None else ClaimStore(store, fresh=fresh)
-    for one in chosen(only, long=long):
-        found = None if kept is None else kept.get(one)
-        if found is None:
-            found = run(one)
-            if kept is not None:
+    if store is None:
+        yield from map(run, chosen(only, long=long))
+        return
+    wanted = chosen(only, long=long)
+    Path(store).parent.mkdir(parents=True, exist_ok=True)
+    with locked(Path(store)):
+        kept = ClaimStore(store, fresh=fresh)
+        for one in wanted:
+            found = kept.get(one)
+            if found is None:
+                found = run(one)
                 kept.put(found)
-        yield found
+            yield found

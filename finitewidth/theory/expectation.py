@@ -324,14 +324,23 @@ def _checked(K: np.ndarray) -> np.ndarray:
         raise ValueError(f"K must be a square matrix, got shape {K.shape}; pass one row for each sample.")
     if not np.isfinite(K).all():
         raise ValueError("K has an entry that is NaN or infinite; check the inputs and C_W.")
-    if (np.diag(K) < 0).any():
-        raise ValueError(f"K has the negative variance {np.diag(K).min():.3g}; pass a covariance matrix.")
+    variances = np.diag(K)
+    if (variances < 0).any():
+        raise ValueError(f"K has the negative variance {variances.min():.3g}; pass a covariance matrix.")
+    scale = np.multiply.outer(np.sqrt(variances), np.sqrt(variances))
+    if (np.abs(K) > scale * (1 + 1e-6) + 1e-300).any() or (np.abs(K - K.T) > 1e-6 * scale).any():
+        raise ValueError(
+            "K is no covariance matrix: it must be symmetric, with no entry above the root of the product of "
+            "its two variances."
+        )
     return K
 
 
 def _existing(activation: Activation, orders) -> tuple[Orders, ...]:
     pairs = tuple((int(a), int(b)) for a, b in orders)
-    for a, b in pairs:
+    for asked, (a, b) in zip(orders, pairs, strict=True):
+        if tuple(asked) != (a, b):
+            raise ValueError(f"orders must be pairs of whole numbers, got {tuple(asked)}.")
         high, low = max(a, b), min(a, b)
         if not 0 <= low <= high <= HIGHEST_DERIVATIVE:
             raise ValueError(f"orders must lie between 0 and {HIGHEST_DERIVATIVE}, got {(a, b)}.")

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from scipy.linalg.blas import dsyrk  # type: ignore[attr-defined]  # made when scipy is built
 
 from finitewidth.cores import SingleThreadedProducts
-from finitewidth.inputs import as_inputs, coincident_rows
+from finitewidth.inputs import as_inputs, as_number, coincident_rows
 from finitewidth.memory import require_memory
 from finitewidth.network import MLP
 from finitewidth.precision import require_double_precision
@@ -47,8 +47,13 @@ class Kernels:
     def load(cls, path: str | Path) -> "Kernels":
         """The kernels that `save` wrote."""
         arrays, about = read_arrays(path, kind="kernels")
-        net = MLP.from_dict(about["network"])
-        return cls(net, about["layer"], arrays["K"], arrays.get("Theta"), about["error"])
+        try:
+            net = MLP.from_dict(about["network"])
+            return cls(net, about["layer"], arrays["K"], arrays.get("Theta"), about["error"])
+        except KeyError as missing:
+            raise ValueError(
+                f"{str(path)!r} has no {missing} and is no file of kernels; write it again with save."
+            ) from None
 
 
 class Propagation:
@@ -197,6 +202,12 @@ def _mirror(matrix: np.ndarray, tile: Tile) -> None:
         matrix[tile.columns, tile.rows] = matrix[tile.rows, tile.columns].T
 
 
+def check_tolerance(name: str, value) -> None:
+    """Tolerances are fractions."""
+    if not 0 < as_number(value) < 1:
+        raise ValueError(f"{name} must lie between 0 and 1, got {value!r}.")
+
+
 def accuracy_or_error(error: float, tolerance: float, name: str | None) -> None:
     """Refuse results whose averages are much worse than was asked for."""
     if error > 100 * tolerance:
@@ -212,6 +223,7 @@ def kernels(net: MLP, X, X_other=None, *, layer: int | None = None, tolerance: f
     Nothing but the two matrices of that layer is stored: memory is bounded by them and a few tiles.
     """
     require_double_precision()
+    check_tolerance("tolerance", tolerance)
     X = as_inputs(X, net.widths[0])
     other = None if X_other is None else as_inputs(X_other, net.widths[0], name="X_other")
     layer = net.depth if layer is None else layer

@@ -53,7 +53,6 @@ def breakpoints(activation: Activation) -> tuple[float, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-@functools.lru_cache(maxsize=4096)
 def reach(activation: Activation, variance: float) -> float:
     """How many standard deviations must be covered, given how sigma grows.
 
@@ -71,7 +70,9 @@ def reach(activation: Activation, variance: float) -> float:
             f"activation {activation.name!r} grows too fast to be averaged at variance {variance:.3g}; "
             "lower C_W or C_b, or scale the inputs down."
         )
-    return max(LEAST_REACH, math.ceil(2 * needed) / 2)
+    found = max(LEAST_REACH, math.ceil(2 * needed) / 2)
+    activation.require_known_kinks(found * math.sqrt(variance))
+    return found
 
 
 def graded_grid(points: np.ndarray, extent: float, count: int) -> tuple[np.ndarray, np.ndarray]:

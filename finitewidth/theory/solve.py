@@ -21,7 +21,7 @@ from finitewidth.theory import single
 from finitewidth.theory.expectation import TOLERANCE, Automatic
 from finitewidth.theory.finite_width import State, next_layer, tensors
 from finitewidth.theory.four_legs import four_legs
-from finitewidth.theory.means import Propagation, accuracy_or_error, check_layer
+from finitewidth.theory.means import Propagation, accuracy_or_error, check_layer, check_tolerance
 from finitewidth.theory.moments import moments
 from finitewidth.theory.sources import FAMILIES, Averages, Step
 
@@ -197,18 +197,19 @@ def solve_with(
     four_leg_tolerance: float | None = None,
     layers: Iterable[int] | None = None,
     tensors: Iterable[str] | None = None,
+    remedy: str = "keep fewer layers (layers=), fewer tensors (tensors=), or contract them in fw.unroll",
 ) -> Theory:
-    """What `solve` finds, its tasks run by a runner."""
+    """What `solve` finds, its tasks run by a runner; `remedy` is for statistics that memory cannot hold."""
     require_double_precision()
     for name, accuracy in (("tolerance", tolerance), ("four_leg_tolerance", four_leg_tolerance)):
-        if accuracy is not None and not 0 < accuracy < 1:
-            raise ValueError(f"{name} must lie between 0 and 1, got {accuracy!r}.")
+        if accuracy is not None:
+            check_tolerance(name, accuracy)
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
     X = as_inputs(X, net.widths[0])
     kept = _kept_layers(layers, net.depth)
     names = _kept_tensors(tensors, net) if order == 1 else ()
-    _check_memory(X.shape[0], order, len(kept), names)
+    _check_memory(X.shape[0], order, len(kept), names, remedy)
     distinct, inverse = np.unique(X, axis=0, return_inverse=True)
     if distinct.shape[0] == X.shape[0]:
         distinct, inverse = X, np.arange(X.shape[0])  # keep the order in which inputs came
@@ -345,7 +346,7 @@ def _kept_tensors(names: Iterable[str] | None, net: MLP) -> tuple[str, ...]:
     return names
 
 
-def _check_memory(count: int, order: int, layers: int, names: tuple[str, ...]) -> None:
+def _check_memory(count: int, order: int, layers: int, names: tuple[str, ...], remedy: str) -> None:
     if order == 0:
         needed = 8 * count**2 * (2 * layers + 3)
         what, remedy = "K and Theta", "use fw.kernels for one layer, or fewer inputs"
@@ -353,5 +354,4 @@ def _check_memory(count: int, order: int, layers: int, names: tuple[str, ...]) -
         working = 11 + 6 + 4  # blocks of one layer, averages, and what a step holds on the way
         needed = 8 * count**4 * (working + len(names) * max(layers - 1, 0))
         what = "statistics at order 1/n"
-        remedy = "keep fewer layers (layers=), fewer tensors (tensors=), or contract them in fw.unroll"
     require_memory(needed, f"{what} of {layers} layers for {count} inputs", remedy)

@@ -13,8 +13,7 @@ from finitewidth.theory.susceptibilities import require_continuous
 
 
 class Trajectory(NamedTuple):
-    """Numbers of each layer, (L,); chi of layer l moves it to layer l + 1. Infinite beyond double "
-    "precision."""
+    """Numbers of each layer, (L,); chi of layer l moves it to layer l + 1. Infinite beyond doubles."""
 
     K: np.ndarray
     Theta: np.ndarray

@@ -8,7 +8,7 @@ samples (the training set), d on all. At most a few arrays of size N^3 are held.
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class LegSlices:
-    """One task for each leg of each source layer.
+    """One task for each sample of each source layer.
 
     Requests, which are large, are made from `recipe` where the work is done, and are not sent.
     """
@@ -86,51 +86,53 @@ def contract_slots(slices: LegSlices, running: Runner = HERE) -> list[np.ndarray
 def leg_slice(
     unrolled: Unrolled, source: Source, fixed: int, requests: list[Request], tolerance: float
 ) -> list[np.ndarray]:
-    """What one leg of one source layer adds to every request; legs are independent tasks."""
+    """What quadruples whose last sample is `fixed` add to every request; such slices are independent.
+
+    An average of four legs does not ask for the order of its samples. So each is computed once, in the slice
+    of its last sample, and met there in every slot that this sample can stand in.
+    """
     families = {family_of(legs) for r in requests for _, _, legs in products(source, r.shape)}
-    averages = averages_with_fixed_leg(unrolled, source, fixed, tuple(sorted(families)), tolerance)
-    found = []
-    for request in requests:
-        part = np.zeros((request.dual.shape[0], unrolled.count))
-        part[:, fixed] += _with_open_leg_fixed(source, request, fixed, averages)
-        if fixed < request.dual.shape[1]:
-            part += _with_another_leg_fixed(source, request, fixed, averages)
-        found.append(source.weight * part)
-    return found
+    until = replace(source, K=source.K[: fixed + 1, : fixed + 1])
+    averages = averages_with_fixed_leg(unrolled, until, fixed, tuple(sorted(families)), tolerance)
+    return [source.weight * _request_slice(source, request, fixed, averages) for request in requests]
 
 
-def _with_open_leg_fixed(source: Source, request: Request, fixed: int, averages) -> np.ndarray:
-    """Products that have a leg on the open slot: one block over the other three labels, then the duals."""
-    label, others, count = request.open_label, request.other_labels, request.dual.shape[1]
-    block = np.zeros((count,) * 3)
-    for row, column, legs in products(source, request.shape):
-        if label in {name for _, name in legs}:
-            factors = [(row, "ab"), (column, "cd"), _average(averages, legs, label)]
-            block += _outer([_at(array, labels, label, fixed, count) for array, labels in factors], others)
-    ties = [_at(source.Theta, tie, label, fixed, count) for tie in request.shape.ties]
-    if ties:
-        block *= _outer(ties, others)
-    return np.tensordot(request.dual, block, 3)
-
-
-def _with_another_leg_fixed(source: Source, request: Request, fixed: int, averages) -> np.ndarray:
-    """Products without a leg on the open slot: another label is fixed, and the open one is what is left."""
+def _request_slice(source: Source, request: Request, fixed: int, averages) -> np.ndarray:
     total = np.zeros((request.dual.shape[0], source.K.shape[0]))
-    count = request.dual.shape[1]
-    for row, column, legs in products(source, request.shape):
-        present = sorted({name for _, name in legs})
-        if request.open_label in present:
-            continue
-        label = present[-1]
-        factors = [(row, "ab"), (column, "cd"), _average(averages, legs, label)]
-        factors += [(source.Theta, tie) for tie in request.shape.ties]
-        operands = [
-            _at(array, labels, label, fixed, count, whole=request.open_label) for array, labels in factors
-        ]
-        operands.append(_at(request.dual, "k" + request.other_labels, label, fixed, count, whole="k"))
-        subscripts = ",".join(labels for _, labels in operands) + f"->k{request.open_label}"
-        total += np.einsum(subscripts, *(array for array, _ in operands), optimize="greedy")
+    opened, others = request.open_label, request.other_labels
+    block = _block(source, request, opened, fixed, averages, others)
+    total[:, fixed] += np.tensordot(_cut(request.dual, block.shape), block, 3)
+    if fixed < request.dual.shape[1]:
+        for axis, label in enumerate(others):
+            block = _block(source, request, label, fixed, averages, opened + others.replace(label, ""))
+            dual = _cut(np.take(request.dual, fixed, axis + 1), block.shape[1:])
+            total[:, : block.shape[0]] += np.tensordot(dual, block, ([1, 2], [1, 2]))
     return total
+
+
+def _block(source: Source, request: Request, label: str, fixed: int, averages, axes: str) -> np.ndarray:
+    """All products of terms where `label` is the first to stand at the last sample, over the other labels."""
+    whole = {
+        name: source.K.shape[0] if name == request.open_label else request.dual.shape[1] for name in axes
+    }
+    terms = []
+    for row, column, legs in products(source, request.shape):
+        present = {name for _, name in legs}
+        if label in present:
+            ends = {name: min(end, fixed + (name > label)) for name, end in whole.items() if name in present}
+            terms.append((whole | ends, [(row, "ab"), (column, "cd"), _average(averages, legs, label)]))
+    reach = {name: max((ends[name] for ends, _ in terms), default=0) for name in axes}
+    block = np.zeros([reach[name] for name in axes])
+    for ends, factors in terms:
+        part = _outer([_at(*factor, label, fixed, ends) for factor in factors], axes)
+        block[tuple(slice(ends[name]) for name in axes)] += part
+    ties = [_at(source.Theta, tie, label, fixed, reach) for tie in request.shape.ties]
+    return block * _outer(ties, axes) if ties else block
+
+
+def _cut(dual: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Duals (k, ...) on the first samples."""
+    return dual[(slice(None), *map(slice, shape))]
 
 
 def _average(averages, legs: Labelled, label: str) -> tuple[np.ndarray, str]:
@@ -141,15 +143,13 @@ def _average(averages, legs: Labelled, label: str) -> tuple[np.ndarray, str]:
 
 
 def _at(
-    array: np.ndarray, labels: str, label: str, fixed: int, count: int, whole: str = ""
+    array: np.ndarray, labels: str, label: str, fixed: int, ends: dict[str, int]
 ) -> tuple[np.ndarray, str]:
-    """Repeated labels on their diagonal, `label` at its fixed value, others cut to the dual's samples."""
+    """Repeated labels on their diagonal, `label` at its fixed value, others up to their ends."""
     distinct = "".join(dict.fromkeys(labels))
     if distinct != labels:
         array = np.einsum(f"{labels}->{distinct}", array)
-    index = tuple(
-        fixed if name == label else slice(None) if name in whole else slice(count) for name in distinct
-    )
+    index = tuple(fixed if name == label else slice(ends[name]) for name in distinct)
     return array[index], distinct.replace(label, "")
 
 
@@ -172,6 +172,7 @@ def _product_of_means(source: Source, request: Request) -> np.ndarray:
     if not shape.centred:
         return np.zeros((request.dual.shape[0], source.K.shape[0]))
     pairs = [(mean_of_feature(source, shape.row), "ab"), (mean_of_feature(source, shape.column), "cd")]
-    cut = [_at(array, labels, "", 0, count, whole=request.open_label) for array, labels in pairs]
+    ends = dict.fromkeys(request.other_labels, count) | {request.open_label: source.K.shape[0]}
+    cut = [_at(array, labels, "", 0, ends) for array, labels in pairs]
     subscripts = f"{cut[0][1]},{cut[1][1]},k{request.other_labels}->k{request.open_label}"
     return np.einsum(subscripts, cut[0][0], cut[1][0], request.dual, optimize="greedy")

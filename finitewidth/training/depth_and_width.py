@@ -18,11 +18,11 @@ from jaxtyping import Float
 
 from finitewidth.algorithm import Algorithm, GradientFlow
 from finitewidth.checkpoint import digest
-from finitewidth.inputs import as_inputs, as_targets
+from finitewidth.inputs import as_count, as_inputs, as_targets
 from finitewidth.network import MLP
 from finitewidth.progress import Progress
 from finitewidth.tasks import HERE, runner
-from finitewidth.theory.criticality import criticality
+from finitewidth.theory.criticality import Criticality, criticality
 from finitewidth.training.finite_width import prepare, warn_of
 from finitewidth.training.gaussian import Expansion, Prediction
 from finitewidth.training.generalization import test_loss
@@ -79,19 +79,21 @@ def expected_loss(
     """Expected test loss at order 1/n for networks of several depths and hidden widths.
 
     `net` is a network whose hyperparameters are the same in all layers, or a function from widths to a
-    network, such as `lambda widths: fw.MLP.critical(widths, "tanh")`. Depth counts layers with parameters.
+    network, such as `lambda widths: fw.MLP.critical(widths, "tanh")`; its hyperparameters may depend on
+    the depth, not on the widths. Depth counts layers with parameters. Where a network is critical and its
+    kernel falls with depth as L^(-p_0), targets are scaled by L^(-p_0/2) and losses given in units of
+    L^(-p_0), see `target_scale`.
 
     Depths are independent tasks, and widths cost nothing beyond the first; `client`, `store` and `progress`
     are for them as in `predict`.
     """
     depths, widths = _whole("depths", depths, 2), _whole("widths", widths, 2)
-    X_train = np.asarray(X_train)
-    build, ends = _builder(net, X_train)
-    X = as_inputs(X_train, ends[0], name="X_train")
-    Y = as_targets(Y_train, X.shape[0], np.shape(Y_train)[-1])
-    X_test = as_inputs(X_test, ends[0], name="X_test")
-    Y_test = as_targets(Y_test, X_test.shape[0], Y.shape[1], name="Y_test", inputs="X_test")
-    networks = [build((ends[0], *[_WIDE] * (depth - 1), Y.shape[1])) for depth in depths]
+    build, inputs, outputs = _builder(net, X_train, Y_train)
+    X = as_inputs(X_train, inputs, name="X_train")
+    Y = as_targets(Y_train, X.shape[0], outputs)
+    X_test = as_inputs(X_test, inputs, name="X_test")
+    Y_test = as_targets(Y_test, X_test.shape[0], outputs, name="Y_test", inputs="X_test")
+    networks = [_wide(build, inputs, depth, outputs, widths) for depth in depths]
     sweep = _Sweep(networks, X, Y, X_test, Y_test, widths, algorithm, four_leg_tolerance)
     with runner(client, store, progress, kind="sweep", configuration=sweep.described) as running:
         rows = list(running.results(sweep, len(depths), name="depths", what="solving depths"))
@@ -174,15 +176,36 @@ def _numbers(expansion: Expansion | None) -> tuple[float, ...]:
 
 
 def _target_scale(net: MLP) -> float:
-    """L^(-p_0/2) where the kernel falls with depth as L^(-p_0), otherwise 1."""
+    """L^(-p_0/2) where the network is critical and its kernel falls with depth as L^(-p_0), otherwise 1."""
     point = criticality(net.activation)
-    power = point.exponents["p_0"] if point.universality_class == "K*=0" else 0.0
-    return float(net.depth) ** (-power / 2)
+    if point.universality_class != "K*=0" or not _is_critical(net, point):
+        return 1.0
+    return float(net.depth) ** (-point.exponents["p_0"] / 2)
 
 
-def _builder(net: MLP | NetworkOfWidths, X_train: np.ndarray) -> tuple[NetworkOfWidths, tuple[int, ...]]:
+def _is_critical(net: MLP, point: Criticality) -> bool:
+    """Whether all layers beyond the first have the critical C_b and C_W."""
+    pairs = ((net.C_b, point.C_b), (net.C_W, point.C_W))
+    return all(value is not None and np.allclose(layers[1:], value) for layers, value in pairs)
+
+
+def _wide(build: NetworkOfWidths, inputs: int, depth: int, outputs: int, widths: list[int]) -> MLP:
+    """A network of that depth, wide; the same hyperparameters must serve all widths."""
+    wide, *others = (build((inputs, *[n] * (depth - 1), outputs)) for n in (_WIDE, min(widths), max(widths)))
+    for other in others:
+        if other.replace(widths=wide.widths) != wide:
+            raise ValueError(
+                f"net gives other hyperparameters at width {other.widths[1]} than at width {_WIDE}; let them "
+                "depend on the depth alone, or ask for one width at a time with an MLP."
+            )
+    return wide
+
+
+def _builder(net: MLP | NetworkOfWidths, X_train, Y_train) -> tuple[NetworkOfWidths, int, int]:
+    """A function from widths to a network, and the numbers of inputs and outputs."""
     if not isinstance(net, MLP):
-        return net, (int(X_train.shape[-1]),)
+        columns = np.shape(Y_train)[1] if np.ndim(Y_train) == 2 else 1
+        return net, int(np.shape(X_train)[-1]), columns
     values = {}
     for name in ("C_b", "C_W", "lambda_b", "lambda_W"):
         per_layer = getattr(net, name)
@@ -192,15 +215,11 @@ def _builder(net: MLP | NetworkOfWidths, X_train: np.ndarray) -> tuple[NetworkOf
                 "that makes a network of any depth."
             )
         values[name] = per_layer[0]
-    return lambda widths: MLP(widths, net.activation, **values), (net.widths[0],)
+    return lambda widths: MLP(widths, net.activation, **values), net.widths[0], net.widths[-1]
 
 
 def _whole(name: str, values: Sequence[int], lowest: int) -> list[int]:
-    found = [int(value) for value in np.atleast_1d(values)]
-    if (
-        not found
-        or min(found) < lowest
-        or any(a != b for a, b in zip(found, np.atleast_1d(values), strict=True))
-    ):
-        raise ValueError(f"{name} must be whole numbers of at least {lowest}, got {list(values)!r}.")
-    return found
+    given = np.atleast_1d(values)
+    if given.size == 0:
+        raise ValueError(f"{name} must be whole numbers of at least {lowest}, got none.")
+    return [int(as_count(f"each of {name}", value, lowest=lowest)) for value in given.tolist()]

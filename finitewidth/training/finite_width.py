@@ -144,7 +144,10 @@ class FiniteWidth:
         if self.streamed is None:
             return corrections(self.modes, s, covariance=covariance)
         if covariance:
-            raise ValueError("the covariance needs whole tensors; prepare with covariance=True.")
+            raise ValueError(
+                "the covariance needs whole tensors, which were not prepared; use fw.finite_width(..., "
+                "covariance=True), or ask for the mean alone with covariance=False."
+            )
         if s.absorbed is not None:
             raise ValueError(
                 "at a finite time the mean at order 1/n needs whole tensors, too large for so many samples; "
@@ -168,7 +171,7 @@ class FiniteWidth:
             if condition > largest_condition(modes.count):
                 X = self.X[: modes.count]
                 raise singular_error(self.net, X, self.Y, condition, remedy="stop at a finite time")
-            check_learning_rate(algorithm, float(modes.l[-1]), 0.0)
+        check_learning_rate(algorithm, float(modes.l[-1]), 0.0)
         return symbols(algorithm, modes.l)
 
     def _expansion(self, prediction: Prediction, covariance: bool) -> Expansion:
@@ -242,7 +245,13 @@ def prepare(
     if not covariance and together.shape[0] > DENSE:
         return _streamed(running, net, together, Y, tests, four_leg_tolerance)
     theory = solve_with(
-        running, net, together, four_leg_tolerance=four_leg_tolerance, layers=(net.depth,), tensors=NEEDED
+        running,
+        net,
+        together,
+        four_leg_tolerance=four_leg_tolerance,
+        layers=(net.depth,),
+        tensors=NEEDED,
+        remedy="ask for the mean alone (covariance=False), which never stores them, or pass fewer inputs",
     )
     out = theory.output
     means = {name: getattr(out, name) for name in MEANS}
@@ -334,19 +343,22 @@ def warn_of(expansion: Expansion, condition: float, stacklevel: int = 4) -> None
     """Say where corrections are not small, or leave a covariance that no ensemble can have."""
     if expansion.size > TRUSTED:
         part = "mean" if expansion.mean >= expansion.covariance else "covariance"
-        warnings.warn(
-            f"corrections of order 1/n to the {part} are {expansion.size:.2g} of what they correct (depth "
-            f"over width {expansion.depth_over_width:.2g}, condition number of the training NTK "
-            f"{condition:.1e}), beyond the range of the expansion; widen the network or separate "
-            "the inputs.",
-            ExpansionWarning,
-            stacklevel=stacklevel,
-        )
+        what = f"corrections of order 1/n to the {part} are {expansion.size:.2g} of what they correct"
+        remedy = "widen the network or separate the inputs"
     elif expansion.lowest_eigenvalue < -_NEGATIVE:
-        warnings.warn(
-            "the covariance through order 1/n has an eigenvalue of "
-            f"{expansion.lowest_eigenvalue:.2g} of its largest, below zero: the expansion has left its range "
-            "there; widen the network.",
-            ExpansionWarning,
-            stacklevel=stacklevel,
+        what = (
+            f"the covariance through order 1/n has an eigenvalue of {expansion.lowest_eigenvalue:.2g} of the "
+            "largest variance, below zero"
         )
+        remedy = "widen the network"
+    elif expansion.depth_over_width > TRUSTED:
+        what = "the network is too narrow for its depth"
+        remedy = "widen it"
+    else:
+        return
+    warnings.warn(
+        f"{what} (depth over width {expansion.depth_over_width:.2g}, condition number of the training NTK "
+        f"{condition:.1e}), beyond the range of the expansion; {remedy}.",
+        ExpansionWarning,
+        stacklevel=stacklevel,
+    )

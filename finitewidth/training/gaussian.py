@@ -85,7 +85,10 @@ class Prediction:
 
     @property
     def std(self) -> Float[np.ndarray, "M n_L"]:
-        """Standard deviations over the ensemble; what rounding leaves below zero counts as zero."""
+        """Standard deviations over the ensemble.
+
+        A variance below zero counts as zero: rounding, or an expansion out of its range, which is warned of.
+        """
         return np.sqrt(np.maximum(self.variance, 0.0))
 
     def _factors(self) -> tuple[Factor, ...]:

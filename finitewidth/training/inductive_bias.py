@@ -44,12 +44,14 @@ class InductiveBias:
 
 
 def inductive_bias(prepared: FiniteWidth, algorithms: Mapping[str, Algorithm] | None = None) -> InductiveBias:
-    """Compare algorithms on one problem, prepared by `fw.finite_width`; all are taken to the end of training.
+    """Compare algorithms on one problem, prepared by `fw.finite_width`.
 
-    By default: the two-step update, gradient flow, and descent up to 95 % of its largest learning rate.
+    By default, to the end of training: the two-step update, gradient flow, and descent up to 95 % of its
+    largest learning rate.
     """
     l = prepared.modes.l
-    chosen = _default(float(2 / l[-1])) if algorithms is None else dict(algorithms)
+    limit = 2 / max(float(l[-1]), float(prepared.infinite.l[-1]))  # descent is refused beyond at either order
+    chosen = _default(limit) if algorithms is None else dict(algorithms)
     ratios, corrections = {}, {}
     for name, algorithm in chosen.items():
         prediction = prepared.predict(algorithm, covariance=False)

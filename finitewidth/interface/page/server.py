@@ -22,7 +22,7 @@ import finitewidth
 from finitewidth.interface.look import ROLES
 from finitewidth.interface.page import answers, ensembles, jobs, problem
 from finitewidth.interface.page.children import Child, Ended, first_result
-from finitewidth.interface.page.safety import SafetyHeaders, bounded_body, is_from_the_page
+from finitewidth.interface.page.safety import MOST_BODY, SafetyHeaders, bounded_body, is_from_the_page
 from finitewidth.interface.page.values import ACTIVATIONS, BadValues, Values, described, read
 
 STATIC = Path(__file__).parent / "static"
@@ -164,7 +164,7 @@ class Page:
             return PlainTextResponse("this address answers to the page alone", 403)
         body = await bounded_body(request)
         if body is None:
-            return PlainTextResponse("the request is too long", 413)
+            return PlainTextResponse(f"the request is longer than the limit of {MOST_BODY} bytes", 413)
         try:
             return _json({"id": self.desk.jobs.add(read(body))})
         except BadValues as error:
@@ -196,8 +196,8 @@ class Page:
                 future.cancel()  # unless it has begun; then its answer is kept
                 return Response(status_code=204)
             if loop.time() > deadline:
-                future.cancel()
-                return _json({"errors": {"page": self._too_long()}})
+                begun = not future.cancel()
+                return _json({"errors": {"page": self._too_long() if begun else self._too_busy()}})
         try:
             return _json(waiting.result())
         except BadValues as error:
@@ -207,6 +207,12 @@ class Page:
         except Ended as reason:
             ended = "The process that computes this ended by itself; change a value and try again."
             return _json({"errors": {"finite": self._too_long() if reason.is_time else ended}})
+
+    def _too_busy(self) -> str:
+        return (
+            f"Nothing was free to answer this within the limit of {2 * self.desk.time_limit:g} s; "
+            "others are computing: try again in a moment."
+        )
 
     def _too_long(self) -> str:
         return (
