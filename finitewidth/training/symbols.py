@@ -60,7 +60,7 @@ def symbols(algorithm: Algorithm, eigenvalues: np.ndarray) -> Symbols:
         names = ("f", "f_2", "f_3")
         differences = dict(zip(names, _differences_of_f(clock, eigenvalues), strict=True))
         outputs = _ordered_symbols(clock, eigenvalues)
-        absorbed = functools.partial(_ordered_symbols, clock, eigenvalues)
+        absorbed = functools.cache(functools.partial(_ordered_symbols, clock, eigenvalues))
         return Symbols(**differences, outputs=outputs, absorbed=None if clock.has_converged else absorbed)
     if isinstance(algorithm, TwoStep):
         return _converged(Projectors(), eigenvalues)
