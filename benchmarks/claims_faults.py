@@ -6,8 +6,6 @@
 The table is printed and, by a full run, written to benchmarks/results/claims_faults.md.
 """
 
-import datetime
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # the finitewidth of this tree; the faults
 
 from claim_faults import FACTOR, FAULTS, Fault  # noqa: E402
+from provenance import stamp  # noqa: E402
 
 from finitewidth.comparison import claims  # noqa: E402
 
@@ -37,12 +36,6 @@ def row(fault: Fault) -> tuple[str, bool]:
     return f"| {fault.name} | {'<br>'.join(cells)} |", all_seen
 
 
-def commit() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    found = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
-
-
 def main() -> None:
     asked = sys.argv[1:]
     rows, missed, start = [], [], time.perf_counter()
@@ -54,7 +47,7 @@ def main() -> None:
         print(text, flush=True)
     page = [
         "# Claims against a theory that is wrong on purpose",
-        f"Written by `python benchmarks/claims_faults.py` on {datetime.date.today()}, commit {commit()}, in "
+        f"Written by `python benchmarks/claims_faults.py` on {stamp()}, in "
         f"{(time.perf_counter() - start) / 60:.0f} minutes. Coefficients are {FACTOR:g} times what they "
         f"should be, or have the opposite sign where that is said; {len(rows)} faults, "
         f"{len(rows) - len(missed)} seen by every claim about them.",

@@ -10,7 +10,6 @@ in turn, and runs two processes on one store. Writes benchmarks/results/faults.m
 
 import argparse
 import contextlib
-import datetime
 import os
 import platform
 import random
@@ -25,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from provenance import stamp
 
 import finitewidth as fw
 
@@ -269,11 +269,10 @@ def _same(one: fw.Ensemble, other: fw.Ensemble) -> bool:
 
 
 def report(rows: list[dict], others: list[tuple[str, str]], found: Counter, seconds: float) -> str:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT)
     lines = [
         "# Faults: kills, disks, damage",
         "",
-        f"{datetime.date.today()}, commit {commit.stdout.strip()}, {platform.machine()}, "
+        f"{stamp()}, {platform.machine()}, "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, finitewidth {fw.__version__}; "
         f"{seconds:.0f} s. Written by "
         "`python benchmarks/faults.py`.",

@@ -8,7 +8,6 @@ benchmarks/results/finite_width.md. Trained networks are compared in benchmarks/
 """
 
 import argparse
-import datetime
 import json
 import os
 import platform
@@ -20,6 +19,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from provenance import stamp
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # the finitewidth of this tree, installed or not
@@ -147,7 +147,7 @@ def report(rows: list[dict], against: dict) -> str:
     lines = [
         "# Order-1/n mean predictions",
         "",
-        f"Written by `python benchmarks/finite_width.py` on {datetime.date.today()}: {platform.machine()}, "
+        f"Written by `python benchmarks/finite_width.py` on {stamp()}: {platform.machine()}, "
         f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} after the run.",
         "",
         f"tanh, depth 3, width {WIDTH}, {INPUT_DIMENSION} input dimensions, {TESTS} test points, "

@@ -8,10 +8,8 @@ patched out. A case that ends otherwise is shrunk and shown. Writes benchmarks/r
 """
 
 import argparse
-import datetime
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +23,7 @@ import garbage  # noqa: E402
 import garbage_requests  # noqa: E402
 import hypothesis  # noqa: E402
 from hypothesis import HealthCheck, given, settings  # noqa: E402
+from provenance import stamp  # noqa: E402
 
 import finitewidth as fw  # noqa: E402
 
@@ -78,12 +77,11 @@ def trials(count: int) -> list[Trial]:
 
 
 def report(found: list[Trial], seconds: float) -> str:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE)
     total = sum(sum(trial.ends.values()) for trial in found)
     lines = [
         "# Generated garbage",
         "",
-        f"{datetime.date.today()}, commit {commit.stdout.strip()}, {os.cpu_count()} cores, Python "
+        f"{stamp()}, {os.cpu_count()} cores, Python "
         f"{platform.python_version()}, hypothesis {hypothesis.__version__}, finitewidth {fw.__version__}; "
         f"{total} cases in {seconds:.0f} s. Written by `python benchmarks/fuzz.py`.",
         "",

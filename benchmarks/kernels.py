@@ -9,7 +9,6 @@ run and kept. Tables are printed and, by a full run, written to benchmarks/resul
 """
 
 import argparse
-import datetime
 import functools
 import math
 import os
@@ -37,6 +36,7 @@ from kernels_peer import (
     serve,
     versions,
 )
+from provenance import stamp
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # the finitewidth of this tree, installed or not
@@ -536,7 +536,7 @@ def opening(ours: Side, peer: Side, load: float) -> str:
     ]
     return f"""# Infinite-width kernels against neural-tangents 0.6.5
 
-Written by `python benchmarks/kernels.py` on {datetime.date.today()}: {processor()}, {os.cpu_count()} cores,
+Written by `python benchmarks/kernels.py` on {stamp()}: {processor()}, {os.cpu_count()} cores,
 load average {load:.1f} before the run.
 
 - finitewidth: {about[0]}

@@ -11,7 +11,6 @@ Writes benchmarks/results/page_load.md.
 
 import argparse
 import contextlib
-import datetime
 import json
 import os
 import platform
@@ -27,6 +26,7 @@ from urllib.parse import urlencode
 import httpx
 import numpy as np
 import psutil
+from provenance import stamp
 
 from finitewidth.interface.page.problem import PARTS
 from finitewidth.interface.page.values import ACTIVATIONS, FIELDS, Choice
@@ -172,7 +172,7 @@ def report(first: list[float], visitors: list[Person], memory: list[float], seco
     lines = [
         "# The page under load",
         "",
-        f"Written by `benchmarks/page_load.py` on {datetime.date.today()}, commit {commit()}, "
+        f"Written by `benchmarks/page_load.py` on {stamp()}, "
         f"{os.cpu_count()} cores ({platform.machine()}): {len(visitors)} people for {seconds:.0f} s,",
         "visitors and server on the same machine. Theory is criticality, signals and infinite width; finite",
         "width comes in two parts, each an answer. Our limits: no error, a median",
@@ -200,12 +200,6 @@ def is_within(visitors: list[Person], memory: list[float]) -> bool:
     took = [seconds for one in visitors for _, seconds in one.took]
     grown = memory[-1] / memory[len(memory) // 2] - 1
     return not any(one.errors for one in visitors) and np.median(took) < MEDIAN and grown <= GROWTH
-
-
-def commit() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    found = subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ that of `kernels.py`. Tables are printed and, by a full run, written to benchmar
 """
 
 import argparse
-import datetime
 import os
 import sys
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import numpy as np
 from kernels import C_B, C_W, HERE, Case, Report, extra_memory, processor, say, shown
 from kernels_peer import Side, environment, inputs, serve, versions
 from prediction_peer import DIMENSION, OUTPUTS, solved
+from provenance import stamp
 
 DEPTH = 3
 ACTIVATIONS = {"relu": 2.0, "erf": 2.0, "tanh": 4.0, "gelu": 4.0}  # largest ratio to the bare minimum
@@ -134,7 +134,7 @@ def measure(N: int) -> str:
     return report.text(
         f"""# Kernel prediction at infinite width
 
-Written by `python benchmarks/prediction.py` on {datetime.date.today()}: {processor()},
+Written by `python benchmarks/prediction.py` on {stamp()}: {processor()},
 {os.cpu_count()} cores, load average {load:.1f} before the run.
 
 - finitewidth: {about[0]}

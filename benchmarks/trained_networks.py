@@ -8,7 +8,6 @@ written to benchmarks/results/trained_networks.md with the key and the date.
 """
 
 import argparse
-import datetime
 import os
 import platform
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from provenance import stamp
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # the finitewidth of this tree, installed or not
@@ -230,7 +230,7 @@ def report(quick: bool) -> str:
     small = run(Case("tanh", 1, 16, 2, fw.GradientDescent(0.12, 40), 100_000 // share))
     parts = [
         "# Trained networks against order-1/n predictions",
-        f"Written by `python benchmarks/trained_networks.py` on {datetime.date.today()}, key {KEY}: "
+        f"Written by `python benchmarks/trained_networks.py` on {stamp()}, key {KEY}: "
         f"{platform.machine()}, {os.cpu_count()} cores. Three training points in three dimensions, two test "
         "points, 12 steps of descent at learning rate 0.12 (largest NTK eigenvalue times rate about 0.5).",
         "## Pulls",

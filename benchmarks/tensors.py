@@ -1,7 +1,7 @@
 """Time, memory and error of all statistics through order 1/n.
 
-    python benchmarks/statistics.py            # everything, about an hour; writes results/statistics.md
-    python benchmarks/statistics.py --quick    # few inputs, a minute or two; prints only
+    python benchmarks/tensors.py            # everything, about an hour; writes results/tensors.md
+    python benchmarks/tensors.py --quick    # few inputs, a minute or two; prints only
 
 Every measurement runs in a process of its own, so that its peak memory is its own; within it a first call
 at four inputs pays for compilation and tables, and is reported apart. Rates of one large matrix product and
@@ -27,7 +27,7 @@ import numpy as np
 import finitewidth as fw
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results" / "statistics.md"
+RESULTS = HERE / "results" / "tensors.md"
 DIMENSION, WIDTH, DEPTH = 16, 64, 5
 NAMES = ("V", "D", "A", "F", "B", "P", "Q", "R", "S", "T", "U")
 
@@ -385,7 +385,7 @@ def heading() -> list[str]:
         "",
         f"{datetime.date.today()}, {model}, {os.cpu_count()} cores, Python {platform.python_version()}, "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
-        + f", finitewidth {fw.__version__}. Written by `python benchmarks/statistics.py`; "
+        + f", finitewidth {fw.__version__}. Written by `python benchmarks/tensors.py`; "
         f"network {network()!r}.",
     ]
 
