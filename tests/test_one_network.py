@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from problems import refused
 
 import finitewidth as fw
 
@@ -117,3 +118,27 @@ def test_training_ends_at_the_targets(network):
     z, y, tensors = network
     found = predicted(z, y, scaled(tensors, 0.1), fw.TwoStep())
     np.testing.assert_allclose(found.outputs.ravel()[:TRAINED], y, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(z=np.zeros(3)), r"z must have shape \(N, n_L\)"),
+        (dict(ntk=np.eye(3)), "ntk must have shape .*, as z says, got .3, 3."),
+        (dict(dntk=np.nan), "dntk has an entry that is NaN or infinite"),
+        (dict(Y=np.zeros((SAMPLES + 1, OUTPUTS))), "Y has . rows but z only"),
+        (dict(Y=np.zeros((1, OUTPUTS + 1))), "Y must have shape"),
+        (dict(ntk=0.0), "ntk of the training samples is singular"),
+        (dict(algorithm=fw.GradientDescent(100.0, 3)), "learning_rate=100 is not below 2 /"),
+    ],
+)
+def test_what_no_network_can_have_is_refused(network, changes, message):
+    z, y, tensors = network
+    names = ("ntk", "dntk", "ddntk_1", "ddntk_2")
+    good = {"z": z.reshape(SAMPLES, OUTPUTS), "Y": y.reshape(TRAINING, OUTPUTS)}
+    good |= dict(zip(names, map(by_component, tensors), strict=True)) | {"algorithm": fw.GradientFlow()}
+    for name, value in changes.items():
+        filled = np.isscalar(value) and name != "algorithm"
+        good[name] = np.full_like(good[name], value) if filled else value
+    with refused(message):
+        fw.predict_network(**good)

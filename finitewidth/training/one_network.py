@@ -11,6 +11,9 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.algorithm import Algorithm
+from finitewidth.inputs import as_targets
+from finitewidth.training.conditioning import largest_condition
+from finitewidth.training.learned import check_learning_rate, is_finished
 from finitewidth.training.modes import dressed, rotate, rotate_axis
 from finitewidth.training.symbols import Symbols, symbols
 
@@ -77,7 +80,14 @@ def predict_network(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: Algorithm) -> 
     Arguments are its outputs z (N, n_L), NTK, dNTK and ddNTKs at initialization, with axes (component,
     sample) for each index and training samples first, and targets Y (N_A, n_L).
     """
+    z = np.asarray(z)
+    if z.ndim != 2:
+        raise ValueError(f"z must have shape (N, n_L), one row for each sample, got {z.shape}.")
+    Y = as_targets(Y, len(np.atleast_1d(Y)), z.shape[1], name="Y", inputs="z")
+    given = {"z": z, "ntk": ntk, "dntk": dntk, "ddntk_1": ddntk_1, "ddntk_2": ddntk_2}
+    _check_derivatives(given, Y)
     modes = NetworkModes.of(z, ntk, dntk, ddntk_1, ddntk_2, Y)
+    _check_training(modes, algorithm)
     s = symbols(algorithm, modes.l)
     free = modes.z - modes.H[:, : modes.count] @ (s.f * modes.eps)
     final = free + interaction(modes, s)
@@ -88,6 +98,28 @@ def predict_network(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: Algorithm) -> 
     return NetworkPrediction(
         outputs, alone, fold(evolved_ntk(modes, s)), fold(evolved_dntk(modes, s)), trained
     )
+
+
+def _check_derivatives(given: dict[str, np.ndarray], Y: np.ndarray) -> None:
+    count, outputs = given["z"].shape
+    for legs, (name, array) in enumerate(given.items(), start=1):
+        shape = (outputs, count) * legs if legs > 1 else (count, outputs)
+        if np.shape(array) != shape:
+            raise ValueError(f"{name} must have shape {shape}, as z says, got {np.shape(array)}.")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} has an entry that is NaN or infinite; check the network's parameters.")
+    if len(Y) > count:
+        raise ValueError(f"Y has {len(Y)} rows but z only {count}; training samples come first in z.")
+
+
+def _check_training(modes: NetworkModes, algorithm: Algorithm) -> None:
+    smallest, largest = modes.l[0], modes.l[-1]
+    if is_finished(algorithm) and (smallest <= 0 or largest > largest_condition(modes.count) * smallest):
+        raise ValueError(
+            "ntk of the training samples is singular, so that training has no end; remove repeated samples, "
+            "or stop at a finite time."
+        )
+    check_learning_rate(algorithm, float(modes.l[-1]), 0.0)
 
 
 def _stripped(modes: NetworkModes, s: Symbols, dress) -> np.ndarray:
