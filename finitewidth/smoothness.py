@@ -51,13 +51,14 @@ def find_jumps(
     coarse = None
     while True:
         mismatch, size = measure(left, right)
-        finite = np.isfinite(size).all(axis=0)
-        if not (finite | (np.abs(left) > max(_REFUSED, beyond))).all():
+        finite, far = np.isfinite(size).all(axis=0), np.abs(left) > max(_REFUSED, beyond)
+        if not (finite | far).all():
             raise ValueError(
                 f"activation {name!r} has a derivative that is not finite near z = {left[~finite][0]:.3g}; "
                 "write it so that automatic differentiation stays finite there."
             )
-        left, right, mismatch, size = left[finite], right[finite], mismatch[:, finite], size[:, finite]
+        known = finite & (np.isfinite(mismatch).all(axis=0) | ~far)
+        left, right, mismatch, size = left[known], right[known], mismatch[:, known], size[:, known]
         # a sharp feature between the first nodes shows its size later, and its rounding error is no jump
         floor = np.maximum(floor, size[:, np.abs(left) < _CENTRE].max(axis=1, keepdims=True, initial=0.0))
         floor = np.maximum(floor, floor[0])

@@ -201,7 +201,7 @@ def branching(z):
 
 
 REFUSED = {
-    "sum": (jnp.sum, r"must be elementwise, but maps shapes \(127,\) and \(\) to \(\) and \(\)"),
+    "sum": (jnp.sum, r"must be elementwise, but maps shapes \(133,\) and \(\) to \(\) and \(\)"),
     "pair": (lambda z: (z, z), "must be elementwise"),
     "constant": (lambda z: 1.0, "must be elementwise"),
     "normalized": (lambda z: z / (1 + jnp.abs(z).max()), "its value at one entry depends on the others"),
@@ -219,7 +219,7 @@ REFUSED = {
     "cube root": (jnp.cbrt, "has a derivative without bound near z = -1.*e-11"),
     "fast": (
         lambda z: jnp.sin(1000 * z),
-        r"is not smooth on 512 places of \|z\| < 32; use a function",
+        r"is not smooth on 2048 places of \|z\| < 128; use a function",
     ),
     "not callable": (5, "activation must be a name, an Activation or a function of z, got 5"),
     "twice": (as_activation("tanh"), "function is already an Activation; pass it as it is"),

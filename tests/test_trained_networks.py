@@ -40,11 +40,11 @@ def test_what_is_left_falls_as_one_over_width_and_as_its_square():
 
 
 def test_algorithms_end_at_different_means():
-    """Descent in small and large steps, the same 4000 networks; infinitely wide ones would not differ."""
-    net = shallow(24)
+    """Descent in small and large steps, the same 12000 networks; infinitely wide ones would not differ."""
+    net = shallow(32)
     limit = fw.spectrum(net, X[:3]).largest_learning_rate
     small, large = (
-        trained(net, 2 * Y[:, :1], fw.GradientDescent(fraction * limit), 4000) for fraction in (0.15, 0.85)
+        trained(net, 4 * Y[:, :1], fw.GradientDescent(fraction * limit), 12_000) for fraction in (0.15, 0.85)
     )
     means = [ensemble.controlled.mean for _, ensemble in (small, large)]
     seen = means[1].value - means[0].value

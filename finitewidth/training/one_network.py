@@ -18,6 +18,7 @@ from finitewidth.training.modes import dressed, rotate, rotate_axis
 from finitewidth.training.symbols import Symbols, symbols
 
 Outputs = Float[np.ndarray, "N n_L"]
+_LEGS = {"ntk": 2, "dntk": 3, "ddntk_1": 4, "ddntk_2": 4}
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ def predict_network(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: Algorithm) -> 
 
 def _check_derivatives(given: dict[str, np.ndarray], Y: np.ndarray) -> None:
     count, outputs = given["z"].shape
-    for legs, (name, array) in enumerate(given.items(), start=1):
-        shape = (outputs, count) * legs if legs > 1 else (count, outputs)
+    for name, array in given.items():
+        shape = (outputs, count) * _LEGS[name] if name in _LEGS else (count, outputs)
         if np.shape(array) != shape:
             raise ValueError(f"{name} must have shape {shape}, as z says, got {np.shape(array)}.")
         if not np.isfinite(array).all():
