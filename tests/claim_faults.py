@@ -148,6 +148,11 @@ def wrong_moments(original, e, u, K):
     return found._replace(off=FACTOR * found.off)
 
 
+def wrong_curvature(original, e, u, K):
+    found = original(e, u, K)
+    return found._replace(on=FACTOR * found.on)
+
+
 def wrong_first_moments(original, e, u, K):
     found = original(e, u, K)
     return found._replace(first=FACTOR * found.first)
@@ -232,8 +237,9 @@ def _training() -> Iterator[Fault]:
     inject = functools.partial(replaced, solver, "learned", scaled_result)
     yield Fault("what training makes of a mode", inject, ("ntk-talk.trajectory",))
     inject = functools.partial(replaced, delta_expansion, "_average", wrong_moments)
-    nearby = ("10.70", "10.62-10.63", "10.110-10.112", "10.113-10.116")
-    yield Fault("expansion for nearby inputs", inject, nearby)
+    yield Fault("expansion for nearby inputs", inject, ("10.70", "10.62-10.63", "10.110-10.112"))
+    inject = functools.partial(replaced, delta_expansion, "_average", wrong_curvature)
+    yield Fault("curvature between nearby inputs", inject, ("10.113-10.116", "10.110-10.112"))
     inject = functools.partial(replaced, delta_expansion, "_average", wrong_first_moments)
     yield Fault("expansion for nearby inputs of different norms", inject, ("10.67", "10.65-10.66"))
     inject = functools.partial(replaced, trajectory, "leg_table", wrong_table)

@@ -15,6 +15,7 @@ from finitewidth.training.starpolation import starpolate
 
 S = np.array([-0.5, 0.3, 0.5, 1.4])
 ACTIVATIONS = ("tanh", "gelu")
+CLOSE = 0.005  # from it and from twice as far the ratio of bends is extrapolated to no distance
 
 
 @claim(
@@ -82,14 +83,14 @@ def generalized_expansion() -> Iterator[Comparison]:
     f"{PDLT} (10.113)-(10.116)",
     "Nonlinear networks interpolate nonlinearly: the mean bends from the straight line by the curvature "
     "ddTheta_[0]/Theta_00.",
-    "closed form, against the exact prediction at three distances, equal norms",
+    "closed form, against the exact prediction at three distances and in the limit of none, equal norms",
     corrected="m_s = s y_+ + (1 - s) y_- - s(1 - s) (ddTheta_[0]/Theta_00) (y_+ + y_-): factor 1 instead "
     "of 4, and y with the sign opposite to z",
 )
 def nonlinear_starpolation() -> Iterator[Comparison]:
     for activation in ACTIVATIONS:
         net, errors, bends, seen = mlp(8, activation=activation), [], [], []
-        for size in SIZES:
+        for size in (*SIZES, 2 * CLOSE, CLOSE):
             plus, minus = pair(size)
             y = np.array([1.0 + size, 1.0 - size])  # targets that differ by the first order
             found = starpolate(net, plus, minus, y[:1], y[1:], S)
@@ -99,7 +100,9 @@ def nonlinear_starpolation() -> Iterator[Comparison]:
             errors.append(np.abs(found.mean[:, 0] - straight + bend).max())
             bends.append(bend)
             seen.append(straight - found.mean[:, 0])
-        yield agree(f"power of the error, {activation}", 3.0, slope_of_logs(SIZES, errors), 0.15)
+        yield agree(f"power of the error, {activation}", 3.0, slope_of_logs(SIZES, errors[:-2]), 0.15)
+        limit = 2 * seen[-1] / bends[-1] - seen[-2] / bends[-2]
+        yield agree(f"bend over its law, {activation}", 1.0, limit, 0.02)
         yield differ(f"factor 4 as printed, {activation}", 4 * bends[-1], seen[-1], 0.1)
 
 
