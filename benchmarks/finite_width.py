@@ -29,18 +29,19 @@ GROWTH = (10, 20, 40, 80)
 LIMITS = {20: 15.0, 50: 180.0, 100: 900.0}  # seconds
 MEMORY_LIMIT = 8.0  # GB, at 100 training points
 ERROR_LIMIT = 0.05  # of the correction, for condition numbers up to 1e3
+AGAINST = 1e-4  # accuracy of averages against ensembles, which know their mean to a tenth of the correction
 TRAINED = 1e-5  # loss at which real networks end their training; it is about ten at the start
 CHEAPER = 100  # than an ensemble whose standard error is a tenth of the correction
 
 
-def problem(count: int):
+def problem(count: int, width: int = WIDTH):
     """A network, training data and test inputs."""
     import finitewidth as fw
 
     warnings.simplefilter("ignore", fw.ExpansionWarning)
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((count + TESTS, INPUT_DIMENSION)), rng.standard_normal((count, 1))
-    net = fw.MLP((INPUT_DIMENSION, WIDTH, WIDTH, 1), "tanh", C_b=0.1)
+    net = fw.MLP((INPUT_DIMENSION, width, width, 1), "tanh", C_b=0.1)
     return net, X[:count], Y, X[count:]
 
 
@@ -62,16 +63,17 @@ def one(count: int, tolerance: float) -> dict:
     )
 
 
-def cost(count: int, members: int, steps: float) -> dict:
+def cost(count: int, members: int, steps: float, width: int) -> dict:
     """Theory, and what an ensemble of its networks would take for a tenth of the correction."""
     import finitewidth as fw
 
-    net, X, Y, X_test = problem(count)
+    net, X, Y, X_test = problem(count, width)
     # a large learning rate is the cheapest way to train real networks
     algorithm = fw.GradientDescent(0.5 * fw.spectrum(net, X).largest_learning_rate, steps)
-    fw.predict(net, X[:3], Y[:3], X_test[:2], algorithm=algorithm, four_leg_tolerance=1e-5)  # compile
+    options: dict = dict(algorithm=algorithm, four_leg_tolerance=AGAINST)
+    fw.predict(net, X[:3], Y[:3], X_test[:2], **options)  # compile
     start = time.perf_counter()
-    found = fw.predict(net, X, Y, X_test, algorithm=algorithm, four_leg_tolerance=1e-5, covariance=False)
+    found = fw.predict(net, X, Y, X_test, covariance=False, **options)
     theory = time.perf_counter() - start
     control = fw.control_variate(net, X, Y, X_test, algorithm)
     options = dict(algorithm=algorithm, batch_size=members // 4, control=control, progress=False)
@@ -90,6 +92,7 @@ def cost(count: int, members: int, steps: float) -> dict:
         count=count,
         members=members,
         steps=steps,
+        width=width,
         theory=theory,
         training=training,
         saved=float(ensemble.controlled.variance_ratio.min()),
@@ -147,7 +150,8 @@ def targets(rows: list[dict], against: list[dict]) -> list[str]:
 
 
 def duration(one: dict) -> str:
-    return "to the end of training" if math.isinf(one["steps"]) else f"{one['steps']:.0f} steps"
+    end = "to the end of training" if math.isinf(one["steps"]) else f"{one['steps']:.0f} steps"
+    return f"width {one['width']}, {end}"
 
 
 def report(rows: list[dict], against: list[dict]) -> str:
@@ -182,7 +186,8 @@ def report(rows: list[dict], against: list[dict]) -> str:
         "",
         "## Against an ensemble",
         "",
-        f"{against[0]['count']} training points, descent at half the largest learning rate. Networks trained "
+        f"{against[0]['count']} training points, descent at half the largest learning rate, averages good to "
+        f"{AGAINST:g}. Networks trained "
         f"to the end stop at a loss of {TRAINED:g}. Means have the infinite-width prediction as a control "
         "variate. Correction and standard error are root mean squares over the test points; needed is "
         "what brings the standard error to a tenth of the correction.",
@@ -205,23 +210,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--one", nargs=2, metavar=("COUNT", "TOLERANCE"))
-    parser.add_argument("--cost", nargs=3, type=float, metavar=("COUNT", "MEMBERS", "STEPS"))
+    parser.add_argument("--cost", nargs=4, type=float, metavar=("COUNT", "MEMBERS", "STEPS", "WIDTH"))
     arguments = parser.parse_args()
     if arguments.one:
         count, tolerance = arguments.one
         print(json.dumps(one(int(count), float(tolerance))))
         return
     if arguments.cost:
-        count, members, steps = arguments.cost
-        print(json.dumps(cost(int(count), int(members), steps)))
+        count, members, steps, width = arguments.cost
+        print(json.dumps(cost(int(count), int(members), steps, int(width))))
         return
     counts = (10, 20) if arguments.quick else sorted({*GROWTH, *LIMITS})
     rows = [in_own_process("--one", count, 1e-5) for count in counts]
     for row in rows:
         if row["count"] in LIMITS:
             row["error"] = relative_error(row)
-    members = {100.0: 40, math.inf: 8} if arguments.quick else {100.0: 800, math.inf: 200}
-    text = report(rows, [in_own_process("--cost", 20, many, steps) for steps, many in members.items()])
+    share = 20 if arguments.quick else 1
+    cases = [(800, 100.0, 128), (200, math.inf, 128), (400, 100.0, 256), (100, math.inf, 256)]
+    text = report(rows, [in_own_process("--cost", 20, max(n // share, 4), *rest) for n, *rest in cases])
     print(text)
     if not arguments.quick:
         (HERE / "results" / "finite_width.md").write_text(text)
