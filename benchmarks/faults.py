@@ -309,19 +309,19 @@ def report(rows: list[dict], others: list[tuple[str, str]], found: Counter, seco
 
 
 def other_version(scratch: Path) -> str:
-    import finitewidth.tasks
+    from finitewidth.experiment import ensemble
 
     store = scratch / "version.zarr"
     train(store)
-    before, version = contents(store), finitewidth.tasks.__version__
-    finitewidth.tasks.__version__ = "0.0.1"
+    before, version = contents(store), ensemble.__version__
+    ensemble.__version__ = "0.0.1"
     try:
         train(store)
     except ValueError as error:
         kept = "store unchanged" if contents(store) == before else "**store changed**"
         return f"“...{str(error).partition(': ')[2]}”; {kept}"
     finally:
-        finitewidth.tasks.__version__ = version
+        ensemble.__version__ = version
     return "**accepted**"
 
 
