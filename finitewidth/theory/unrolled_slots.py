@@ -124,7 +124,7 @@ def _block(source: Source, request: Request, label: str, fixed: int, averages, a
     reach = {name: max((ends[name] for ends, _ in terms), default=0) for name in axes}
     block = np.zeros([reach[name] for name in axes])
     for ends, factors in terms:
-        part = _outer([_at(*factor, label, fixed, ends) for factor in factors], axes)
+        part = _outer([_at(array, labels, label, fixed, ends) for array, labels in factors], axes)
         block[tuple(slice(ends[name]) for name in axes)] += part
     ties = [_at(source.Theta, tie, label, fixed, reach) for tie in request.shape.ties]
     return block * _outer(ties, axes) if ties else block
@@ -172,7 +172,7 @@ def _product_of_means(source: Source, request: Request) -> np.ndarray:
     if not shape.centred:
         return np.zeros((request.dual.shape[0], source.K.shape[0]))
     pairs = [(mean_of_feature(source, shape.row), "ab"), (mean_of_feature(source, shape.column), "cd")]
-    ends = dict.fromkeys(request.other_labels, count) | {request.open_label: source.K.shape[0]}
+    ends = {name: count for name in request.other_labels} | {request.open_label: source.K.shape[0]}
     cut = [_at(array, labels, "", 0, ends) for array, labels in pairs]
     subscripts = f"{cut[0][1]},{cut[1][1]},k{request.other_labels}->k{request.open_label}"
     return np.einsum(subscripts, cut[0][0], cut[1][0], request.dual, optimize="greedy")
