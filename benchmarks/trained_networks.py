@@ -207,7 +207,7 @@ def algorithm_dependence(members: int, widths: tuple[int, ...]) -> list[str]:
                 f"| {width} | {row} | {p:+.6f} | {s:+.6f} +- {e:.6f} | {abs(s) / e:.1f} | {(s - p) / e:+.1f} "
                 f"| {(p - s) / p:+.2f} +- {e / abs(p):.2f} |"
             )
-    return [*lines, "", "What is left is of order 1/n^2: its share falls as 1/n."]
+    return [*lines, "", "What is left is of order 1/n^2."]
 
 
 def wiring(outcome: Outcome) -> list[str]:
