@@ -53,9 +53,9 @@ def member_outputs(net: fw.MLP, Y: np.ndarray, algorithm, members: int, store: P
 def test_algorithms_end_at_different_means(tmp_path):
     """The same 3000 networks by descent in small and in large steps: infinitely wide ones would not differ.
 
-    Of the difference, order 1/n^2 takes 16 / n at these targets: a quarter at width 64.
+    At width 128 order 1/n^2 is below two standard errors of the difference.
     """
-    net = shallow(64)
+    net = shallow(128)
     limit = fw.spectrum(net, X[:3]).largest_learning_rate
     chosen = [fw.GradientDescent(fraction * limit) for fraction in (0.15, 0.7)]
     ends = [member_outputs(net, Y[:, :1], how, 3000, tmp_path / f"{k}.zarr") for k, how in enumerate(chosen)]
@@ -63,7 +63,7 @@ def test_algorithms_end_at_different_means(tmp_path):
     apart, stated = ends[1] - ends[0], predicted[1] - predicted[0]
     seen, stderr = apart.mean(axis=0), apart.std(axis=0, ddof=1) / np.sqrt(len(apart))
     assert np.abs(seen / stderr).max() > 5
-    assert (np.abs(seen - stated) < PULL * stderr + 0.25 * np.abs(stated)).all()
+    assert np.abs((seen - stated) / stderr).max() < PULL
 
 
 def test_outputs_are_wired_together():
