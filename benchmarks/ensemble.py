@@ -24,11 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import finitewidth as fw
+from finitewidth.core.tasks import in_any_order
 from finitewidth.experiment import derivatives, directions
-from finitewidth.experiment.descent import Members, descend, loss_and_residual, moved, pulled_back
-from finitewidth.experiment.plan import Plan
+from finitewidth.experiment.ensemble.descent import Members, descend, loss_and_residual, moved, pulled_back
+from finitewidth.experiment.ensemble.plan import Plan
 from finitewidth.experiment.sampling import draw, draw_members, outputs, rates
-from finitewidth.tasks import in_any_order
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "ensemble.md"

@@ -57,7 +57,7 @@ keep_members = true
 MAIN_JOB = ENSEMBLE.replace("keep_members = true", "").replace("24, 24", "24")
 PREDICTION = """
 import numpy as np, finitewidth as fw
-import finitewidth.training.finite_width as finite_width
+import finitewidth.training.first_order.finite_width as finite_width
 finite_width.DENSE = 4  # ten samples come leg by leg, as a hundred would
 X = np.random.default_rng(5).standard_normal((10, 3))
 net = fw.MLP((3, 40, 30, 30, 1), "sin", C_b=0.1, C_W=1.2)
@@ -309,7 +309,7 @@ def report(rows: list[dict], others: list[tuple[str, str]], found: Counter, seco
 
 
 def other_version(scratch: Path) -> str:
-    from finitewidth.experiment import ensemble
+    from finitewidth.experiment.ensemble import training as ensemble
 
     store = scratch / "version.zarr"
     train(store)

@@ -14,9 +14,9 @@ import time
 
 import numpy as np
 
-from finitewidth.cores import SingleThreadedProducts
-from finitewidth.theory import four_legs_pair
-from finitewidth.theory.four_legs import four_legs
+from finitewidth.core.cores import SingleThreadedProducts
+from finitewidth.gaussian.four_legs import pair as four_legs_pair
+from finitewidth.gaussian.four_legs.averages import four_legs
 
 CASES = ((4, 1e-8, 5), (8, 1e-8, 5), (16, 1e-8, 3), (32, 1e-6, 2), (64, 1e-4, 1))
 

@@ -26,7 +26,7 @@ from sampled_networks import (  # noqa: E402
 )
 
 import finitewidth as fw  # noqa: E402
-from finitewidth.estimate import Estimate  # noqa: E402
+from finitewidth.core.estimate import Estimate  # noqa: E402
 
 X = np.array([[0.9, -0.4, 0.3], [0.2, 1.1, -0.5]])
 BATCHES = 200

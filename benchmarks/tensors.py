@@ -91,7 +91,7 @@ def measure_one_input(depth: int, runs: int) -> dict:
 
 def measure_streamed(count: int, tolerance: float) -> dict:
     """One leg of every source layer for every tensor, and the extrapolation to all legs."""
-    from finitewidth.theory.unrolled_dense import _slice_sum, averages_with_fixed_leg, family_of, products
+    from finitewidth.theory.unrolled.dense import _slice_sum, averages_with_fixed_leg, family_of, products
 
     fw.unroll(network(), inputs(4)).contract("R", _vectors(4), tolerance=tolerance)
     unrolled, vectors = fw.unroll(network(), inputs(count)), _vectors(count)
@@ -178,8 +178,8 @@ class Counters:
     """Counts operations of the products with two samples fixed, and points where tanh is evaluated."""
 
     def __enter__(self):
-        from finitewidth.theory import four_legs_pair
-        from finitewidth.theory.tower import Tower
+        from finitewidth.gaussian.four_legs import pair as four_legs_pair
+        from finitewidth.gaussian.tower import Tower
 
         self.module, self.tower, self.lock = four_legs_pair, Tower, threading.Lock()
         self.plain = four_legs_pair._weighted_products, Tower.on_block

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from finitewidth.interface import embedded, main_figure, main_job, report
+from finitewidth.interface.figures import main_figure
+from finitewidth.interface.report import tables as report
+from finitewidth.interface.runs import embedded, main_job
 
 
 def solve(members: int) -> main_job.Outcome:

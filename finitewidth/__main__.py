@@ -1,5 +1,5 @@
 """`python -m finitewidth` is the command line."""
 
-from finitewidth.interface.cli import main
+from finitewidth.interface.cli.main import main
 
 main()

@@ -13,8 +13,12 @@ from unittest import mock
 import numpy as np
 
 from finitewidth.comparison.claims import FILES
-from finitewidth.theory import finite_width, means, single, trajectory
-from finitewidth.training import corrections, delta_expansion, finite_angle, one_network, solver, symbols
+from finitewidth.critical import one_input as trajectory
+from finitewidth.theory import means, single
+from finitewidth.theory import step as finite_width
+from finitewidth.training.first_order import corrections, one_network, symbols
+from finitewidth.training.infinite import solver
+from finitewidth.training.textbook import delta_expansion, finite_angle
 
 FACTOR = 1.05  # a coefficient five per cent too large
 

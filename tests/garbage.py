@@ -11,8 +11,9 @@ import numpy as np
 import tomli_w
 from hypothesis import strategies as st
 
-from finitewidth.interface import data_files, runs
-from finitewidth.network import MLP
+from finitewidth.interface.runs import data_files
+from finitewidth.interface.runs import reading as runs
+from finitewidth.network.mlp import MLP
 
 LONG = 9 * 10**17  # beyond what any array can hold
 SCALARS = st.one_of(

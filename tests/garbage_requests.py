@@ -18,7 +18,7 @@ import httpx
 from garbage import TOML
 from hypothesis import strategies as st
 
-from finitewidth.interface import cli
+from finitewidth.interface.cli import main as cli
 from finitewidth.interface.page import values
 from finitewidth.interface.page.server import Desk, application
 
@@ -33,13 +33,13 @@ def _stop(*_, **__):
 
 COMPUTING = (
     "finitewidth.theory.solve.solve",
-    "finitewidth.interface.main_job.predict",
-    "finitewidth.interface.main_job.train_ensemble",
-    "finitewidth.experiment.ensemble.train_ensemble",
-    "finitewidth.theory.criticality.criticality",
-    "finitewidth.theory.audit.audit",
+    "finitewidth.interface.runs.main_job.predict",
+    "finitewidth.interface.runs.main_job.train_ensemble",
+    "finitewidth.experiment.ensemble.training.train_ensemble",
+    "finitewidth.critical.classification.criticality",
+    "finitewidth.critical.audit.audit",
     "finitewidth.comparison.claims.claims",
-    "finitewidth.interface.embedded.embedded",
+    "finitewidth.interface.runs.embedded.embedded",
     "socket.create_server",  # names of hosts are not looked up
 )
 WORDS = """solve criticality audit ensemble claims page --json --output out --no-figure --no-browser --fit

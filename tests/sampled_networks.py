@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.estimate import Estimate
+from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.correlators import DIFFERENTIALS as DIFFERENTIALS
 from finitewidth.experiment.correlators import FLUCTUATIONS, STRUCTURES
 from finitewidth.experiment.directions import Outputs, differentials, outputs_and_ntk
 from finitewidth.experiment.sampling import LayerParameters, Parameters, preactivations, up_to
-from finitewidth.network import MLP
+from finitewidth.network.mlp import MLP
 
 
 def parameters(net: MLP, normals: jax.Array) -> Parameters:

@@ -15,7 +15,7 @@ import zarr
 from problems import INPUTS, refused
 
 import finitewidth as fw
-from finitewidth import checkpoint
+from finitewidth.core import checkpoint
 
 ROOT = Path(fw.__file__).parents[1]
 X, Y = INPUTS["generic"], np.array([[0.7], [-0.4]])
@@ -88,7 +88,7 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_bits(tmp_path):
 
 def test_finished_batches_are_not_computed_again(tmp_path, monkeypatch):
     first = quick(tmp_path / "run.zarr")
-    monkeypatch.setattr("finitewidth.experiment.ensemble.train_batch", pytest.fail)
+    monkeypatch.setattr("finitewidth.experiment.ensemble.training.train_batch", pytest.fail)
     assert_same_bits(quick(tmp_path / "run.zarr"), first)
 
 

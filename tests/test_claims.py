@@ -7,12 +7,12 @@ import pytest
 from claim_faults import FAULTS
 
 import finitewidth as fw
-from finitewidth.checkpoint import locked
 from finitewidth.comparison import claims
 from finitewidth.comparison.claim_store import ClaimStore
 from finitewidth.comparison.evidence import Comparison, agree, differ, pull, significant
-from finitewidth.estimate import Estimate
-from finitewidth.interface import cli
+from finitewidth.core.checkpoint import locked
+from finitewidth.core.estimate import Estimate
+from finitewidth.interface.cli import main as cli
 from finitewidth.theory.single import NAMES
 
 KEYS = {"id", "source", "statement", "stated", "measured", "error", "verdict", "corrected"}

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import finitewidth as fw
-from finitewidth.interface import cli, results, runs
+from finitewidth.interface.cli import main as cli
+from finitewidth.interface.runs import reading as runs
+from finitewidth.interface.runs import results
 
 RUN = """
 [network]
@@ -71,7 +73,7 @@ def test_help_of_a_command_shows_a_run_file_that_is_understood(capsys, folder):
 def test_completion_is_offered_to_shells():
     asked = {"_FINITEWIDTH_COMPLETE": "complete_bash", "COMP_WORDS": "finitewidth so", "COMP_CWORD": "1"}
     result = subprocess.run(
-        [sys.executable, "-c", "from finitewidth.interface.cli import main; main()"],
+        [sys.executable, "-c", "from finitewidth.interface.cli.main import main; main()"],
         capture_output=True,
         text=True,
         env={**os.environ, **asked},
@@ -172,7 +174,7 @@ def test_failure_while_writing_leaves_earlier_results_alone(capsys, folder, monk
     def full_disk(*_, **__):
         raise OSError(28, "No space left on device", "kernels.svg")
 
-    monkeypatch.setattr("finitewidth.interface.plots.save_kernels", full_disk)
+    monkeypatch.setattr("finitewidth.interface.figures.plots.save_kernels", full_disk)
     assert "No space left on device" in refused(capsys, "solve", "run.toml")
     assert (folder / "results/run/summary.json").read_bytes() == before
     assert os.listdir(folder / "results") == ["run"]
@@ -347,7 +349,7 @@ def test_ensemble_prints_a_table_and_leaves_a_store(capsys, ensemble_folder):
 
 
 def test_help_of_ensemble_shows_a_configuration_that_is_understood(capsys, ensemble_folder):
-    from finitewidth.interface import ensembles
+    from finitewidth.interface.runs import ensembles
 
     call("ensemble", "--help")
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]

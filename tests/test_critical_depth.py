@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import finitewidth as fw
-from finitewidth.theory.exponents import fit_power
-from finitewidth.theory.trajectory import trajectory
-from finitewidth.theory.tuning import products_above
+from finitewidth.critical.exponents import fit_power
+from finitewidth.critical.one_input import trajectory
+from finitewidth.critical.tuning import products_above
 
 LAW, LOGARITHMIC, LENGTH, DERIVED, EXACT = 0.01, 0.03, 0.01, 1e-8, 1e-12
 DEPTH = 4000

@@ -8,8 +8,8 @@ from problems import refused
 from trained_networks import cross_entropy, pulls, train
 
 import finitewidth as fw
-from finitewidth.experiment.descent import loss_and_residual
-from finitewidth.training.sampled import gaussian_members
+from finitewidth.experiment.ensemble.descent import loss_and_residual
+from finitewidth.training.infinite.sampled import gaussian_members
 
 RANDOM = np.random.default_rng(11)
 X, X_TEST = RANDOM.normal(size=(6, 3)), RANDOM.normal(size=(4, 3))

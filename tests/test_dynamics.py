@@ -7,7 +7,7 @@ import pytest
 from problems import refused
 
 import finitewidth as fw
-from finitewidth.training.learned import learned
+from finitewidth.training.infinite.learned import learned
 
 RANDOM = np.random.default_rng(5)
 X, Y, X_TEST = RANDOM.normal(size=(7, 3)), RANDOM.normal(size=(7, 2)), RANDOM.normal(size=(4, 3))

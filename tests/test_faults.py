@@ -17,10 +17,10 @@ import finitewidth as fw
 from finitewidth.comparison.claim_store import ClaimStore
 from finitewidth.comparison.claims import Outcome, chosen
 from finitewidth.comparison.evidence import Comparison
-from finitewidth.interface import cli
-from finitewidth.interface.results import replaced_directory
-from finitewidth.storage import drafted
-from finitewidth.tasks import runner
+from finitewidth.core.storage import drafted
+from finitewidth.core.tasks import runner
+from finitewidth.interface.cli import main as cli
+from finitewidth.interface.runs.results import replaced_directory
 
 ROOT = Path(fw.__file__).parents[1]
 RANDOM = np.random.default_rng(3)
@@ -116,7 +116,7 @@ def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path, monkeypa
     store = tmp_path / "run.zarr"
     whole = results(store)
     with monkeypatch.context() as patched:
-        patched.setattr("finitewidth.tasks.__version__", "0.0.9")
+        patched.setattr("finitewidth.core.tasks.__version__", "0.0.9")
         with refused('belongs to another configuration: its version is .*, not "0.0.9"; use another store'):
             results(store)
     assert same(results(store), whole)

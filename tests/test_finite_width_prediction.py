@@ -10,10 +10,10 @@ import pytest
 from problems import refused
 
 import finitewidth as fw
-from finitewidth.training.corrections import Modes, corrections, leap
-from finitewidth.training.finite_width import warn_of
-from finitewidth.training.gaussian import Expansion
-from finitewidth.training.symbols import symbols
+from finitewidth.training.first_order.corrections import Modes, corrections, leap
+from finitewidth.training.first_order.finite_width import warn_of
+from finitewidth.training.first_order.symbols import symbols
+from finitewidth.training.infinite.gaussian import Expansion
 
 PRINTED = 6e-13  # values known to twelve decimals
 TOLERANCE = 1e-10  # exact properties of predictions, which invert the training NTK
@@ -192,7 +192,7 @@ def test_linear_networks_keep_only_what_their_depth_makes():
 @pytest.mark.long
 def test_the_mean_alone_needs_no_tensor_of_four_samples(prepared, monkeypatch):
     """Leg by leg with duals on three modes; four-leg averages are good to 1e-8."""
-    monkeypatch.setattr("finitewidth.training.finite_width.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.finite_width.DENSE", 4)
     for algorithm in (fw.GradientFlow(), fw.GradientDescent(0.2)):
         whole, alone = (
             prepared.predict(algorithm),

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
-from finitewidth.activation import Activation, as_activation, polynomial
-from finitewidth.theory.four_legs import FAMILIES, four_legs, four_legs_with_fixed_leg
-from finitewidth.theory.four_legs_exact import has_closed_form
+from finitewidth.gaussian.four_legs.averages import FAMILIES, four_legs, four_legs_with_fixed_leg
+from finitewidth.gaussian.four_legs.exact import has_closed_form
+from finitewidth.network.activation import Activation, as_activation, polynomial
 
 TOLERANCE = 1e-8
 KINKED_TOLERANCE = 1e-5

@@ -25,7 +25,7 @@ from problems import (
 )
 
 import finitewidth as fw
-from finitewidth.storage import write_arrays
+from finitewidth.core.storage import write_arrays
 
 TOLERANCE = 1e-12  # exact identities
 BLOCK = 1e-13  # a block of K or Theta against the same block of the square

@@ -16,9 +16,9 @@ import pytest
 from jax.scipy.special import erf
 
 import finitewidth as fw
-from finitewidth.activation import as_activation
-from finitewidth.theory.expectation import Automatic
-from finitewidth.theory.kinked import _by_quadrature, kernel_derivatives
+from finitewidth.gaussian.two_legs.expectation import Automatic
+from finitewidth.gaussian.two_legs.kernel_derivatives import _by_quadrature, kernel_derivatives
+from finitewidth.network.activation import as_activation
 from finitewidth.theory.moments import moments
 from finitewidth.theory.solve import KINKED_TENSORS, MATRICES, TENSORS
 

@@ -15,8 +15,10 @@ import pytest
 from test_cli import call, refused
 
 import finitewidth as fw
-from finitewidth import tasks
-from finitewidth.interface import cli, embedded, ensembles, results, runs
+from finitewidth.core import tasks
+from finitewidth.interface.cli import main as cli
+from finitewidth.interface.runs import embedded, ensembles, results
+from finitewidth.interface.runs import reading as runs
 
 RUN = """
 [network]

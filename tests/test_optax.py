@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import finitewidth as fw
-from finitewidth.experiment.descent import loss_and_residual, moved, pulled_back
+from finitewidth.experiment.ensemble.descent import loss_and_residual, moved, pulled_back
 from finitewidth.experiment.sampling import as_key, draw, member_key, outputs
 
 

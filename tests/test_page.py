@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import finitewidth as fw
-from finitewidth.interface import page_command
+from finitewidth.interface.cli import page_command
 from finitewidth.interface.page import answers, jobs, problem, values
 from finitewidth.interface.page.children import Child, Ended
 from finitewidth.interface.page.server import STATIC, Desk, application

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import finitewidth as fw
-from finitewidth.theory.leg_table import leg_table
-from finitewidth.theory.phase_diagram import fixed_point
-from finitewidth.theory.susceptibilities import leg_averages
+from finitewidth.critical.phase_diagram import fixed_point
+from finitewidth.gaussian.two_legs.leg_table import leg_table
+from finitewidth.gaussian.two_legs.one_leg import leg_averages
 
 INTERPOLATED, EXACT = 1e-7, 1e-12
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from problems import refused
 
 import finitewidth as fw
-from finitewidth.experiment.results import Ensemble
-from finitewidth.interface import look
+from finitewidth.experiment.ensemble.results import Ensemble
+from finitewidth.interface.figures import look
 
 RNG = np.random.default_rng(0)
 TABLE = {role["color"].lower() for role in look.ROLES.values()} | {

@@ -12,7 +12,7 @@ from sklearn.kernel_ridge import KernelRidge
 from trained_networks import pulls, train
 
 import finitewidth as fw
-from finitewidth.inputs import coincident_rows
+from finitewidth.core.inputs import coincident_rows
 
 RANDOM = np.random.default_rng(1)
 X, Y = RANDOM.normal(size=(9, 3)), RANDOM.normal(size=(9, 2))
@@ -119,7 +119,7 @@ def test_blocks_of_test_inputs_give_the_same(monkeypatch):
     net = NETWORKS["relu"]
     fitted = fw.fit(net, X, Y)
     whole = fitted.predict(X_TEST)
-    monkeypatch.setattr("finitewidth.training.fitting.BLOCK", 2)
+    monkeypatch.setattr("finitewidth.training.infinite.fitting.BLOCK", 2)
     np.testing.assert_allclose(fitted.mean(X_TEST), whole.mean, rtol=1e-12)
     np.testing.assert_allclose(fitted.std(X_TEST), whole.std[:, 0], rtol=1e-9)
     assert pickle.loads(pickle.dumps(fitted)).mean(X_TEST).shape == (5, 2)

@@ -11,7 +11,7 @@ from problems import INPUTS, refused
 from sampled_networks import extrapolated
 
 import finitewidth as fw
-from finitewidth.experiment.sample_statistics import TENSORS
+from finitewidth.experiment.statistics import TENSORS
 
 X = INPUTS["generic"][:2]
 

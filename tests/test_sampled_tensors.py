@@ -23,7 +23,7 @@ from sampled_networks import (
 )
 
 import finitewidth as fw
-from finitewidth.estimate import Estimate
+from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.sampling import LayerParameters
 
 INPUTS = np.array([[0.9, -0.4, 0.3], [0.2, 1.1, -0.5], [-0.7, 0.6, 0.8]])

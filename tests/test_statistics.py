@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from problems import FINE, VARIED, assert_close, inputs, solved
 
 import finitewidth as fw
-from finitewidth.activation import as_activation
-from finitewidth.theory.expectation import Automatic
-from finitewidth.theory.finite_width import State, next_layer, tensors
-from finitewidth.theory.four_legs import four_legs
-from finitewidth.theory.kinked import _by_quadrature
+from finitewidth.gaussian.four_legs.averages import four_legs
+from finitewidth.gaussian.two_legs.expectation import Automatic
+from finitewidth.gaussian.two_legs.kernel_derivatives import _by_quadrature
+from finitewidth.network.activation import as_activation
 from finitewidth.theory.moments import moments
 from finitewidth.theory.solve import MATRICES
 from finitewidth.theory.sources import FAMILIES, Averages, Step
+from finitewidth.theory.step import State, next_layer, tensors
 
 EXACT, DERIVED = 1e-12, 1e-9
 # permutations of the slots a b c d that leave a tensor as it is (statistics section 2)

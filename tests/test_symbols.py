@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import finitewidth as fw
-from finitewidth.training.symbols import symbols
+from finitewidth.training.first_order.symbols import symbols
 
 TOLERANCE = 1e-12  # exact identities
 PRINTED = 6e-13  # values known to twelve decimals

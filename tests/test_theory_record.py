@@ -7,7 +7,7 @@ import pytest
 from problems import FINE, VARIED, assert_close, inputs, solved
 
 import finitewidth as fw
-from finitewidth import memory
+from finitewidth.core import memory
 from finitewidth.theory.solve import MATRICES, TENSORS
 
 EXACT = 1e-12

@@ -68,8 +68,8 @@ class Applied(Written):
 )
 def test_activations_are_told_by_what_they_compute(module, functions):
     """Modules, functions, methods and formulas give one Activation, which computes what torch does."""
-    from finitewidth.interface.torch_activations import activation_of
-    from finitewidth.interface.torch_graph import read
+    from finitewidth.interface.adapters.torch_activations import activation_of
+    from finitewidth.interface.adapters.torch_graph import read
 
     chain = read(stack((3, 5, 4, 2), lambda: module))
     found = activation_of(chain, None)

@@ -11,8 +11,8 @@ import pytest
 
 import finitewidth as fw
 from finitewidth.theory.solve import TENSORS
-from finitewidth.theory.unroll import unroll
-from finitewidth.theory.unrolled_slots import LegSlices, Request, contract_slots
+from finitewidth.theory.unrolled.slots import LegSlices, Request, contract_slots
+from finitewidth.theory.unrolled.unroll import unroll
 
 DERIVED, PULL, SAMPLES = 1e-9, 4.0, 20_000
 FINE = 1e-11

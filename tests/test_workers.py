@@ -14,7 +14,7 @@ import pytest
 from problems import INPUTS, refused
 
 import finitewidth as fw
-from finitewidth.tasks import in_order
+from finitewidth.core.tasks import in_order
 
 ROOT = Path(fw.__file__).parents[1]
 X, Y = INPUTS["generic"], np.array([[0.7], [-0.4]])
@@ -95,8 +95,8 @@ def client():
 
 def test_leg_slices_on_a_cluster_give_the_same_bits(client, monkeypatch):
     """Five samples leg by leg; the averages of sin cost little."""
-    monkeypatch.setattr("finitewidth.training.finite_width.DENSE", 4)
-    monkeypatch.setattr("finitewidth.training.streamed.GROUP", 2)
+    monkeypatch.setattr("finitewidth.training.first_order.finite_width.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.streamed.GROUP", 2)
     net = fw.MLP((3, 40, 30, 1), "sin", C_b=0.1)
     inputs, told = np.random.default_rng(3).standard_normal((5, 3)), []
 

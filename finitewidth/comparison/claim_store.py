@@ -8,7 +8,7 @@ from pathlib import Path
 
 from finitewidth.comparison.claims import Claim, Outcome
 from finitewidth.comparison.evidence import Comparison
-from finitewidth.storage import seal
+from finitewidth.core.storage import seal
 
 _PACKAGE = Path(__file__).parents[1]
 

@@ -157,8 +157,8 @@ def claims(
 
     What a store keeps counts only as long as the package's source is the same; `fresh` runs all anew.
     """
-    from finitewidth.checkpoint import locked
     from finitewidth.comparison.claim_store import ClaimStore
+    from finitewidth.core.checkpoint import locked
 
     if store is None:
         yield from map(run, chosen(only, long=long))

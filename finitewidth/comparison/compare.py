@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.algorithm import Algorithm
-from finitewidth.estimate import Estimate
-from finitewidth.experiment.plan import Control
-from finitewidth.experiment.results import Ensemble
-from finitewidth.experiment.sample_statistics import SampledStatistics
-from finitewidth.inputs import as_inputs
-from finitewidth.network import MLP
+from finitewidth.core.estimate import Estimate
+from finitewidth.core.inputs import as_inputs
+from finitewidth.experiment.ensemble.plan import Control
+from finitewidth.experiment.ensemble.results import Ensemble
+from finitewidth.experiment.statistics import SampledStatistics
+from finitewidth.network.algorithm import Algorithm
+from finitewidth.network.mlp import MLP
 from finitewidth.theory.solve import Layer
-from finitewidth.training.fitting import fit
-from finitewidth.training.gaussian import Prediction
+from finitewidth.training.infinite.fitting import fit
+from finitewidth.training.infinite.gaussian import Prediction
 
 
 @dataclass(frozen=True, eq=False)

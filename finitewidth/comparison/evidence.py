@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from finitewidth.estimate import Estimate
+from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.scaling import power_of_width
 
 PULL = 4.0  # standard errors

@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from finitewidth.core.memory import require_memory
 from finitewidth.experiment.sampling import LayerParameters, Parameters, outputs, rates, up_to
-from finitewidth.memory import require_memory
-from finitewidth.network import MLP
+from finitewidth.network.mlp import MLP
 
 NTK = Float[Array, "n N n N"]
 DNTK = Float[Array, "n N n N n N"]

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
 from finitewidth.experiment.sampling import Parameters, rates
-from finitewidth.network import MLP
+from finitewidth.network.mlp import MLP
 
 
 class Outputs(NamedTuple):

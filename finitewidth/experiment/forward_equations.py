@@ -11,9 +11,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from finitewidth.core.memory import require_memory
 from finitewidth.experiment.sampling import Parameters
-from finitewidth.memory import require_memory
-from finitewidth.network import MLP
+from finitewidth.network.mlp import MLP
 
 
 class Differentials(NamedTuple):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from finitewidth.inputs import as_count, as_number
+from finitewidth.core.inputs import as_count, as_number
 
 MEMORY_BUDGET = 1e9  # bytes that a batch may take unless the caller says otherwise; a CPU works on two
 AT_ONCE = 2  # small matrix products fill one core, and two batches at a time fill two

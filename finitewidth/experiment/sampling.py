@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from finitewidth.network import MLP
+from finitewidth.network.mlp import MLP
 
 
 class LayerParameters(NamedTuple):

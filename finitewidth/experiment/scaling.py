@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from finitewidth.estimate import Estimate
+from finitewidth.core.estimate import Estimate
 
 
 def power_of_width(widths: Sequence[int], estimates: Sequence[Estimate]) -> Estimate:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from finitewidth.estimate import Estimate
+from finitewidth.core.estimate import Estimate
 
 AnyArray = Array | np.ndarray
 

@@ -7,7 +7,7 @@ import jax
 from jaxtyping import Array, Float
 
 from finitewidth.experiment.sampling import Parameters, outputs
-from finitewidth.network import MLP
+from finitewidth.network.mlp import MLP
 
 
 def taylor(net: MLP, initial: Parameters, order: int) -> Callable:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import xarray
 
-from finitewidth.network import MLP
-from finitewidth.storage import drafted, seal, with_checksums
+from finitewidth.core.storage import drafted, seal, with_checksums
+from finitewidth.network.mlp import MLP
 from finitewidth.theory.solve import MATRICES, TENSORS, Layer, Theory
 
 _SLOTS = ("sample_a", "sample_b", "sample_c", "sample_d")

@@ -15,14 +15,19 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg.blas import dsyrk  # type: ignore[attr-defined]  # made when scipy is built
 
-from finitewidth.cores import SingleThreadedProducts
-from finitewidth.inputs import as_inputs, as_number, coincident_rows
-from finitewidth.memory import require_memory
-from finitewidth.network import MLP
-from finitewidth.precision import require_double_precision
-from finitewidth.storage import read_arrays, write_arrays
-from finitewidth.theory.expectation import AbstractExpectation, Automatic, largest_correlation, mean_square
-from finitewidth.theory.tiles import Tile, for_each, tiles
+from finitewidth.core.cores import SingleThreadedProducts
+from finitewidth.core.inputs import as_inputs, as_number, coincident_rows
+from finitewidth.core.memory import require_memory
+from finitewidth.core.precision import require_double_precision
+from finitewidth.core.storage import read_arrays, write_arrays
+from finitewidth.gaussian.tiles import Tile, for_each, tiles
+from finitewidth.gaussian.two_legs.expectation import (
+    AbstractExpectation,
+    Automatic,
+    largest_correlation,
+    mean_square,
+)
+from finitewidth.network.mlp import MLP
 
 _WORTH_THREADS = 1 << 28  # operations of a product
 

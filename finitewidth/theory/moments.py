@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.activation import Activation
+from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
+from finitewidth.gaussian.two_legs.kernel_derivatives import kernel_derivatives
+from finitewidth.network.activation import Activation
 from finitewidth.theory.blocks import PairMap
-from finitewidth.theory.expectation import AbstractExpectation
-from finitewidth.theory.kinked import kernel_derivatives
 
 
 class Response(NamedTuple):

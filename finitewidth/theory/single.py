@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.activation import Activation
-from finitewidth.network import MLP
-from finitewidth.theory import quadrature
+from finitewidth.gaussian.two_legs import quadrature
+from finitewidth.network.activation import Activation
+from finitewidth.network.mlp import MLP
 
 _SHORTEST_SCAN = 64  # layers
 

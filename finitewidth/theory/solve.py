@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.activation import Activation
-from finitewidth.checkpoint import digest
-from finitewidth.inputs import as_inputs
-from finitewidth.memory import require_memory
-from finitewidth.network import MLP
-from finitewidth.precision import require_double_precision
-from finitewidth.progress import Progress
-from finitewidth.tasks import Runner, runner
+from finitewidth.core.checkpoint import digest
+from finitewidth.core.inputs import as_inputs
+from finitewidth.core.memory import require_memory
+from finitewidth.core.precision import require_double_precision
+from finitewidth.core.progress import Progress
+from finitewidth.core.tasks import Runner, runner
+from finitewidth.gaussian.four_legs.averages import four_legs
+from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
+from finitewidth.network.activation import Activation
+from finitewidth.network.mlp import MLP
 from finitewidth.theory import single
-from finitewidth.theory.expectation import TOLERANCE, Automatic
-from finitewidth.theory.finite_width import State, next_layer, tensors
-from finitewidth.theory.four_legs import four_legs
 from finitewidth.theory.means import Propagation, accuracy_or_error, check_layer, check_tolerance
 from finitewidth.theory.moments import moments
 from finitewidth.theory.sources import FAMILIES, Averages, Step
+from finitewidth.theory.step import State, next_layer, tensors
 
 if TYPE_CHECKING:
     import xarray

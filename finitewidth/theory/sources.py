@@ -6,8 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from finitewidth.network import MLP
-from finitewidth.theory.average import Average
+from finitewidth.gaussian.average import Average
+from finitewidth.network.mlp import MLP
 from finitewidth.theory.blocks import PairMap
 from finitewidth.theory.moments import Moments
 

@@ -4,17 +4,22 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from finitewidth.algorithm import Algorithm, GradientFlow
-from finitewidth.loss import MSE, CrossEntropy, Loss
-from finitewidth.network import MLP
-from finitewidth.progress import Progress
-from finitewidth.tasks import runner
-from finitewidth.training.cross_entropy import predict_cross_entropy
-from finitewidth.training.finite_width import check_finite_width, check_first_order, described, prepare
-from finitewidth.training.fitting import fit
-from finitewidth.training.gaussian import Prediction
-from finitewidth.training.learned import check_supported
-from finitewidth.training.sampled import SampledPrediction
+from finitewidth.core.progress import Progress
+from finitewidth.core.tasks import runner
+from finitewidth.network.algorithm import Algorithm, GradientFlow
+from finitewidth.network.loss import MSE, CrossEntropy, Loss
+from finitewidth.network.mlp import MLP
+from finitewidth.training.first_order.finite_width import (
+    check_finite_width,
+    check_first_order,
+    described,
+    prepare,
+)
+from finitewidth.training.infinite.cross_entropy import predict_cross_entropy
+from finitewidth.training.infinite.fitting import fit
+from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.infinite.learned import check_supported
+from finitewidth.training.infinite.sampled import SampledPrediction
 
 
 def predict(

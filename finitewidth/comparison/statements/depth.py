@@ -7,19 +7,19 @@ from collections.abc import Iterator
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.activation import Activation
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, slope_of_logs
 from finitewidth.comparison.statements.generalization import pair
 from finitewidth.comparison.statements.problems import ASYMPTOTE, PDLT
-from finitewidth.network import MLP
-from finitewidth.theory.criticality import criticality
+from finitewidth.critical.classification import criticality
+from finitewidth.critical.one_input import trajectory
+from finitewidth.network.activation import Activation
+from finitewidth.network.mlp import MLP
 from finitewidth.theory.solve import solve
-from finitewidth.theory.trajectory import trajectory
-from finitewidth.training.bayes import bayesian_rates
-from finitewidth.training.delta_expansion import delta_expansion
-from finitewidth.training.finite_angle import finite_angle
-from finitewidth.training.generalization import neighbour
+from finitewidth.training.infinite.bayes import bayesian_rates
+from finitewidth.training.textbook.delta_expansion import delta_expansion
+from finitewidth.training.textbook.finite_angle import finite_angle
+from finitewidth.training.textbook.generalization import neighbour
 
 DEPTH, LB, LW = 4000, 0.7, 1.3
 NEARBY = 800  # layers of the expansion for two inputs

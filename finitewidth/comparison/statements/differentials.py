@@ -6,8 +6,6 @@ from collections.abc import Iterator
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.activation import Activation
-from finitewidth.algorithm import GradientDescent
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import Comparison, agree, falls, pull, slope_of_logs
 from finitewidth.comparison.statements.problems import (
@@ -29,9 +27,11 @@ from finitewidth.comparison.statements.sparsity_lecture import (
     sampled,
     two_layers,
 )
-from finitewidth.estimate import Estimate
-from finitewidth.experiment.ensemble import train_ensemble
-from finitewidth.network import MLP
+from finitewidth.core.estimate import Estimate
+from finitewidth.experiment.ensemble.training import train_ensemble
+from finitewidth.network.activation import Activation
+from finitewidth.network.algorithm import GradientDescent
+from finitewidth.network.mlp import MLP
 from finitewidth.theory.solve import solve
 
 DEPTH, LB, LW = 4000, 0.7, 1.3

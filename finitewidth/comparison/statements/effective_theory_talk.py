@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, Newton, Schedule
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import (
     Comparison,
@@ -30,14 +29,15 @@ from finitewidth.comparison.statements.problems import (
     predicted,
     trained,
 )
-from finitewidth.estimate import Estimate
+from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.directions import outputs_and_ntk
-from finitewidth.experiment.ensemble import train_ensemble
+from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.experiment.sampling import outputs
-from finitewidth.network import MLP
+from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, Newton, Schedule
+from finitewidth.network.mlp import MLP
 from finitewidth.theory.means import kernels
 from finitewidth.theory.solve import solve
-from finitewidth.training.spectrum import spectrum
+from finitewidth.training.infinite.spectrum import spectrum
 
 SOURCE = "Talk: Effective Theory of Deep Neural Networks (Yaida)"
 WIDTHS, MOVED = (32, 128), 100

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import (
     Comparison,
@@ -31,13 +30,14 @@ from finitewidth.comparison.statements.problems import (
     trained,
 )
 from finitewidth.comparison.statements.projectors import printed_projectors, symmetrized
-from finitewidth.estimate import Estimate
-from finitewidth.experiment.ensemble import train_ensemble
+from finitewidth.core.estimate import Estimate
+from finitewidth.experiment.ensemble.training import train_ensemble
+from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
 from finitewidth.theory.solve import Layer, solve
-from finitewidth.training.bayes import bayesian_rates
-from finitewidth.training.corrections import Modes, corrections
-from finitewidth.training.finite_width import FiniteWidth, finite_width
-from finitewidth.training.symbols import symbols
+from finitewidth.training.first_order.corrections import Modes, corrections
+from finitewidth.training.first_order.finite_width import FiniteWidth, finite_width
+from finitewidth.training.first_order.symbols import symbols
+from finitewidth.training.infinite.bayes import bayesian_rates
 
 DATA = (X[:TRAINING], Y, X[TRAINING:])
 WIDTH, RATE = 32, 0.2

@@ -9,10 +9,10 @@ import numpy as np
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import Comparison, agree, mean_of, pull, slope_of_logs
 from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, Y, average, mlp, predicted
-from finitewidth.loss import CrossEntropy
-from finitewidth.training.cross_entropy import softmax
-from finitewidth.training.delta_expansion import delta_expansion
-from finitewidth.training.generalization import neighbour, test_loss
+from finitewidth.network.loss import CrossEntropy
+from finitewidth.training.infinite.cross_entropy import softmax
+from finitewidth.training.textbook.delta_expansion import delta_expansion
+from finitewidth.training.textbook.generalization import neighbour, test_loss
 
 DRAWS = 40_000
 SIZES = (0.04, 0.02, 0.01)  # distances of two inputs

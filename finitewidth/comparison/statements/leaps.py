@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from finitewidth.algorithm import GradientDescent, GradientFlow, Newton, Schedule
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, extrapolated, mean_of, pull
 from finitewidth.comparison.statements.problems import (
@@ -26,11 +25,12 @@ from finitewidth.comparison.statements.problems import (
 )
 from finitewidth.experiment.sampling import outputs, preactivations, rates
 from finitewidth.experiment.taylor import taylor
-from finitewidth.network import MLP
-from finitewidth.theory.expectation import Automatic
+from finitewidth.gaussian.two_legs.expectation import Automatic
+from finitewidth.network.algorithm import GradientDescent, GradientFlow, Newton, Schedule
+from finitewidth.network.mlp import MLP
 from finitewidth.theory.means import kernels
-from finitewidth.training.bayes import bayesian_rates, posterior
-from finitewidth.training.one_network import predict_network
+from finitewidth.training.first_order.one_network import predict_network
+from finitewidth.training.infinite.bayes import bayesian_rates, posterior
 
 WIDTHS, STEPPED = (32, 64), 10_000
 TRAINED_WIDTHS, TRAINED = (32, 64), 4000

@@ -6,7 +6,6 @@ import numpy as np
 import scipy.linalg
 from scipy.integrate import solve_ivp
 
-from finitewidth.algorithm import GradientDescent
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import Comparison, agree, falls, root_mean_square
 from finitewidth.comparison.statements.problems import (
@@ -21,12 +20,13 @@ from finitewidth.comparison.statements.problems import (
     pair_average,
     predicted,
 )
-from finitewidth.experiment.ensemble import train_ensemble
-from finitewidth.network import MLP
+from finitewidth.experiment.ensemble.training import train_ensemble
+from finitewidth.network.algorithm import GradientDescent
+from finitewidth.network.mlp import MLP
 from finitewidth.theory.means import kernels
 from finitewidth.theory.solve import solve
-from finitewidth.training.dynamics import trajectory
-from finitewidth.training.gaussian import Prediction
+from finitewidth.training.infinite.dynamics import trajectory
+from finitewidth.training.infinite.gaussian import Prediction
 
 SOURCE = "Talk: Neural Tangent Kernel (Jacot, Gabriel, Hongler)"
 WIDTHS = (32, 128)

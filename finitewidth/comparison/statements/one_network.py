@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.algorithm import GradientDescent, GradientFlow, TwoStep
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import (
     Comparison,
@@ -32,12 +31,13 @@ from finitewidth.comparison.statements.problems import (
     of_members,
     stepped,
 )
-from finitewidth.estimate import Estimate
+from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.directions import Outputs, outputs_and_ntk
 from finitewidth.experiment.sampling import outputs
-from finitewidth.network import MLP
+from finitewidth.network.algorithm import GradientDescent, GradientFlow, TwoStep
+from finitewidth.network.mlp import MLP
 from finitewidth.theory.solve import solve
-from finitewidth.training.one_network import NetworkPrediction, predict_network
+from finitewidth.training.first_order.one_network import NetworkPrediction, predict_network
 
 T = slice(TRAINING)
 TARGETS = Y[:, :1]

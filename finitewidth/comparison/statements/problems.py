@@ -7,16 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.activation import Activation
 from finitewidth.comparison.compare import control_variate
-from finitewidth.estimate import Estimate
+from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.directions import Outputs, differentials, outputs_and_ntk
-from finitewidth.experiment.ensemble import train_ensemble
-from finitewidth.experiment.results import Ensemble
+from finitewidth.experiment.ensemble.results import Ensemble
+from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.experiment.sampling import Parameters, draw, draw_members, outputs, rates
-from finitewidth.network import MLP
+from finitewidth.network.activation import Activation
+from finitewidth.network.mlp import MLP
 from finitewidth.theory.means import kernels
-from finitewidth.training.gaussian import Prediction
+from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.prediction import predict
 
 PDLT = "PDLT"  # Roberts, Yaida, Hanin: The Principles of Deep Learning Theory

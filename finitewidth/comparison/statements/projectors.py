@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import Comparison, agree, slope_of_logs
 from finitewidth.comparison.statements.one_network import (
@@ -21,8 +20,9 @@ from finitewidth.comparison.statements.one_network import (
 )
 from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, descended, mlp, predicted
 from finitewidth.experiment.sampling import outputs
-from finitewidth.network import MLP
-from finitewidth.training.symbols import symbols
+from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
+from finitewidth.network.mlp import MLP
+from finitewidth.training.first_order.symbols import symbols
 
 ORDERS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
 H3 = np.array([[2.0, 0.5, 0.6], [0.5, 1.5, 0.7], [0.6, 0.7, 1.8]])  # an NTK of three training inputs

@@ -7,7 +7,7 @@ where the library differentiates the activation: the two share nothing but the e
 import numpy as np
 
 from finitewidth.comparison.statements.problems import hermite
-from finitewidth.network import MLP
+from finitewidth.network.mlp import MLP
 
 NAMES = ("K", "Theta", "G1", "H1", "V", "D", "A", "F", "B", "P", "Q", "R", "S", "T", "U")
 

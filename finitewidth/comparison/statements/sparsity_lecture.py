@@ -9,9 +9,9 @@ from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import Comparison, agree, extrapolated, pull, significant
 from finitewidth.comparison.statements.problems import EXACT, X, average, derivatives, mlp, of_members
 from finitewidth.comparison.statements.recursions import single_input
-from finitewidth.estimate import Estimate
-from finitewidth.experiment.sample_statistics import SampledStatistics, sample_statistics
-from finitewidth.network import MLP
+from finitewidth.core.estimate import Estimate
+from finitewidth.experiment.statistics import SampledStatistics, sample_statistics
+from finitewidth.network.mlp import MLP
 from finitewidth.theory.solve import solve
 
 SOURCE = "Lecture 3, The Principle of Sparsity (Yaida)"

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from finitewidth.algorithm import GradientDescent
 from finitewidth.comparison.claims import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, slope_of_logs
 from finitewidth.comparison.statements.generalization import SIZES, pair
 from finitewidth.comparison.statements.problems import PDLT, X, Y, frozen_ntk, mlp
-from finitewidth.experiment.ensemble import train_ensemble
-from finitewidth.training.delta_expansion import delta_expansion
-from finitewidth.training.starpolation import starpolate
+from finitewidth.experiment.ensemble.training import train_ensemble
+from finitewidth.network.algorithm import GradientDescent
+from finitewidth.training.textbook.delta_expansion import delta_expansion
+from finitewidth.training.textbook.starpolation import starpolate
 
 S = np.array([-0.5, 0.3, 0.5, 1.4])
 ACTIVATIONS = ("tanh", "gelu")

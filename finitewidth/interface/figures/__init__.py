@@ -1,0 +1,5 @@
+"""Figures drawn from records; `plots` is their public face (`fw.plots`)."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submodules=["plots"])

@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.colors import SymLogNorm
 from matplotlib.figure import Figure
 
+from finitewidth.interface.figures.look import INK, MARKERS, SERIES
 from finitewidth.interface.figures.parts import (
     draw_line,
     draw_matrix,
@@ -12,10 +13,9 @@ from finitewidth.interface.figures.parts import (
     require,
     whole_numbers,
 )
-from finitewidth.interface.look import INK, MARKERS, SERIES
-from finitewidth.interface.saving import in_house_style
-from finitewidth.training.depth_and_width import ExpectedLoss
-from finitewidth.training.inductive_bias import InductiveBias
+from finitewidth.interface.figures.saving import in_house_style
+from finitewidth.training.first_order.depth_and_width import ExpectedLoss
+from finitewidth.training.first_order.inductive_bias import InductiveBias
 
 _TICKS = (-100, -30, -10, -3, -1, 0, 1, 3, 10, 30, 100)
 

@@ -6,7 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from finitewidth.experiment.sample_statistics import SampledStatistics
+from finitewidth.critical.asymptotes import asymptotes
+from finitewidth.experiment.statistics import SampledStatistics
+from finitewidth.interface.figures.look import SERIES
 from finitewidth.interface.figures.parts import (
     as_records,
     draw_line,
@@ -15,9 +17,7 @@ from finitewidth.interface.figures.parts import (
     legend_below,
     numbers_on_log_axis,
 )
-from finitewidth.interface.look import SERIES
-from finitewidth.interface.saving import in_house_style
-from finitewidth.theory.asymptotes import asymptotes
+from finitewidth.interface.figures.saving import in_house_style
 from finitewidth.theory.ratios import POWERS
 from finitewidth.theory.solve import TENSORS, Theory
 

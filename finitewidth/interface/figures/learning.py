@@ -6,8 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from finitewidth.estimate import Estimate
-from finitewidth.experiment.results import Ensemble
+from finitewidth.core.estimate import Estimate
+from finitewidth.experiment.ensemble.results import Ensemble
+from finitewidth.interface.figures.look import ROLES
 from finitewidth.interface.figures.parts import (
     as_records,
     draw_band,
@@ -19,11 +20,10 @@ from finitewidth.interface.figures.parts import (
     require,
     whole_numbers,
 )
-from finitewidth.interface.look import ROLES
-from finitewidth.interface.saving import in_house_style
-from finitewidth.training.gaussian import Prediction
-from finitewidth.training.spectrum import Spectrum
-from finitewidth.training.starpolation import Starpolation
+from finitewidth.interface.figures.saving import in_house_style
+from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.infinite.spectrum import Spectrum
+from finitewidth.training.textbook.starpolation import Starpolation
 
 
 @in_house_style

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
-from finitewidth.interface.look import INK, MARKERS, MATRIX, ROLES, SHADE
+from finitewidth.interface.figures.look import INK, MARKERS, MATRIX, ROLES, SHADE
 
 _ENTRY, _LETTER = 0.8, 0.08  # inches: what an entry of a legend takes, and each letter of its label
 

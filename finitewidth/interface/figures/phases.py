@@ -8,10 +8,10 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colors import LinearSegmentedColormap, SymLogNorm
 from matplotlib.figure import Figure
 
+from finitewidth.critical.phase_diagram import PhaseDiagram
+from finitewidth.interface.figures.look import INK, MATRIX, PAPER, SHADE
 from finitewidth.interface.figures.parts import as_records, heading, legend_below
-from finitewidth.interface.look import INK, MATRIX, PAPER, SHADE
-from finitewidth.interface.saving import in_house_style
-from finitewidth.theory.phase_diagram import PhaseDiagram
+from finitewidth.interface.figures.saving import in_house_style
 
 _LENGTHS = (3, 10, 30, 100)  # layers, contours
 _REGIONS = {"ordered": "ordered", "chaotic": "chaotic", "diverging": "signals\ndiverge"}

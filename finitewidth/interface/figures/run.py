@@ -9,10 +9,10 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from finitewidth.interface.figures.parts import draw_band, draw_line, draw_matrix, heading, whole_numbers
-from finitewidth.interface.saving import house_style, write_figure
+from finitewidth.interface.figures.saving import house_style, write_figure
 
 if TYPE_CHECKING:
-    from finitewidth.interface.results import Spread, Summary
+    from finitewidth.interface.runs.results import Spread, Summary
 
 _MOST_LABELS = 20
 _MOST_MARKERS = 30

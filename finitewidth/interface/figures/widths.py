@@ -6,8 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from finitewidth.estimate import Estimate
-from finitewidth.experiment.results import Ensemble
+from finitewidth.core.estimate import Estimate
+from finitewidth.experiment.ensemble.results import Ensemble
+from finitewidth.interface.figures.look import PAPER, ROLES
 from finitewidth.interface.figures.parts import (
     as_records,
     draw_line,
@@ -17,10 +18,9 @@ from finitewidth.interface.figures.parts import (
     numbers_on_log_axis,
     require,
 )
-from finitewidth.interface.look import PAPER, ROLES
-from finitewidth.interface.saving import in_house_style
+from finitewidth.interface.figures.saving import in_house_style
 from finitewidth.theory.solve import Theory
-from finitewidth.training.gaussian import Prediction
+from finitewidth.training.infinite.gaussian import Prediction
 
 _ENSEMBLE = "what fw.train_ensemble returns"
 

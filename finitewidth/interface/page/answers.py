@@ -6,16 +6,16 @@ import warnings
 
 import numpy as np
 
+from finitewidth.critical.audit import Audit, audit
 from finitewidth.interface.page import problem
 from finitewidth.interface.page.values import BadValues, Values
-from finitewidth.network import MLP
-from finitewidth.theory.audit import Audit, audit
+from finitewidth.network.mlp import MLP
 from finitewidth.theory.ratios import ratios
 from finitewidth.theory.solve import Theory, solve
-from finitewidth.training.finite_width import ExpansionWarning, FiniteWidth, finite_width
-from finitewidth.training.gaussian import Prediction
+from finitewidth.training.first_order.finite_width import ExpansionWarning, FiniteWidth, finite_width
+from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.infinite.spectrum import spectrum
 from finitewidth.training.prediction import predict
-from finitewidth.training.spectrum import spectrum
 
 SHOWN_RATIOS = ("V", "A", "B")
 FINITE_DEPTH = 12  # layers up to which bands at finite width are computed

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-from finitewidth.experiment.ensemble import train_ensemble
-from finitewidth.experiment.results import Ensemble
+from finitewidth.experiment.ensemble.results import Ensemble
+from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.interface.page import problem
 from finitewidth.interface.page.values import BadValues, Values
 

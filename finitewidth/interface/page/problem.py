@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from finitewidth.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
+from finitewidth.critical.classification import criticality
 from finitewidth.interface.page.values import BadValues, Values
-from finitewidth.network import MLP
-from finitewidth.theory.criticality import criticality
+from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
+from finitewidth.network.mlp import MLP
 
 # x is an angle: the network sees sqrt(2) (cos x, sin x), whose components have mean square one for every x
 SPAN = 1.5

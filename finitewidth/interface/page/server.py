@@ -19,7 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import finitewidth
-from finitewidth.interface.look import ROLES
+from finitewidth.interface.figures.look import ROLES
 from finitewidth.interface.page import answers, ensembles, jobs, problem
 from finitewidth.interface.page.children import Child, Ended, first_result
 from finitewidth.interface.page.safety import MOST_BODY, SafetyHeaders, bounded_body, is_from_the_page

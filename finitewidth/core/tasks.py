@@ -1,0 +1,238 @@
+"""Lists of independent tasks: who works on them, how far they are, and what is kept of them on disk.
+
+A task is known by its number and is computed by one program on one device whoever does it, with
+single-threaded matrix products, so on machines of one kind the results have the same bits. They are handed
+on in order. Only a window of tasks is in work at a time, which bounds memory.
+"""
+
+import contextlib
+import itertools
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from finitewidth import __version__
+from finitewidth.core.checkpoint import Store, finished_tasks, opened, read_task, write_task
+from finitewidth.core.cores import SingleThreadedProducts
+from finitewidth.core.progress import Progress, progress
+
+Work = Callable[[int], Any]
+Found = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs lists of tasks in this process or on a Dask `client`, and keeps what they find in a `store`."""
+
+    client: Any = None
+    store: Store | None = None
+    progress: Progress = None
+
+    def __post_init__(self):
+        if self.client is not None and not hasattr(self.client, "nthreads"):
+            raise ValueError(f"client must be a dask.distributed.Client, got {self.client!r}; make one.")
+
+    def results(
+        self,
+        work: Callable[[int], Found],
+        count: int,
+        *,
+        name: str,
+        what: str,
+        at_once: int = 1,
+        size: Callable[[int], int] = lambda task: 1,
+        aside: Callable[[Store, int, Found], None] = lambda store, task, found: None,
+    ) -> Iterator[Found]:
+        """work(0), work(1), ..., in order; tasks that the store has under `name` are not done again.
+
+        `what` is being done and how large a task is are for the progress bar. This process works on `at_once`
+        tasks at a time. `aside` may take things out of what a task found and store them elsewhere.
+        """
+        done = finished_tasks(self.store, name) if self.store is not None else set()
+        missing = [task for task in range(count) if task not in done]
+        total, before = sum(map(size, range(count))), sum(map(size, done))
+        with progress(what, total, done=before, shown=self.progress) as advance:
+
+            def kept() -> Iterator[tuple[int, Any]]:
+                for task, found in in_any_order(work, missing, self.client, at_once=at_once):
+                    if self.store is not None:
+                        aside(self.store, task, found)
+                        write_task(self.store, name, task, count, found)
+                        found = None  # read again when its turn comes: memory does not grow with the tasks
+                    advance(size(task))
+                    yield task, found
+                    del found  # nothing of a task is held while the next one is in work
+
+            if self.store is None:
+                for _, found in in_order(kept(), missing):
+                    yield found
+                    del found
+            else:
+                for _ in kept():
+                    pass
+                yield from (read_task(self.store, name, task) for task in range(count))
+
+
+HERE = Runner(progress=False)  # one task after the other, without a word
+
+
+@contextlib.contextmanager
+def runner(
+    client: Any,
+    store: str | Path | None,
+    progress: Progress,
+    *,
+    kind: str,
+    configuration: Callable[[], dict],
+) -> Iterator[Runner]:
+    """A runner whose store, if there is to be one, is this `kind` of run with this configuration."""
+    if store is None:
+        yield Runner(client, None, progress)
+        return
+    with opened(store, {"version": __version__, **configuration()}, kind=kind) as place:
+        yield Runner(client, place, progress)
+
+
+# --- who works ----------------------------------------------------------------------------------------
+
+
+def in_any_order(
+    work: Work, tasks: Sequence[int], client: Any = None, *, at_once: int = 1
+) -> Iterator[tuple[int, Any]]:
+    """(task, work(task)) for every task, as they are finished.
+
+    Without a client, several JAX devices have a task each, and a CPU has `at_once`; 1 is for tasks that need
+    the memory of the machine, or fill its cores.
+    """
+    devices = jax.local_devices()
+    if client is not None:
+        yield from _on_cluster(work, tasks, client)
+    elif at_once == 1 or (len(devices) == 1 and devices[0].platform != "cpu"):
+        yield from (_numbered(work, task) for task in tasks)
+    elif len(devices) > 1:
+        yield from _on_devices(work, tasks, devices)
+    else:
+        for task in tasks[:1]:
+            yield _numbered(work, task)  # the first one compiles
+        yield from _on_devices(work, tasks[1:], devices * at_once)
+
+
+def in_order(results: Iterator[tuple[int, Any]], tasks: Sequence[int]) -> Iterator[tuple[int, Any]]:
+    """The same results in the order of `tasks`; those that come early wait."""
+    early: dict[int, Any] = {}
+    expected = iter(tasks)
+    wanted = next(expected, None)
+    for task, result in results:
+        early[task] = result
+        del result
+        while wanted is not None and wanted in early:
+            yield wanted, early.pop(wanted)
+            wanted = next(expected, None)
+
+
+def _numbered(work: Work, task: int) -> tuple[int, Any]:
+    with SingleThreadedProducts():
+        return task, work(task)
+
+
+def _on_devices(work: Work, tasks: Sequence[int], devices: list) -> Iterator[tuple[int, Any]]:
+    free: queue.SimpleQueue = queue.SimpleQueue()
+    for device in devices:
+        free.put(device)
+
+    def on_a_device(task):
+        device = free.get()
+        try:
+            with jax.default_device(device):
+                return _numbered(work, task)
+        finally:
+            free.put(device)
+
+    with ThreadPoolExecutor(len(devices)) as threads:
+        waiting, running = iter(tasks), set()
+        try:
+            while True:
+                for task in waiting:
+                    running.add(threads.submit(on_a_device, task))
+                    if len(running) >= 2 * len(devices):
+                        break
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        finally:
+            for future in running:
+                future.cancel()
+
+
+# --- on a cluster -------------------------------------------------------------------------------------
+
+
+def _on_cluster(work: Work, tasks: Sequence[int], client: Any) -> Iterator[tuple[int, Any]]:
+    if not tasks:
+        return
+    slots = _slots(client)
+    from dask.distributed import as_completed
+
+    shared = _shared(work, client)
+
+    def submit(task):
+        return client.submit(_numbered_or_refused, shared, task, pure=False, retries=3)
+
+    waiting = iter(tasks)
+    first = [submit(task) for task in itertools.islice(waiting, 2 * slots)]
+    running = as_completed(first, with_results=True)
+    try:
+        for future, result in running:  # type: ignore[misc]
+            future.release()
+            following = next(waiting, None)
+            if following is not None:
+                running.add(submit(following))
+            if isinstance(result, ValueError):
+                raise result
+            yield result
+            del result
+    finally:
+        client.cancel([*running.futures, shared], force=True)
+
+
+def _slots(client: Any) -> int:
+    slots = sum(client.nthreads().values())
+    if not slots:
+        raise ValueError(
+            "client has no workers; start some, or wait for them with client.wait_for_workers(1)."
+        )
+    return slots
+
+
+def _shared(work: Work, client: Any) -> Any:
+    """The work on every worker: sent once, so that a function of the user's is compiled once.
+
+    It is a task itself, which the scheduler does again should all who hold it die.
+    """
+    import dask.config
+    from dask.distributed import wait
+
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "100GB"}):  # it is sent once
+        shared = client.submit(_as_it_is, work, pure=False, retries=3)
+    wait(shared)
+    client.replicate([shared])
+    return shared
+
+
+def _as_it_is(work: Work) -> Work:
+    return work
+
+
+def _numbered_or_refused(work: Work, task: int) -> Any:
+    """A refusal comes back as a value: doing the task again would not help."""
+    try:
+        return _numbered(work, task)
+    except ValueError as error:
+        return error

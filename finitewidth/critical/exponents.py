@@ -1,0 +1,98 @@
+r"""Critical exponents: how statistics fall or grow with depth at criticality, as stated and as fitted.
+
+A statistic $X \sim l^{-p}$ has exponent p. With the learning rates of the equivalence principle (PDLT
+sections 9.4, 11.3 and infinity.1) every ratio $V/K^2$, $B/\Theta^2$, ..., $RK/\Theta^3$ that matters has
+exponent -1: it grows as depth over width. The exponents of K, of a small separation of directions and of
+Theta are $p_0$, $p_\perp$ and $p_\Theta = p_\perp - 1$.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from finitewidth.core.estimate import Estimate
+from finitewidth.network.activation import Activation
+
+_FINITE_WITH_KINKS = ("V", "D", "A", "F", "B")
+_ALL = (*_FINITE_WITH_KINKS, "P", "Q", "R", "S", "T", "U")
+_VANISHING_IF_LINEAR = ("P", "R", "U")
+
+
+def stated_exponents(
+    universality_class: str, activation: Activation, p_0: float, p_perp: float
+) -> dict[str, float]:
+    """What the theory states; tensors that vanish or do not exist are left out.
+
+    The tensors' exponents are stated for scale-invariant activations and for smooth ones at K* = 0 with p_0 =
+    1.
+    """
+    means = {"p_0": p_0, "p_perp": p_perp, "p_Theta": p_perp - 1}
+    if universality_class == "scale-invariant":
+        linear = activation.is_smooth
+        names = [n for n in _ALL if n not in _VANISHING_IF_LINEAR] if linear else _FINITE_WITH_KINKS
+        return means | dict.fromkeys(names, -1.0)
+    if activation.is_smooth and p_0 == 1.0:
+        return means | dict.fromkeys(_ALL, -1.0) | {"U": 1.0 if p_perp == 1.0 else 0.0}
+    return means
+
+
+def fit_exponents(
+    activation: str | Activation | Callable,
+    *,
+    depth: int = 4000,
+    lambda_b: float = 1.0,
+    lambda_W: float = 1.0,
+) -> Mapping[str, Estimate]:
+    """Exponents measured on a critical network of that depth with one input, each with an error bar.
+
+    Nothing stated enters but the critical point and the learning rates. Activations with kinks that are
+    not scale-invariant give p_0, p_perp and p_Theta only.
+    """
+    from finitewidth.critical.tuning import critical_network
+
+    if depth < 100:
+        raise ValueError(f"depth must be at least 100 for a power of the depth to show, got {depth}.")
+    net = critical_network((1, *[1] * depth), activation, lambda_b, lambda_W)
+    curves = _curves(net)
+    return {name: fit_power(curve) for name, curve in curves.items() if curve[depth // 2 :].any()}
+
+
+def _curves(net) -> dict[str, np.ndarray]:
+    """|X| by layer for every statistic that the network has."""
+    from finitewidth.critical.one_input import trajectory
+    from finitewidth.theory import single
+    from finitewidth.theory.ratios import POWERS
+
+    path = trajectory(net, 1.0)
+    separation = np.concatenate([[1.0], np.cumprod(path.perpendicular[:-1])])
+    curves = {"p_0": path.K, "p_perp": separation, "p_Theta": path.Theta}
+    if not single.applies(net.activation):
+        return curves
+    found = single.single_input(net, 1.0, 1e-12).layers
+    names = _ALL if net.activation.is_smooth else _FINITE_WITH_KINKS
+    for name in names:
+        k, theta = POWERS[name]
+        curves[name] = np.abs(found[name]) / (found["K"] ** k * found["Theta"] ** theta)
+    return curves
+
+
+def fit_power(curve: np.ndarray) -> Estimate:
+    """The p of l^-p at the end of a curve over layers 1, 2, ..., and how far the fit can be trusted.
+
+    Corrections to a power law are of relative order (a + b log l)/l and are fitted too. What they leave over
+    is systematic: the error bar is twice the largest change when the window of layers is moved, plus
+    rounding.
+    """
+    value = _slope(curve, 1 / 30, 1.0)
+    others = [_slope(curve, 1 / 10, 1.0), _slope(curve, 1 / 60, 0.5), _slope(curve, 1 / 30, 0.7)]
+    error = 2 * max(abs(value - other) for other in others) + 1e-6
+    return Estimate(np.asarray(value), np.asarray(error))
+
+
+def _slope(curve: np.ndarray, start: float, end: float) -> float:
+    first, last = max(8, int(start * curve.size)), int(end * curve.size)
+    l = np.unique(np.geomspace(first, last, 200).astype(int))
+    design = np.stack([np.ones(l.size), -np.log(l), 1 / l, np.log(l) / l], axis=-1)
+    scale = np.abs(design).max(axis=0)
+    solution = np.linalg.lstsq(design / scale, np.log(curve[l - 1]), rcond=None)[0] / scale
+    return float(solution[1])

@@ -1,0 +1,191 @@
+r"""The phase diagram of an activation: where deep networks forget and where they are chaotic.
+
+For each (C_b, C_W) the kernel of one input flows to a fixed point
+$K^* = C_b + C_W\langle\sigma\sigma\rangle_{K^*}$. There $\chi_\perp < 1$ means that nearby inputs merge
+(ordered), $\chi_\perp > 1$ that they separate (chaotic), and both susceptibilities set correlation lengths
+$\xi = 1/|\log\chi|$ in layers (PDLT section 5.3; Poole et al., 2016).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.precision import require_double_precision
+from finitewidth.critical.classification import Criticality, criticality
+from finitewidth.gaussian.two_legs.leg_table import LegTable, leg_table
+from finitewidth.network.activation import Activation, as_activation
+
+REGIONS = ("ordered", "critical", "chaotic", "diverging")
+_CRITICAL = 1e-6  # chi_perp this close to one counts as critical
+_HALVINGS = 40
+_FOLLOWED = 200  # layers
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseDiagram:
+    """Fixed points over a grid, axes (C_b, C_W); infinite K_star and NaN susceptibilities where K diverges.
+
+    The fixed point is the one that a kernel of `start` flows to: where there are several, another start may
+    find another.
+    """
+
+    activation: Activation
+    C_b: Float[np.ndarray, " B"]
+    C_W: Float[np.ndarray, " W"]
+    start: float
+    K_star: Float[np.ndarray, "B W"]
+    chi_parallel: Float[np.ndarray, "B W"]
+    chi_perp: Float[np.ndarray, "B W"]
+    fixed_points: np.ndarray = field(repr=False)  # how many the kernel map has, (B, W)
+    point: Criticality = field(repr=False)  # the critical point to be marked
+
+    @property
+    def correlation_length_parallel(self) -> Float[np.ndarray, "B W"]:
+        """Layers over which differences of norm fall by e; infinite at criticality."""
+        return _length(self.chi_parallel)
+
+    @property
+    def correlation_length_perp(self) -> Float[np.ndarray, "B W"]:
+        """Layers over which small differences of direction fall or grow by e; infinite at criticality."""
+        return _length(self.chi_perp)
+
+    @property
+    def region(self) -> np.ndarray:
+        """One of REGIONS for each point of the grid."""
+        chi = np.where(np.isnan(self.chi_perp), np.inf, self.chi_perp)
+        ordered, critical = chi < 1 - _CRITICAL, np.abs(chi - 1) <= _CRITICAL
+        names = np.select(
+            [np.isinf(self.K_star), ordered, critical], ["diverging", "ordered", "critical"], "chaotic"
+        )
+        return names
+
+
+def phase_diagram(
+    activation: str | Activation | Callable,
+    C_b,
+    C_W,
+    *,
+    start: float = 1.0,
+) -> PhaseDiagram:
+    """Fixed point, susceptibilities and correlation lengths over a grid of initializations.
+
+    `C_b` and `C_W` are the axes of the grid. `start` is the kernel of the first layer.
+    """
+    require_double_precision()
+    activation = as_activation(activation)
+    biases, weights = _as_axis("C_b", C_b), _as_axis("C_W", C_W)
+    if not (np.isfinite(start) and start > 0):
+        raise ValueError(f"start must be a finite variance above 0, got {start!r}.")
+    point = criticality(activation)
+    table = leg_table(activation)
+    K, count = _fixed_points(table, biases, weights, float(start))
+    averages = table(np.where(np.isinf(K), np.nan, K))
+    chi = weights * averages.growth, weights * averages.slope
+    return PhaseDiagram(activation, biases, weights, float(start), K, *chi, count, point)
+
+
+class FixedPoint(NamedTuple):
+    """Where the kernel of a deep network ends; infinite K and NaN susceptibilities if nowhere."""
+
+    K: float
+    parallel: float
+    perpendicular: float
+
+
+def fixed_point(activation: Activation, C_b: float, C_W: float, start: float) -> FixedPoint:
+    """The fixed point that a kernel of `start` flows to, at one initialization."""
+    table = leg_table(activation)
+    K = _fixed_points(table, np.asarray([C_b]), np.asarray([C_W]), start)[0].item()
+    averages = table(np.asarray([np.nan if np.isinf(K) else K]))
+    return FixedPoint(K, C_W * float(averages.growth[0]), C_W * float(averages.slope[0]))
+
+
+def _fixed_points(
+    table: LegTable, C_b: np.ndarray, C_W: np.ndarray, start: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """K* of a kernel that begins at `start`, and the number of fixed points, (B, W) each."""
+    K, count = np.full((C_b.size, C_W.size), start), np.empty((C_b.size, C_W.size), dtype=int)
+    if (table.averages.growth < 0).any():  # then a kernel may jump over fixed points: follow it
+        for _ in range(_FOLLOWED):
+            K = np.nan_to_num(C_b[:, None] + C_W * table(K).square, nan=table.K[-1])
+    low, high = np.empty(K.shape), np.empty(K.shape)
+    turns = _turning_points(table, C_W)
+    for column, weight in enumerate(C_W):
+        found = _flow(table, turns[column], C_b, float(weight), K[:, column])
+        low[:, column], high[:, column], count[:, column] = found
+    return _refined(table, low, high, C_b[:, None], C_W), count
+
+
+def _turning_points(table: LegTable, C_W: np.ndarray) -> list[np.ndarray]:
+    """For each C_W the K at which chi_parallel passes one: between them F(K) - K is monotone."""
+    excess = C_W[:, None] * table.averages.growth - 1
+    rows, cells = np.nonzero(np.sign(excess[:, :-1]) * np.sign(excess[:, 1:]) < 0)
+    low, high = np.log(table.K[cells]), np.log(table.K[cells + 1])
+    rising = excess[rows, cells] < 0
+    for _ in range(30):
+        middle = (low + high) / 2
+        before = (C_W[rows] * table(np.exp(middle)).growth < 1) == rising
+        low, high = np.where(before, middle, low), np.where(before, high, middle)
+    return [np.exp(low[rows == row]) for row in range(C_W.size)]
+
+
+def _flow(
+    table: LegTable, turns: np.ndarray, C_b: np.ndarray, C_W: float, start: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Between which K the kernel ends, for one C_W and every C_b, and the number of fixed points.
+
+    Where the map increases, a kernel that grows goes up to the next fixed point and one that falls goes
+    down to it. No cell of the grid holds two, since the turning points are among its nodes.
+    """
+    positive = np.sort(np.concatenate([table.K, turns]))
+    grid = np.concatenate([[0.0], positive])
+    square = np.concatenate([[table.at_zero], table(positive).square])
+    drift = C_b[:, None] + C_W * square - grid  # F(K) - K, (B, M)
+    rows, cells = np.arange(C_b.size), np.arange(grid.size - 1)
+    here = np.clip(np.searchsorted(grid, start), 1, grid.size - 1)
+    upwards = drift[rows, here] > 0
+    changes = np.sign(drift[:, :-1]) * np.sign(drift[:, 1:]) <= 0
+    zero_is_fixed = drift[:, 0] == 0
+    changes[:, 0] &= ~zero_is_fixed  # counted apart
+    above = np.where(changes & (cells >= here[:, None]), cells, grid.size).min(axis=1)
+    below = np.where(changes & (cells < here[:, None]), cells, -1).max(axis=1)
+    cell = np.where(upwards, above, below)
+    inside = np.clip(cell, 0, grid.size - 2)
+    low = np.where(cell >= grid.size, np.inf, np.where(cell < 0, 0.0, grid[inside]))
+    high = np.where(cell >= grid.size, np.inf, np.where(cell < 0, 0.0, grid[inside + 1]))
+    return low, high, changes.sum(axis=1) + zero_is_fixed
+
+
+def _refined(
+    table: LegTable, low: np.ndarray, high: np.ndarray, C_b: np.ndarray, C_W: np.ndarray
+) -> np.ndarray:
+    """The one zero of F(K) - K between `low` and `high`, by halving."""
+    known = np.isfinite(high) & (high > 0)
+    left, right = np.where(known, low, 1.0), np.where(known, high, 1.0)
+    sign = np.sign(C_b + C_W * table(left).square - left)
+    for _ in range(_HALVINGS):
+        middle = (left + right) / 2
+        same = np.sign(C_b + C_W * table(middle).square - middle) == sign
+        left, right = np.where(same, middle, left), np.where(same, right, middle)
+    return np.where(known, (left + right) / 2, high)
+
+
+def _length(chi: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return 1 / np.abs(np.log(np.abs(chi)))
+
+
+def _as_axis(name: str, values) -> np.ndarray:
+    try:
+        axis = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be an array of numbers, got {values!r}.") from None
+    if axis.ndim != 1 or axis.size == 0:
+        raise ValueError(f"{name} must be one axis of the grid, got shape {axis.shape}; use np.linspace.")
+    bad = ~(np.isfinite(axis) & (axis >= 0))
+    if bad.any():
+        raise ValueError(f"{name} must be finite and at least 0, got {axis[bad][0]}; it is a variance.")
+    return axis

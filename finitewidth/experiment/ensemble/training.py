@@ -1,0 +1,296 @@
+"""Real networks trained by the thousand: means, covariances and their standard errors."""
+
+import functools
+import math
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from finitewidth import __version__
+from finitewidth.core.checkpoint import digest
+from finitewidth.core.inputs import as_count, as_inputs, as_number, as_targets
+from finitewidth.core.precision import require_double_precision
+from finitewidth.core.progress import Progress
+from finitewidth.core.tasks import Runner, runner
+from finitewidth.experiment.directions import ntk as ntk_of_one
+from finitewidth.experiment.ensemble import checkpoint
+from finitewidth.experiment.ensemble.batch import bytes_of_one, train_batch
+from finitewidth.experiment.ensemble.plan import (
+    MAX_STEPS,
+    Control,
+    Plan,
+    check_targets,
+    record_points,
+    smallest_loss,
+    stopping_error,
+)
+from finitewidth.experiment.ensemble.results import Ensemble, to_xarray
+from finitewidth.experiment.partition import AT_ONCE, MEMORY_BUDGET, Partition, partition
+from finitewidth.experiment.sampling import as_key, draw, member_key
+from finitewidth.experiment.streaming import JointMoments, Moments, merge, merge_joint
+from finitewidth.network.algorithm import (
+    Algorithm,
+    GradientDescent,
+    GradientFlow,
+    Newton,
+    StochasticGradientDescent,
+    TwoStep,
+)
+from finitewidth.network.loss import MSE, Loss
+from finitewidth.network.mlp import MLP
+
+LEAST_BATCHES = 16  # so that progress shows, and workers find work
+
+
+class DivergenceWarning(UserWarning):
+    """Some members diverged; they are counted, and left out of the estimates."""
+
+
+def train_ensemble(
+    net: MLP,
+    X_train,
+    Y_train,
+    X_test,
+    *,
+    algorithm: Algorithm,
+    members: int,
+    key,
+    loss: Loss = MSE(),  # noqa: B008  (a frozen value)
+    training_error: float | None = None,
+    record_at: Sequence[float] = (),
+    ntk: bool = False,
+    kernels: bool = False,
+    control: Control | None = None,
+    tolerance: float = 1e-8,
+    max_steps: int = MAX_STEPS,
+    batch_size: int | None = None,
+    memory: float = MEMORY_BUDGET,
+    store: str | Path | None = None,
+    keep_members: bool = False,
+    client: Any = None,
+    progress: Progress = None,
+) -> Ensemble:
+    """Train `members` networks and estimate the distribution of what they answer.
+
+    Training ends where `algorithm` says; a member stops before that when its loss is within `training_error`
+    of the smallest possible, which is how endless training ends (there 1e-12 of its scale unless given, or
+    after `max_steps` updates). Records are taken at the end and at the steps or times `record_at`: outputs
+    and loss, with `ntk` the NTK, with `kernels` those of hidden layers. `tolerance` is that of gradient flow.
+
+    Members are a fixed partition into batches, chosen from `memory` (bytes) or given by `batch_size`. They
+    run on the JAX devices of this process or on the Dask `client`. With a `store` (a path that ends in .zarr)
+    finished batches are kept: a run that was killed goes on where it was, with the same result to the last
+    bit; `keep_members` keeps every member's outputs there as well. `progress` shows a bar or not (by default
+    on a terminal), or is a function that is told how many members are trained, and of how many.
+    """
+    require_double_precision()
+    X_train = as_inputs(X_train, net.widths[0], name="X_train")
+    X_test = as_inputs(X_test, net.widths[0], name="X_test")
+    Y = as_targets(Y_train, len(X_train), net.widths[-1])
+    check_targets(Y, loss)
+    X = np.concatenate([X_train, X_test])
+    _check_options(algorithm, loss, net, len(X_train), tolerance, max_steps)
+    floor = smallest_loss(loss, Y)
+    plan = Plan(
+        net,
+        algorithm,
+        loss,
+        len(X_train),
+        record_points(algorithm, record_at),
+        stopping_error(algorithm, training_error, floor, Y),
+        float(tolerance),
+        int(max_steps),
+        bool(ntk),
+        bool(kernels),
+        None if control is None else control.function,
+        floor,
+    )
+    control = _checked_control(control, len(X), net.widths[-1])
+    parts = partition(
+        members, batch_size, memory=memory, of_one=bytes_of_one(plan, len(X)), least_batches=LEAST_BATCHES
+    )
+    key_data = np.asarray(jax.random.key_data(as_key(key)))
+    if keep_members and store is None:
+        raise ValueError("keep_members needs a store to keep them in; add store='ensemble.zarr'.")
+    work = functools.partial(_work, plan, X, Y, parts, key_data, bool(keep_members))
+    configuration = _configuration(
+        plan, X, Y, parts, key_data, control, keep_members, written=store is not None
+    )
+    with runner(client, store, progress, kind="ensemble", configuration=lambda: configuration) as running:
+        total = _total(work, parts, running)
+        _judge(total, plan, parts, X, key_data)
+        ensemble = Ensemble.from_moments(plan, X, Y, parts.members, total, control, configuration)
+        if running.store is not None:
+            checkpoint.write_results(running.store, to_xarray(ensemble))
+    _warn_of_divergence(ensemble, algorithm)
+    return ensemble
+
+
+# --- batches, merged in order -------------------------------------------------------------------------
+
+
+def _work(plan: Plan, X, Y, parts: Partition, key_data, keep: bool, batch: int) -> dict[str, np.ndarray]:
+    return checkpoint.flattened(train_batch(plan, X, Y, parts, key_data, keep, batch))
+
+
+def _total(work, parts: Partition, running: Runner) -> dict[str, Any]:
+    results = running.results(
+        work,
+        parts.batches,
+        name="batches",
+        what="training networks",
+        at_once=AT_ONCE,
+        size=parts.size,
+        aside=functools.partial(checkpoint.keep_members, parts),
+    )
+    total: dict[str, Any] = {}
+    for found in results:
+        total = _merged(total, checkpoint.restored(found))
+    return total
+
+
+def _merged(total: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    return {name: _merged_value(total[name], value) if total else value for name, value in found.items()}
+
+
+def _merged_value(first, second):
+    if isinstance(first, JointMoments):
+        return merge_joint(first, second)
+    return merge(first, second) if isinstance(first, Moments) else first + second
+
+
+# --- members that diverged ----------------------------------------------------------------------------
+
+
+def _judge(total: dict[str, Any], plan: Plan, parts: Partition, X: np.ndarray, key_data: np.ndarray) -> None:
+    if total["diverged"] < parts.members:
+        return
+    if isinstance(plan.algorithm, Newton | TwoStep):
+        raise ValueError(
+            "X_train gives every member a singular NTK, which these updates invert; remove repeated inputs "
+            "or widen the network."
+        )
+    if not isinstance(plan.algorithm, _DESCENTS):
+        raise ValueError(
+            f"algorithm {plan.algorithm} makes all {parts.members} members diverge; scale the data."
+        )
+    raise ValueError(
+        f"algorithm {plan.algorithm} makes all {parts.members} members diverge; use a learning rate below "
+        f"2 / largest eigenvalue of the NTK, here about {_largest_learning_rate(plan, X, key_data):.3g}."
+    )
+
+
+def _largest_learning_rate(plan: Plan, X: np.ndarray, key_data: np.ndarray) -> float:
+    """2 / largest eigenvalue of the training NTK, the mean over a few members."""
+    key = jax.random.wrap_key_data(jnp.asarray(key_data))
+    X_train = jnp.asarray(X[: plan.train_count])
+    legs = plan.train_count * plan.net.widths[-1]
+    rates = []
+    for member in range(4):
+        H = ntk_of_one(plan.net, draw(plan.net, member_key(key, member)), X_train).reshape(legs, legs)
+        rates.append(2 / float(jnp.linalg.eigvalsh(H)[-1]))
+    return float(np.mean(rates))
+
+
+def _warn_of_divergence(ensemble: Ensemble, algorithm: Algorithm) -> None:
+    if ensemble.diverged:
+        remedy = "; lower the learning rate" if isinstance(algorithm, _DESCENTS) else ""
+        warnings.warn(
+            f"{ensemble.diverged} of {ensemble.members} members diverged and are not in the estimates"
+            f"{remedy}.",
+            DivergenceWarning,
+            stacklevel=3,
+        )
+    short = ensemble.unfinished and (math.isinf(ensemble.points[-1]) or isinstance(algorithm, GradientFlow))
+    if short:  # a number of steps that was asked for is an end like any other
+        warnings.warn(
+            f"{ensemble.unfinished} of {ensemble.members} members did not come to the end in max_steps "
+            "steps; they are in the estimates as they are: raise max_steps, the learning rate or "
+            "training_error.",
+            UnfinishedWarning,
+            stacklevel=3,
+        )
+
+
+_DESCENTS = (GradientDescent, StochasticGradientDescent)
+
+
+class UnfinishedWarning(UserWarning):
+    """Some members were stopped before they came to the end."""
+
+
+# --- checks and configuration -------------------------------------------------------------------------
+
+
+def _check_options(algorithm, loss, net: MLP, count: int, tolerance, max_steps) -> None:
+    if net.activation.jump_order < 1:
+        raise ValueError(
+            f"activation {net.activation.name!r} cannot be trained by gradients, since its derivative is a "
+            "delta function; use a continuous activation."
+        )
+    if isinstance(algorithm, Newton | TwoStep) and not isinstance(loss, MSE):
+        raise ValueError(
+            f"algorithm {algorithm} is for MSE(), got loss {loss}; use GradientDescent or GradientFlow."
+        )
+    if isinstance(algorithm, StochasticGradientDescent) and algorithm.batch_size > count:
+        raise ValueError(
+            f"batch_size of StochasticGradientDescent is {algorithm.batch_size}, but there are {count} "
+            "training inputs; make it smaller."
+        )
+    if not 1e-14 <= as_number(tolerance) <= 0.1:
+        raise ValueError(f"tolerance must be a number from 1e-14 to 0.1, got {tolerance!r}; use 1e-8.")
+    as_count("max_steps", max_steps, lowest=1)
+
+
+def _checked_control(control: Control | None, count: int, width: int) -> Control | None:
+    if control is None:
+        return None
+    mean = np.asarray(control.mean, dtype=np.float64)
+    try:
+        mean = np.broadcast_to(mean, (count, width))
+        taken = jax.eval_shape(control.function, jax.ShapeDtypeStruct((count, width), jnp.float64))
+    except (TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"control does not fit outputs of shape {(count, width)} ({reason}).") from None
+    if taken.shape != (count, width) or not np.isfinite(mean).all():
+        raise ValueError(
+            f"control must take outputs {(count, width)} to that shape and have a finite mean, "
+            f"got {taken.shape}."
+        )
+    return Control(control.function, mean)
+
+
+def _configuration(plan: Plan, X, Y, parts: Partition, key_data, control, keep, *, written: bool) -> dict:
+    """Everything that the result depends on, as plain values."""
+    network = plan.net.to_dict() if written or plan.net.activation.family else {"network": repr(plan.net)}
+    return {
+        "version": __version__,
+        "network": network,
+        "algorithm": repr(plan.algorithm),
+        "loss": repr(plan.loss),
+        "members": parts.members,
+        "key": key_data.tolist(),
+        "batch_size": parts.batch_size,
+        "points": [repr(point) for point in plan.points],
+        "training_error": plan.training_error,
+        "tolerance": plan.tolerance,
+        "max_steps": plan.max_steps,
+        "ntk": plan.ntk,
+        "kernels": plan.kernels,
+        "keep_members": bool(keep),
+        "X_train": digest(X[: plan.train_count]),
+        "Y_train": digest(Y),
+        "X_test": digest(X[plan.train_count :]),
+        "control": None if control is None else _control_digest(control, X.shape[0], Y.shape[1]),
+    }
+
+
+def _control_digest(control: Control, count: int, width: int) -> str:
+    """A function is known by what it makes of some outputs."""
+    probe = np.random.default_rng(0).standard_normal((count, width))
+    return digest(np.asarray(control.function(jnp.asarray(probe)))) + digest(np.asarray(control.mean))

@@ -1,0 +1,82 @@
+"""Four-leg averages of smooth activations: which samples are conditioned on, and where results go."""
+
+import functools
+import itertools
+
+import numpy as np
+
+from finitewidth.gaussian.four_legs.coincident import one_sample, two_samples
+from finitewidth.gaussian.four_legs.families import Family, placements
+from finitewidth.gaussian.four_legs.filling import Filling
+from finitewidth.gaussian.four_legs.pair import PairConditioning, Task, plane_grid
+
+
+def fill_smooth(filling: Filling, conditioning: PairConditioning) -> None:
+    """Fill all entries of the arrays of a smooth activation."""
+    _fill_four_distinct(filling, conditioning)
+    _fill_three_distinct(filling, conditioning)  # each step overwrites what it knows better
+    _fill_two_distinct(filling, conditioning)
+    values = one_sample(conditioning.tower, conditioning.K, conditioning.families, conditioning.line_grid())
+    for family, value in values.items():
+        for sample in range(len(value)) if filling.fixed is None else [filling.fixed]:
+            filling.put(family, [sample] * 4, value[sample])
+
+
+def _fill_four_distinct(filling: Filling, conditioning: PairConditioning) -> None:
+    """Samples a < b < c < d are conditioned on (a, c), so that the residual (b, d) are full rectangles.
+
+    With a fixed sample f (the last one) and a < b < c, (f, b) conditions and (a, c) are the residual pair.
+    """
+    count, fixed = len(conditioning.K), filling.fixed
+    samples = np.arange(count)
+    if fixed is None:
+        pairs = itertools.combinations(range(count), 2)
+        tasks = [Task(a, c, samples[a + 1 : c], samples[c + 1 :]) for a, c in pairs]
+    else:
+        tasks = [Task(fixed, b, samples[:b], samples[b + 1 : fixed]) for b in range(fixed)]
+    for task, sums in conditioning.run(tasks):
+        labels = (task.p, task.q, *(slice(part[0], part[-1] + 1) for part in (task.rows, task.columns)))
+        for family in conditioning.families:
+            for flipped, held, orders in _ways(family):
+                block = sums[orders].T if flipped else sums[orders]
+                filling.put(family, [labels[leg] for leg in held], block)
+
+
+@functools.cache
+def _ways(family: Family) -> list[tuple[bool, tuple[int, ...], Family]]:
+    """For every placement: is s before r, which of (p, q, r, s) each slot holds, and their orders."""
+    return [
+        (places[2] > places[3], tuple(places.index(slot) for slot in range(4)), orders)
+        for places, orders in placements(family)
+    ]
+
+
+def _fill_three_distinct(filling: Filling, conditioning: PairConditioning) -> None:
+    """Two slots on one sample, the others on two further ones: conditioned on the doubled sample alone."""
+    count, fixed = len(conditioning.K), filling.fixed
+    everyone = np.arange(count)
+    rows = [everyone] * count if fixed is None else [everyone[fixed:]] * fixed + [everyone]
+    tasks = [Task(a, a, rows[a], everyone) for a in range(count if count > 2 else 0)]
+    for task, sums in conditioning.run_doubled(tasks):
+        one_row = fixed is not None and task.p != fixed
+        labels = (task.p, task.p, fixed if one_row else slice(None), slice(None))
+        for family in conditioning.families:
+            for flipped, held, orders in _ways(family):
+                block = sums[orders][0] if one_row else sums[orders].T if flipped else sums[orders]
+                filling.put(family, [labels[leg] for leg in held], block)
+
+
+def _fill_two_distinct(filling: Filling, conditioning: PairConditioning) -> None:
+    fixed = filling.fixed
+    inner = plane_grid([conditioning.steps.finest_step], conditioning.steps.radius, False)
+    if fixed is None:
+        a, b = np.triu_indices(len(conditioning.K), 1)
+    else:
+        a, b = np.full(fixed, fixed), np.arange(fixed)
+    found = two_samples(
+        conditioning.tower, conditioning.K, conditioning.families, (a, b), (conditioning.line_grid(), inner)
+    )
+    for (family, slots), (forward, backward) in found.items():
+        one = a if fixed is None else fixed
+        filling.put(family, [one if slot in slots else b for slot in range(4)], forward)
+        filling.put(family, [b if slot in slots else one for slot in range(4)], backward)

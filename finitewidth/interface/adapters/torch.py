@@ -1,0 +1,158 @@
+"""PyTorch: critical initialization, learning rates of every layer, and a verdict on a model.
+
+    import finitewidth as fw
+
+    fw.torch.initialize_(model)
+    optimizer = torch.optim.SGD(fw.torch.parameter_groups(model, learning_rate=0.1))
+    print(fw.torch.audit(model, inputs))
+
+A model is any torch.nn.Module that is a multilayer perceptron, however it is written: it is traced, and its
+layers and activation are what it computes. Whatever happens to inputs before the first linear layer
+(flattening, scaling by fixed numbers) counts as their preparation; a softmax, log_softmax or sigmoid at the
+end as part of the loss.
+"""
+
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+try:
+    import torch
+except ImportError:
+    raise ImportError('fw.torch needs PyTorch; pip install "finitewidth[torch]".') from None
+
+from finitewidth.interface.adapters.torch_activations import activation_of
+from finitewidth.interface.adapters.torch_audit import ModuleAudit, as_sample, audited
+from finitewidth.interface.adapters.torch_graph import Chain, read
+from finitewidth.network.activation import Activation
+from finitewidth.network.mlp import MLP
+
+__all__ = ["ModuleAudit", "audit", "initialize_", "network", "parameter_groups"]
+
+ActivationLike = str | Activation | Callable | None
+
+
+def network(
+    module: torch.nn.Module,
+    *,
+    activation: ActivationLike = None,
+    input_scale: float = 1.0,
+    lambda_b: float = 1.0,
+    lambda_W: float = 1.0,
+) -> MLP:
+    """The critical network (`fw.MLP.critical`) with the widths and the activation of a module.
+
+    `activation` need only be passed where it is not recognized; it is then compared with the module's.
+    `input_scale` is the mean square of the numbers that enter the first linear layer. A layer without biases
+    has C_b = lambda_b = 0; where the critical point needs biases it is refused.
+    """
+    return _critical(read(module), activation, input_scale, lambda_b, lambda_W)
+
+
+def _critical(
+    chain: Chain, activation: ActivationLike, input_scale: Any, lambda_b: Any, lambda_W: Any
+) -> MLP:
+    found = activation_of(chain, activation)
+    net = MLP.critical(chain.widths, found, lambda_b, lambda_W, input_scale=input_scale)
+    rates = list(net.lambda_b)
+    for index, layer in enumerate(chain.layers):
+        if layer.bias is not None:
+            continue
+        if net.C_b[index] > 0:
+            raise ValueError(
+                f"layer {layer.name!r} has no biases, but the critical point of {found.name} needs them with "
+                f"variance {net.C_b[index]:.6g}; make the layer with bias=True, or use an activation "
+                "that needs "
+                "none (tanh, relu)."
+            )
+        rates[index] = 0.0
+    return net.replace(lambda_b=tuple(rates))
+
+
+def initialize_(
+    module: torch.nn.Module,
+    *,
+    activation: ActivationLike = None,
+    input_scale: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> MLP:
+    """Draw all weights and biases of a module anew at its critical point, in place; returns what was set.
+
+    Weights are normal with variance C_W/fan-in, biases with C_b. Numbers are drawn in double precision where
+    `generator` lives (on the CPU without one) and then brought to the module's dtype and device, so that the
+    same generator gives the same network on every device. For the other arguments see `network`.
+    """
+    if not (generator is None or isinstance(generator, torch.Generator)):
+        raise ValueError(
+            f"generator must be a torch.Generator, got {generator!r}; use torch.manual_seed's result."
+        )
+    chain = read(module)
+    net = _critical(chain, activation, input_scale, 1.0, 1.0)
+    with torch.no_grad():
+        for l, layer in enumerate(chain.layers):
+            _draw_(layer.weight, net.C_W[l] / net.widths[l], generator)
+            if layer.bias is not None:
+                _draw_(layer.bias, net.C_b[l], generator)
+    return net
+
+
+def _draw_(parameter: torch.nn.Parameter, variance: float, generator: torch.Generator | None) -> None:
+    if variance == 0:
+        parameter.zero_()
+        return
+    device = "cpu" if generator is None else generator.device
+    normals = torch.randn(parameter.shape, dtype=torch.float64, device=device, generator=generator)
+    parameter.copy_(normals * math.sqrt(variance))
+
+
+def parameter_groups(
+    module: torch.nn.Module,
+    learning_rate: float,
+    *,
+    activation: ActivationLike = None,
+    input_scale: float = 1.0,
+    lambda_b: float = 1.0,
+    lambda_W: float = 1.0,
+) -> list[dict[str, Any]]:
+    r"""Groups for a torch optimizer in which all layers learn equally (PDLT section 9.4).
+
+    Biases of layer l learn at `learning_rate` $\lambda_b^{(l)}$, weights at `learning_rate`
+    $\lambda_W^{(l)}/n_{l-1}$, with the rates of `fw.MLP.critical`. The learning rate is that of the library's
+    loss, $\frac12\sum(z-y)^2$ summed over samples and outputs; a mean over N samples (and n_L outputs) has a
+    smaller gradient and takes a larger one:
+
+    | loss in PyTorch | learning_rate to pass |
+    |---|---|
+    | `0.5 * MSELoss(reduction="sum")`, `CrossEntropyLoss(reduction="sum")` | eta |
+    | `MSELoss()`, the mean | eta N n_L / 2 |
+    | `CrossEntropyLoss()`, the mean | eta N |
+
+    Gradient descent is stable for eta below `fw.spectrum(fw.torch.network(module), X).largest_learning_rate`.
+    The rates are those of gradient descent, with or without momentum; Adam and its kin scale every gradient
+    themselves.
+    """
+    if not (isinstance(learning_rate, numbers.Real) and math.isfinite(learning_rate) and learning_rate > 0):
+        raise ValueError(f"learning_rate must be a finite number above 0, got {learning_rate!r}.")
+    chain = read(module)
+    net = _critical(chain, activation, input_scale, lambda_b, lambda_W)
+    groups = []
+    for l, layer in enumerate(chain.layers):
+        rate_W = float(learning_rate) * net.lambda_W[l] / net.widths[l]
+        groups.append({"params": [layer.weight], "lr": rate_W, "name": f"weights of layer {l + 1}"})
+        if layer.bias is not None:
+            rate_b = float(learning_rate) * net.lambda_b[l]
+            groups.append({"params": [layer.bias], "lr": rate_b, "name": f"biases of layer {l + 1}"})
+    return groups
+
+
+def audit(module: torch.nn.Module, sample: Any, *, activation: ActivationLike = None) -> ModuleAudit:
+    """Whether signals and gradients survive a module's depth: measured on `sample`, and predicted.
+
+    `sample` is a batch of inputs, of which 32 evenly spaced ones are used. Measured are the mean squares of
+    weights and biases, preactivations, gradients and the neural tangent kernel of the module as it is;
+    predicted is what `fw.audit` says of networks whose weights have those mean squares. The module is left as
+    it was.
+    """
+    chain = read(module)
+    return audited(chain, activation_of(chain, activation), as_sample(chain, sample))

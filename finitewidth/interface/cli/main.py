@@ -1,0 +1,73 @@
+"""The command line. Only typer is imported before a command runs, so that --help answers at once."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from finitewidth import __version__
+from finitewidth.interface.cli import (
+    advice_commands,
+    claims_command,
+    ensemble_command,
+    page_command,
+    solve_command,
+)
+from finitewidth.interface.cli.commands import (
+    BAD_INPUT,
+    INTERRUPTED,
+    complain,
+    complain_of_defect,
+    termination_as_interrupt,
+)
+
+app = typer.Typer(
+    name="finitewidth",
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"finitewidth {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """The effective theory of deep neural networks, made computable."""
+
+
+# Commands live in files of their own, whose function `register(app)` adds them; --help keeps this order.
+for _module in (solve_command, advice_commands, ensemble_command, claims_command, page_command):
+    _module.register(app)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit with its status."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the compiler's own remarks are not for users
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    command = typer.main.get_command(app)
+    try:
+        with termination_as_interrupt():
+            status = command.main(args=given or ["--help"], prog_name="finitewidth", standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        status = INTERRUPTED
+    except Exception as error:
+        if "--debug" in given:
+            raise
+        if hasattr(error, "format_message"):  # what typer raises for a wrong option or argument
+            complain(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+            status = BAD_INPUT
+        else:
+            status = complain_of_defect(error)
+    if status == INTERRUPTED:  # typer turns an interrupt into this status
+        complain("interrupted; no results were written.")
+    sys.exit(status or 0)

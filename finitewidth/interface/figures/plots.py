@@ -1,0 +1,35 @@
+"""All figures of the library (`fw.plots`): each takes records, returns a matplotlib figure, computes nothing.
+
+figure = fw.plots.kernels_over_depth(fw.solve(net, X))
+fw.plots.save(figure, "kernels.svg")
+"""
+
+from pathlib import Path
+
+from finitewidth.interface.figures.algorithms import expected_loss, inductive_bias
+from finitewidth.interface.figures.depth import fluctuations, kernels_over_depth
+from finitewidth.interface.figures.learning import spectrum, starpolation, trained_outputs
+from finitewidth.interface.figures.phases import phase_diagrams
+from finitewidth.interface.figures.run import save_kernels as save_kernels
+from finitewidth.interface.figures.saving import save
+from finitewidth.interface.figures.widths import ntk_ellipses, residuals
+from finitewidth.training.infinite.spectrum import Spectrum
+
+__all__ = [
+    "expected_loss",
+    "fluctuations",
+    "inductive_bias",
+    "kernels_over_depth",
+    "ntk_ellipses",
+    "phase_diagrams",
+    "residuals",
+    "save",
+    "spectrum",
+    "starpolation",
+    "trained_outputs",
+]
+
+
+def save_spectrum(found: Spectrum, path: str | Path) -> None:
+    """Eigenvalues and time scales of learning, as the file type that `path` ends in (.svg, .png, .pdf)."""
+    save(spectrum(found), path)

@@ -1,0 +1,225 @@
+r"""Expected test loss as a function of depth and width, through order 1/n.
+
+$$\mathbb{E}[L_B] = \text{bias} + \text{variance}, \qquad
+  \mathbb{E}[L_B](n) = \mathbb{E}[L_B](\infty) + c\, \frac{L}{n} + O(1/n^2)$$
+
+The sign of c says whether finite width helps (PDLT sections 10.3 and inf.2.4). Where the kernel falls with
+depth as $L^{-p_0}$ targets are scaled by $L^{-p_0/2}$ and losses given in units of $L^{-p_0}$, so that depths
+can be compared (inf.23)-(inf.26).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.checkpoint import digest
+from finitewidth.core.inputs import as_count, as_inputs, as_targets
+from finitewidth.core.progress import Progress
+from finitewidth.core.tasks import HERE, runner
+from finitewidth.critical.classification import Criticality, criticality
+from finitewidth.network.algorithm import Algorithm, GradientFlow
+from finitewidth.network.mlp import MLP
+from finitewidth.training.first_order.finite_width import prepare, warn_of
+from finitewidth.training.first_order.symbols import fingerprint
+from finitewidth.training.infinite.gaussian import Expansion, Prediction
+from finitewidth.training.textbook.generalization import test_loss
+
+_WIDE = 10_000_000  # corrections of order 1/n^2 are below rounding of those of order 1/n
+
+NetworkOfWidths = Callable[[tuple[int, ...]], MLP]
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedLoss:
+    """Expected test loss over depths and widths, split into bias and variance."""
+
+    depths: Float[np.ndarray, " D"]
+    widths: Float[np.ndarray, " W"]
+    bias: Float[np.ndarray, "D W"]
+    variance: Float[np.ndarray, "D W"]
+    infinite_bias: Float[np.ndarray, " D"]
+    infinite_variance: Float[np.ndarray, " D"]
+    bias_coefficient: Float[np.ndarray, " D"]  # of L/n
+    variance_coefficient: Float[np.ndarray, " D"]
+    target_scale: Float[np.ndarray, " D"] = field(repr=False)  # by which targets were scaled
+
+    @property
+    def total(self) -> Float[np.ndarray, "D W"]:
+        return self.bias + self.variance
+
+    @property
+    def infinite_total(self) -> Float[np.ndarray, " D"]:
+        return self.infinite_bias + self.infinite_variance
+
+    @property
+    def coefficient(self) -> Float[np.ndarray, " D"]:
+        """c: the change of the loss with L/n; negative where finite width helps."""
+        return self.bias_coefficient + self.variance_coefficient
+
+
+def expected_loss(
+    net: MLP | NetworkOfWidths,
+    X_train,
+    Y_train,
+    X_test,
+    Y_test,
+    *,
+    depths: Sequence[int],
+    widths: Sequence[int],
+    algorithm: Algorithm = GradientFlow(),
+    four_leg_tolerance: float | None = None,
+    client: Any = None,
+    store: str | Path | None = None,
+    progress: Progress = None,
+) -> ExpectedLoss:
+    """Expected test loss at order 1/n for networks of several depths and hidden widths.
+
+    `net` is a network whose hyperparameters are the same in all layers, or a function from widths to a
+    network, such as `lambda widths: fw.MLP.critical(widths, "tanh")`; its hyperparameters may depend on
+    the depth, not on the widths. Depth counts layers with parameters. Where a network is critical and its
+    kernel falls with depth as L^(-p_0), targets are scaled by L^(-p_0/2) and losses given in units of
+    L^(-p_0), see `target_scale`.
+
+    Depths are independent tasks, and widths cost nothing beyond the first; `client`, `store` and `progress`
+    are for them as in `predict`.
+    """
+    depths, widths = _whole("depths", depths, 2), _whole("widths", widths, 2)
+    build, inputs, outputs = _builder(net, X_train, Y_train)
+    X = as_inputs(X_train, inputs, name="X_train")
+    Y = as_targets(Y_train, X.shape[0], outputs)
+    X_test = as_inputs(X_test, inputs, name="X_test")
+    Y_test = as_targets(Y_test, X_test.shape[0], outputs, name="Y_test", inputs="X_test")
+    networks = [_wide(build, inputs, depth, outputs, widths) for depth in depths]
+    sweep = _Sweep(networks, X, Y, X_test, Y_test, widths, algorithm, four_leg_tolerance)
+    with runner(client, store, progress, kind="sweep", configuration=sweep.described) as running:
+        rows = list(running.results(sweep, len(depths), name="depths", what="solving depths"))
+    for row in rows:
+        for numbers, condition in zip(row["expansion"], row["condition"], strict=True):
+            warn_of(Expansion(*map(float, numbers)), float(condition), stacklevel=3)
+    columns = {name: np.stack([row[name] for row in rows]) for name in _COLUMNS}
+    return ExpectedLoss(np.asarray(depths, float), np.asarray(widths, float), **columns)
+
+
+_COLUMNS = (
+    "bias",
+    "variance",
+    "infinite_bias",
+    "infinite_variance",
+    "bias_coefficient",
+    "variance_coefficient",
+    "target_scale",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sweep:
+    """One task for each depth: its network at all widths."""
+
+    networks: list[MLP]  # one for each depth
+    X: np.ndarray
+    Y: np.ndarray
+    X_test: np.ndarray
+    Y_test: np.ndarray
+    widths: list[int]
+    algorithm: Algorithm
+    four_leg_tolerance: float | None
+
+    def described(self) -> dict:
+        """Everything that the result depends on, as plain values."""
+        arrays = {"X_train": self.X, "Y_train": self.Y, "X_test": self.X_test, "Y_test": self.Y_test}
+        return {
+            "networks": [network.to_dict() for network in self.networks],
+            "widths": self.widths,
+            "algorithm": fingerprint(self.algorithm),
+            "four_leg_tolerance": self.four_leg_tolerance,
+            **{name: digest(array) for name, array in arrays.items()},
+        }
+
+    def __call__(self, task: int) -> dict[str, np.ndarray]:
+        net = self.networks[task]
+        scale = _target_scale(net)
+        prepared = prepare(HERE, net, self.X, scale * self.Y, self.X_test, self.four_leg_tolerance)
+
+        def predicted(width: int) -> Prediction:
+            return prepared.with_width(width).predict_silently(HERE, self.algorithm, True)
+
+        def loss(prediction: Prediction) -> np.ndarray:
+            """Bias and variance in units in which the targets have size one."""
+            found = test_loss(prediction, scale * self.Y_test)
+            return np.array([found.bias, found.variance]) / scale**2
+
+        predictions, wide = [predicted(width) for width in self.widths], predicted(_WIDE)
+        bias, variance = np.stack([loss(prediction) for prediction in predictions], axis=1)
+        infinite = loss(wide.infinite_width)
+        coefficient = (loss(wide) - infinite) * _WIDE / net.depth
+        both = [*predictions, wide]
+        return {
+            "bias": bias,
+            "variance": variance,
+            "infinite_bias": infinite[0],
+            "infinite_variance": infinite[1],
+            "bias_coefficient": coefficient[0],
+            "variance_coefficient": coefficient[1],
+            "target_scale": np.asarray(scale),
+            "expansion": np.array([_numbers(prediction.expansion) for prediction in both]),
+            "condition": np.array([prediction.condition for prediction in both]),
+        }
+
+
+def _numbers(expansion: Expansion | None) -> tuple[float, ...]:
+    assert expansion is not None  # predictions of order 1 have it
+    return astuple(expansion)
+
+
+def _target_scale(net: MLP) -> float:
+    """L^(-p_0/2) where the network is critical and its kernel falls with depth as L^(-p_0), otherwise 1."""
+    point = criticality(net.activation)
+    if point.universality_class != "K*=0" or not _is_critical(net, point):
+        return 1.0
+    return float(net.depth) ** (-point.exponents["p_0"] / 2)
+
+
+def _is_critical(net: MLP, point: Criticality) -> bool:
+    """Whether all layers beyond the first have the critical C_b and C_W."""
+    pairs = ((net.C_b, point.C_b), (net.C_W, point.C_W))
+    return all(value is not None and np.allclose(layers[1:], value) for layers, value in pairs)
+
+
+def _wide(build: NetworkOfWidths, inputs: int, depth: int, outputs: int, widths: list[int]) -> MLP:
+    """A network of that depth, wide; the same hyperparameters must serve all widths."""
+    wide, *others = (build((inputs, *[n] * (depth - 1), outputs)) for n in (_WIDE, min(widths), max(widths)))
+    for other in others:
+        if other.replace(widths=wide.widths) != wide:
+            raise ValueError(
+                f"net gives other hyperparameters at width {other.widths[1]} than at width {_WIDE}; let them "
+                "depend on the depth alone, or ask for one width at a time with an MLP."
+            )
+    return wide
+
+
+def _builder(net: MLP | NetworkOfWidths, X_train, Y_train) -> tuple[NetworkOfWidths, int, int]:
+    """A function from widths to a network, and the numbers of inputs and outputs."""
+    if not isinstance(net, MLP):
+        columns = np.shape(Y_train)[1] if np.ndim(Y_train) == 2 else 1
+        return net, int(np.shape(X_train)[-1]), columns
+    values = {}
+    for name in ("C_b", "C_W", "lambda_b", "lambda_W"):
+        per_layer = getattr(net, name)
+        if len(set(per_layer)) > 1:
+            raise ValueError(
+                f"net has different values of {name} in its layers, {per_layer}; pass a function of widths "
+                "that makes a network of any depth."
+            )
+        values[name] = per_layer[0]
+    return lambda widths: MLP(widths, net.activation, **values), net.widths[0], net.widths[-1]
+
+
+def _whole(name: str, values: Sequence[int], lowest: int) -> list[int]:
+    given = np.atleast_1d(values)
+    if given.size == 0:
+        raise ValueError(f"{name} must be whole numbers of at least {lowest}, got none.")
+    return [int(as_count(f"each of {name}", value, lowest=lowest)) for value in given.tolist()]

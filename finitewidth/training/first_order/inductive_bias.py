@@ -1,0 +1,69 @@
+r"""How an algorithm weighs pairs of eigenmodes, and what that does to predictions (PDLT section inf.2.3).
+
+The universal projector of the dNTK is $Z_B = 1/(2 l_a l_b)$; the one that knows the algorithm is $Z_A$. Their
+ratio has no units: $2 l_b/(l_a + l_b)$ for gradient flow, zero for the two-step update, and for gradient
+descent it diverges in the fastest mode as the learning rate approaches $2/l_{max}$ (inf.171).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
+from finitewidth.training.first_order.finite_width import FiniteWidth
+from finitewidth.training.first_order.symbols import symbols
+
+_FRACTIONS = (0.25, 0.5, 0.75, 0.95)  # of the largest stable learning rate
+
+
+@dataclass(frozen=True, eq=False)
+class InductiveBias:
+    """Ratios Z_A / Z_B of fully trained algorithms in the eigenbasis of one training NTK."""
+
+    eigenvalues: Float[np.ndarray, " A"]  # ascending: slow modes first
+    ratios: Mapping[str, Float[np.ndarray, "A A"]] = field(repr=False)
+    corrections: Mapping[str, Float[np.ndarray, "M n_L"]] = field(repr=False)  # of order 1/n to the mean
+
+    @property
+    def largest_learning_rate(self) -> float:
+        """2 / largest eigenvalue."""
+        return float(2 / self.eigenvalues[-1])
+
+    def table(self) -> str:
+        """One line for each algorithm: four corners of the ratio, and the largest correction to the mean."""
+        head = ("slow, slow", "slow, fast", "fast, slow", "fast, fast", "largest correction")
+        lines = [" ".join([f"{'algorithm':<28}", *(f"{name:>18}" for name in head)])]
+        for name, ratio in self.ratios.items():
+            correction = self.corrections[name].ravel()
+            largest = correction[np.argmax(np.abs(correction))]
+            corners = (ratio[0, 0], ratio[0, -1], ratio[-1, 0], ratio[-1, -1], largest)
+            lines.append(" ".join([f"{name:<28}", *(f"{value:18.4f}" for value in corners)]))
+        return "\n".join(lines)
+
+
+def inductive_bias(prepared: FiniteWidth, algorithms: Mapping[str, Algorithm] | None = None) -> InductiveBias:
+    """Compare algorithms on one problem, prepared by `fw.finite_width`.
+
+    By default, to the end of training: the two-step update, gradient flow, and descent up to 95 % of its
+    largest learning rate.
+    """
+    l = prepared.modes.l
+    limit = 2 / max(float(l[-1]), float(prepared.infinite.l[-1]))  # descent is refused beyond at either order
+    chosen = _default(limit) if algorithms is None else dict(algorithms)
+    ratios, corrections = {}, {}
+    for name, algorithm in chosen.items():
+        prediction = prepared.predict(algorithm, covariance=False)
+        Z = symbols(algorithm, l).outputs
+        ratios[name] = Z["A"] / Z["B"]
+        corrections[name] = prediction.mean - prediction.infinite_width.mean
+    return InductiveBias(l, ratios, corrections)
+
+
+def _default(limit: float) -> dict[str, Algorithm]:
+    algorithms: dict[str, Algorithm] = {"two-step": TwoStep(), "gradient flow": GradientFlow()}
+    for fraction in _FRACTIONS:
+        name = f"descent, {fraction:.0%} of limit"
+        algorithms[name] = GradientDescent(fraction * limit)
+    return algorithms

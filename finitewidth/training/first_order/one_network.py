@@ -1,0 +1,166 @@
+r"""One network: trained outputs and NTK from its derivatives at initialization (PDLT section inf.2.3).
+
+Pairs of a sample and an output component are one index I; training samples come first. The network's own
+NTK is used throughout, also in the projectors (the book takes its mean there), so what is neglected are
+products of differentials and higher differentials, of order $1/n^2$.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.inputs import as_targets
+from finitewidth.network.algorithm import Algorithm
+from finitewidth.training.first_order.modes import dressed, rotate, rotate_axis
+from finitewidth.training.first_order.symbols import Symbols, symbols
+from finitewidth.training.infinite.conditioning import largest_condition
+from finitewidth.training.infinite.learned import check_learning_rate, is_finished
+
+Outputs = Float[np.ndarray, "N n_L"]
+_LEGS = {"ntk": 2, "dntk": 3, "ddntk_1": 4, "ddntk_2": 4}
+
+
+@dataclass(frozen=True)
+class NetworkModes:
+    """Derivatives of one network with training pairs rotated to modes of its training NTK."""
+
+    l: np.ndarray  # (M,), M training pairs of sample and component
+    vectors: np.ndarray  # (M, M)
+    z: np.ndarray  # (I,)
+    eps: np.ndarray  # residual z - y of the training modes, (M,)
+    H: np.ndarray  # NTK, (I, I)
+    dH: np.ndarray  # dNTK, first index distinguished, (I, I, I)
+    ddI: np.ndarray  # first ddNTK, first index distinguished, (I, I, I, I)
+    ddII: np.ndarray  # second ddNTK z''_1[z'_3] . z''_2[z'_4], (I, I, I, I)
+
+    @classmethod
+    def of(cls, z, ntk, dntk, ddntk_1, ddntk_2, Y) -> "NetworkModes":
+        """From outputs (N, n_L), targets (N_A, n_L), and arrays with axes (component, sample) per index."""
+        size, count = z.size, Y.size
+        H, dH, ddI, ddII = (_paired(array, size) for array in (ntk, dntk, ddntk_1, ddntk_2))
+        l, vectors = np.linalg.eigh((H[:count, :count] + H[:count, :count].T) / 2)
+        rotated = [rotate(array, vectors) for array in (H, dH, ddI, ddII)]
+        eps = vectors.T @ (z.ravel()[:count] - Y.ravel())
+        return cls(l, vectors, rotate(z.ravel(), vectors), eps, *rotated)
+
+    @property
+    def count(self) -> int:
+        """M."""
+        return self.l.size
+
+
+def _swapped(axes: int) -> list[int]:
+    """(sample, component) for (component, sample) on each index, and back."""
+    return [place for index in range(axes // 2) for place in (2 * index + 1, 2 * index)]
+
+
+def _paired(array, size: int) -> np.ndarray:
+    array = np.asarray(array)
+    return array.transpose(_swapped(array.ndim)).reshape((size,) * (array.ndim // 2))
+
+
+def _folded(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return array.reshape(shape * array.ndim).transpose(_swapped(2 * array.ndim))
+
+
+@dataclass(frozen=True)
+class NetworkPrediction:
+    """What training does to one network, to order 1/n."""
+
+    outputs: Outputs  # trained outputs, training samples first
+    free: Outputs  # what its own NTK at initialization would make of it
+    ntk: Float[np.ndarray, "n_L N n_L N"]  # NTK when training stops
+    dntk: Float[np.ndarray, "n_L N n_L N n_L N"]
+    trained_ntk: Float[np.ndarray, "N n_L M"] | None  # whose kernel prediction this is; converged only
+
+
+def predict_network(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: Algorithm) -> NetworkPrediction:
+    """Outputs and NTK of one network after training, without training it.
+
+    Arguments are its outputs z (N, n_L), NTK, dNTK and ddNTKs at initialization, with axes (component,
+    sample) for each index and training samples first, and targets Y (N_A, n_L).
+    """
+    z = np.asarray(z)
+    if z.ndim != 2:
+        raise ValueError(f"z must have shape (N, n_L), one row for each sample, got {z.shape}.")
+    Y = as_targets(Y, len(np.atleast_1d(Y)), z.shape[1], name="Y", inputs="z")
+    given = {"z": z, "ntk": ntk, "dntk": dntk, "ddntk_1": ddntk_1, "ddntk_2": ddntk_2}
+    _check_derivatives(given, Y)
+    modes = NetworkModes.of(z, ntk, dntk, ddntk_1, ddntk_2, Y)
+    _check_training(modes, algorithm)
+    s = symbols(algorithm, modes.l)
+    free = modes.z - modes.H[:, : modes.count] @ (s.f * modes.eps)
+    final = free + interaction(modes, s)
+    back = lambda array: rotate(array, modes.vectors.T)  # noqa: E731
+    fold = lambda array: _folded(back(array), z.shape)  # noqa: E731
+    trained = _trained_ntk(modes, s).reshape(*z.shape, -1) if s.absorbed is None else None
+    outputs, alone = (back(array).reshape(z.shape) for array in (final, free))
+    return NetworkPrediction(
+        outputs, alone, fold(evolved_ntk(modes, s)), fold(evolved_dntk(modes, s)), trained
+    )
+
+
+def _check_derivatives(given: dict[str, np.ndarray], Y: np.ndarray) -> None:
+    count, outputs = given["z"].shape
+    for name, array in given.items():
+        shape = (outputs, count) * _LEGS[name] if name in _LEGS else (count, outputs)
+        if np.shape(array) != shape:
+            raise ValueError(f"{name} must have shape {shape}, as z says, got {np.shape(array)}.")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} has an entry that is NaN or infinite; check the network's parameters.")
+    if len(Y) > count:
+        raise ValueError(f"Y has {len(Y)} rows but z only {count}; training samples come first in z.")
+
+
+def _check_training(modes: NetworkModes, algorithm: Algorithm) -> None:
+    smallest, largest = modes.l[0], modes.l[-1]
+    if is_finished(algorithm) and (smallest <= 0 or largest > largest_condition(modes.count) * smallest):
+        raise ValueError(
+            "ntk of the training samples is singular, so that training has no end; remove repeated samples, "
+            "or stop at a finite time."
+        )
+    check_learning_rate(algorithm, float(modes.l[-1]), 0.0)
+
+
+def _stripped(modes: NetworkModes, s: Symbols, dress) -> np.ndarray:
+    """The interacting part with the residual of its first training leg left off, (I, M)."""
+    t, eps = slice(modes.count), modes.eps
+    dH, ddI, ddII = modes.dH, modes.ddI, modes.ddII
+    two = dress("A", dH[t, :, t].transpose(1, 0, 2)) + dress("B", dH[:, t, t])
+    three = dress("IA", ddI[t, :, t, t].transpose(1, 0, 2, 3)) + dress("IB", ddI[:, t, t, t])
+    three += dress("IIA", ddII[t, t, :, t].transpose(2, 0, 1, 3)) + dress("IIB", ddII[:, t, t, t])
+    return two @ eps + np.einsum("Iabc,b,c->Ia", three, eps, eps)
+
+
+def interaction(modes: NetworkModes, s: Symbols) -> np.ndarray:
+    """What the differentials of the NTK add to the free solution, (I,) (inf.141)."""
+    return _stripped(modes, s, lambda kind, X: dressed(modes.l, modes.H, s, kind, X)) @ modes.eps
+
+
+def _trained_ntk(modes: NetworkModes, s: Symbols) -> np.ndarray:
+    """H# of (inf.155), from all pairs to training pairs: the prediction is z - H# (H# in training)^-1 eps."""
+    bare = lambda kind, X: s.outputs[kind] * X  # noqa: E731
+    grown = modes.H[:, : modes.count] - modes.l * _stripped(modes, s, bare)
+    return rotate_axis(rotate_axis(grown, modes.vectors.T, 0), modes.vectors.T, 1)
+
+
+def evolved_dntk(modes: NetworkModes, s: Symbols) -> np.ndarray:
+    """The dNTK when training stops, in modes."""
+    t = slice(modes.count)
+    # ddII_01;2a and ddII_02;1a at 0 1 2 a
+    moved = modes.ddI[..., t] + modes.ddII[..., t] + modes.ddII[..., t].transpose(0, 2, 1, 3)
+    return modes.dH - moved @ (s.f * modes.eps)
+
+
+def evolved_ntk(modes: NetworkModes, s: Symbols) -> np.ndarray:
+    """The NTK when training stops, in modes."""
+    t = slice(modes.count)
+    step = s.f * modes.eps  # a_a eps_a
+    linear = modes.dH[..., t] @ step
+    twice = modes.ddI[..., t, t] / 2 + modes.ddII[..., t, t] / 2
+    quadratic = np.einsum("pqab,a,b->pq", twice, step, step)
+    ordered = s.outputs["A"] * np.multiply.outer(modes.eps, modes.eps)  # c_ab eps_a eps_b
+    quadratic += np.einsum("paqb,ab->pq", modes.ddII[:, t, :, t], ordered)
+    half = quadratic - linear
+    return modes.H + half + half.T

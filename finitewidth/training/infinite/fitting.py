@@ -1,0 +1,156 @@
+r"""Infinitely wide networks trained on the squared loss.
+
+Their outputs on test inputs are Gaussian (PDLT 10.40, 10.41):
+
+$$m = \Theta_{\beta A} F y, \qquad \mathrm{Cov} = \delta_{i_1 i_2}\, (L K L^T)_{\beta_1\beta_2}, \qquad
+  L = 1 - \Theta_{\cdot A} F,$$
+
+with $F = \tilde\Theta^{-1}$ at the end of training and a function of the training NTK before (`learned.py`).
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.inputs import as_inputs, as_targets
+from finitewidth.core.memory import require_memory
+from finitewidth.network.algorithm import Algorithm, GradientFlow
+from finitewidth.network.mlp import MLP
+from finitewidth.theory.means import Kernels, kernels
+from finitewidth.training.infinite.conditioning import check_independent, singular_error
+from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.infinite.learned import check_supported, is_finished
+from finitewidth.training.infinite.solver import Response, Singular, response
+
+BLOCK = 1024  # test inputs at a time, where only means or standard deviations are asked for
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Infinitely wide networks trained on a data set, ready to be asked about any inputs."""
+
+    net: MLP
+    algorithm: Algorithm
+    X: Float[np.ndarray, "N n0"]
+    K: Float[np.ndarray, "N N"] = field(repr=False)
+    weights: Float[np.ndarray, "N n_L"] = field(repr=False)  # F y, one for each training sample
+    response: Response = field(repr=False)
+    error: float
+
+    @property
+    def condition(self) -> float:
+        """Of the training NTK, with the ridge."""
+        return self.response.condition
+
+    def mean(self, X_test) -> Float[np.ndarray, "M n_L"]:
+        """The mean prediction alone, in blocks: memory does not grow with the number of test inputs."""
+        X_test = as_inputs(X_test, self.net.widths[0], name="X_test")
+        return np.concatenate([ntk(self._kernels(block)) @ self.weights for block in _blocks(X_test)])
+
+    def std(self, X_test) -> Float[np.ndarray, " M"]:
+        """Standard deviations alone, which all outputs share, in blocks."""
+        X_test = as_inputs(X_test, self.net.widths[0], name="X_test")
+        return np.concatenate([self.mean_and_std(block)[1] for block in _blocks(X_test)])
+
+    def mean_and_std(self, X_test) -> tuple[Float[np.ndarray, "M n_L"], Float[np.ndarray, " M"]]:
+        """Both, from one evaluation of the kernels."""
+        X_test = as_inputs(X_test, self.net.widths[0], name="X_test")
+        means, deviations = [], []
+        for block in _blocks(X_test):
+            cross = self._kernels(block)
+            gain = self._gain(cross)
+            variance = np.diag(kernels(self.net, block).K).copy()
+            variance += np.einsum("ba,ba->b", gain @ self.K - 2 * cross.K, gain)
+            means.append(ntk(cross) @ self.weights)
+            deviations.append(np.sqrt(np.maximum(variance, 0.0)))
+        return np.concatenate(means), np.concatenate(deviations)
+
+    def predict(self, X_test) -> Prediction:
+        """Mean and full covariance."""
+        X_test = as_inputs(X_test, self.net.widths[0], name="X_test")
+        M, N = X_test.shape[0], self.X.shape[0]
+        require_memory(
+            8 * (4 * M * N + 4 * M**2),
+            f"the covariance of {M} test inputs given {N} training inputs",
+            "use fw.fit(...).mean_and_std(X_test), which works in blocks",
+        )
+        cross = self._kernels(X_test)
+        mean = ntk(cross) @ self.weights
+        among = self._covariance(cross, kernels(self.net, X_test).K)
+        factors = ((np.eye(self.net.widths[-1]), among),)
+        return Prediction(self.net, self.algorithm, 0, mean, factors, self.condition, self.error)
+
+    def gain(self, X) -> Float[np.ndarray, "M N"]:
+        """Theta_{beta A} F: outputs move by minus this times the residual at initialization."""
+        return self._gain(self._kernels(as_inputs(X, self.net.widths[0], name="X")))
+
+    def _kernels(self, X_test: np.ndarray) -> Kernels:
+        return kernels(self.net, X_test, self.X)
+
+    def _gain(self, cross: Kernels) -> np.ndarray:
+        return self.response.apply_transposed(ntk(cross).T).T  # Theta_{beta A} F
+
+    def _covariance(self, cross: Kernels, K_test: np.ndarray) -> np.ndarray:
+        """L K L^T, exactly symmetric."""
+        gain = self._gain(cross)
+        half = gain @ (self.K @ (gain.T / 2) - cross.K.T)
+        return K_test + half + half.T
+
+
+def ntk(found: Kernels) -> np.ndarray:
+    assert found.Theta is not None  # `fit` has refused activations without one
+    return found.Theta
+
+
+def _blocks(X: np.ndarray) -> list[np.ndarray]:
+    return [X[start : start + BLOCK] for start in range(0, X.shape[0], BLOCK)]
+
+
+def check_ridge(ridge: float, cutoff: float) -> None:
+    """Both are numbers that make a kernel invertible; neither is negative."""
+    if not (np.isscalar(ridge) and np.isfinite(ridge) and ridge >= 0):  # type: ignore[arg-type]
+        raise ValueError(f"ridge must be zero or a positive number, got {ridge!r}.")
+    if not (np.isscalar(cutoff) and 0 <= cutoff < 1):  # type: ignore[operator]
+        raise ValueError(
+            f"cutoff must lie between 0 and 1, in units of the largest eigenvalue, got {cutoff!r}."
+        )
+
+
+def require_ntk(net: MLP) -> None:
+    """Refuse activations that gradients cannot train."""
+    if net.activation.jump_order < 1 and net.depth > 1:
+        raise ValueError(
+            f"activation {net.activation.name!r} has no neural tangent kernel, since its derivative is a "
+            "delta function; use a continuous activation, or fw.posterior for Bayesian inference."
+        )
+
+
+def fit(
+    net: MLP,
+    X_train,
+    Y_train,
+    *,
+    algorithm: Algorithm = GradientFlow(),
+    ridge: float = 0.0,
+    cutoff: float = 0.0,
+) -> Fitted:
+    """Train infinitely wide networks on the loss 1/2 sum (z - y)^2 once, to ask about test inputs many times.
+
+    `ridge` is added to the training NTK. Eigenvalues below `cutoff` times the largest are taken for zero
+    and their modes stay as they were at initialization: the limit of a vanishing ridge.
+    """
+    check_supported(algorithm)
+    check_ridge(ridge, cutoff)
+    require_ntk(net)
+    X = as_inputs(X_train, net.widths[0], name="X_train")
+    Y = as_targets(Y_train, X.shape[0], net.widths[-1])
+    require_memory(8 * 6 * X.shape[0] ** 2, f"training on {X.shape[0]} inputs", "train on fewer inputs")
+    if is_finished(algorithm) and ridge == 0 and cutoff == 0:
+        check_independent(net, X, Y)
+    found = kernels(net, X)
+    try:
+        solved = response(ntk(found), algorithm, ridge=float(ridge), cutoff=float(cutoff))
+    except Singular as singular:
+        raise singular_error(net, X, Y, singular.condition) from None
+    return Fitted(net, algorithm, X, found.K, solved.apply(Y), solved, found.error)

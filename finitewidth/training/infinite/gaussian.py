@@ -1,0 +1,108 @@
+"""A trained ensemble that is Gaussian: its mean, and its covariance in factors."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.memory import require_memory
+from finitewidth.network.algorithm import Algorithm
+from finitewidth.network.mlp import MLP
+
+# a matrix between output components and one between samples, whose product is a part of the covariance
+Factor = tuple[Float[np.ndarray, "n_L n_L"], Float[np.ndarray, "M M"]]
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """How large the corrections of order 1/n are: what is neglected is about their square."""
+
+    depth_over_width: float  # sum of 1/n over hidden layers
+    mean: float  # largest correction to the mean, relative to the largest target
+    covariance: (
+        float  # largest correction to a variance, relative to the largest variance; 0 if not asked for
+    )
+    lowest_eigenvalue: float  # of the covariance, relative to the largest variance; it should not be negative
+
+    @property
+    def size(self) -> float:
+        """The largest of the relative corrections."""
+        return max(self.mean, self.covariance)
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Mean and covariance of trained networks on test inputs."""
+
+    net: MLP
+    algorithm: Algorithm
+    order: int  # 0: infinite width
+    mean: Float[np.ndarray, "M n_L"]
+    factors: tuple[Factor, ...] | None = field(repr=False)  # their products add up to the covariance; None
+    # where it was not asked for
+    condition: float  # of the training NTK, in the 1-norm where it was factorized; infinity if singular
+    error: float  # of the Gaussian averages in the kernels, in units of the scale they live on
+    contributions: dict[str, np.ndarray] = field(default_factory=dict, repr=False)  # of order 1/n to the mean
+    leading: "Prediction | None" = field(default=None, repr=False)
+    wired: Float[np.ndarray, "M n_L M n_L"] | None = field(default=None, repr=False)  # what no factor holds
+    expansion: Expansion | None = None  # at order 1
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "M n_L M n_L"]:
+        """Between outputs of two samples; made from its factors whenever it is asked for."""
+        factors = self._factors()
+        samples, outputs = self.mean.shape
+        require_memory(
+            8 * (samples * outputs) ** 2,
+            f"the covariance of {samples} samples and {outputs} outputs",
+            "use prediction.factors, which hold it as products, or prediction.std",
+        )
+        total = np.zeros((samples, outputs, samples, outputs)) if self.wired is None else self.wired.copy()
+        for between, among in factors:
+            total += np.einsum("ij,ab->aibj", between, among)
+        return total
+
+    @property
+    def within_samples(self) -> Float[np.ndarray, "M n_L n_L"]:
+        """The covariance between outputs of the same sample."""
+        samples, outputs = self.mean.shape
+        total = np.zeros((samples, outputs, outputs))
+        if self.wired is not None:
+            total += np.einsum("aiaj->aij", self.wired)
+        for between, among in self._factors():
+            total += np.multiply.outer(np.diag(among), between)
+        return total
+
+    @property
+    def variance(self) -> Float[np.ndarray, "M n_L"]:
+        """The diagonal of the covariance."""
+        total = np.zeros_like(self.mean)
+        if self.wired is not None:
+            total += np.einsum("aiai->ai", self.wired)
+        for between, among in self._factors():
+            total += np.multiply.outer(np.diag(among), np.diag(between))
+        return total
+
+    @property
+    def std(self) -> Float[np.ndarray, "M n_L"]:
+        """Standard deviations over the ensemble.
+
+        A variance below zero counts as zero: rounding, or an expansion out of its range, which is warned of.
+        """
+        return np.sqrt(np.maximum(self.variance, 0.0))
+
+    def _factors(self) -> tuple[Factor, ...]:
+        if self.factors is None:
+            raise ValueError("the covariance was not computed; predict with covariance=True.")
+        return self.factors
+
+    @property
+    def infinite_width(self) -> "Prediction":
+        """The same at order 0."""
+        return self if self.leading is None else self.leading
+
+    def __repr__(self) -> str:
+        return (
+            f"Prediction({self.mean.shape[0]} samples, {self.mean.shape[1]} outputs, order={self.order}, "
+            f"{self.algorithm!r}, condition={self.condition:.2g})"
+        )

@@ -1,0 +1,92 @@
+"""A trained ensemble that is not Gaussian: its members, and estimates with standard errors."""
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.estimate import Estimate
+from finitewidth.network.algorithm import Algorithm
+from finitewidth.network.loss import Loss
+from finitewidth.network.mlp import MLP
+
+
+@dataclass(frozen=True, eq=False)
+class SampledPrediction:
+    """Outputs of sampled members of a trained ensemble at infinite width."""
+
+    net: MLP
+    algorithm: Algorithm
+    loss: Loss
+    outputs: Float[np.ndarray, "members M n_L"] = field(repr=False)
+    probabilities_of_members: Float[np.ndarray, "members M n_L"] = field(repr=False)
+    condition: float  # of the training NTK
+    error: float  # of the Gaussian averages in the kernels
+
+    @property
+    def mean(self) -> Estimate:
+        """Mean outputs (M, n_L)."""
+        return _mean(self.outputs)
+
+    @property
+    def probabilities(self) -> Estimate:
+        """Mean class probabilities (M, n_L)."""
+        return _mean(self.probabilities_of_members)
+
+    @property
+    def covariance(self) -> Estimate:
+        """Covariance of outputs (M, n_L, M, n_L)."""
+        flat = self.outputs.reshape(self.outputs.shape[0], -1)
+        value, stderr = _covariance(flat)
+        shape = self.outputs.shape[1:] * 2
+        return Estimate(value.reshape(shape), stderr.reshape(shape))
+
+    @property
+    def std(self) -> Estimate:
+        """Standard deviations (M, n_L)."""
+        members = self.outputs.shape[0]
+        squares = (self.outputs - self.outputs.mean(axis=0)) ** 2 * (members / (members - 1))
+        variance = _mean(squares)
+        value = np.sqrt(variance.value)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            stderr = np.where(value > 0, variance.stderr / (2 * value), 0.0)
+        return Estimate(value, stderr)
+
+    def __repr__(self) -> str:
+        members, samples, outputs = self.outputs.shape
+        return (
+            f"SampledPrediction({samples} samples, {outputs} outputs, {members} members, {self.algorithm!r})"
+        )
+
+
+def _mean(values: np.ndarray) -> Estimate:
+    members = values.shape[0]
+    return Estimate(values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(members))
+
+
+def _covariance(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Unbiased covariance of (members, k) and the standard error of each entry."""
+    members = flat.shape[0]
+    centred = flat - flat.mean(axis=0)
+    second = centred.T @ centred / members
+    fourth = (centred**2).T @ centred**2 / members
+    return second * members / (members - 1), np.sqrt(np.maximum(fourth - second**2, 0.0) / members)
+
+
+def as_key(key) -> jax.Array:
+    """An int or a JAX key."""
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return key
+    if isinstance(key, int | np.integer) and not isinstance(key, bool):
+        return jax.random.key(int(key))
+    raise ValueError(f"key must be a whole number or a JAX key, got {key!r}.")
+
+
+def gaussian_members(K: np.ndarray, members: int, outputs: int, key) -> np.ndarray:
+    """(members, N, outputs) draws of z ~ Normal(0, K), independent between outputs; K may be singular."""
+    values, vectors = np.linalg.eigh(K)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    normals = np.asarray(jax.random.normal(as_key(key), (members, K.shape[0], outputs), dtype=np.float64))
+    return np.einsum("ab,mbi->mai", root, normals, optimize=True)

@@ -1,0 +1,54 @@
+"""The spectrum of the training NTK: how fast gradient descent may go, and how long each mode takes."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.inputs import as_inputs
+from finitewidth.network.algorithm import Algorithm
+from finitewidth.network.mlp import MLP
+from finitewidth.theory.means import kernels
+from finitewidth.training.infinite.fitting import ntk, require_ntk
+from finitewidth.training.infinite.learned import check_learning_rate, check_supported, learned
+from finitewidth.training.infinite.solver import condition_of, eigenbasis
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Eigenvalues and eigenvectors of the training NTK at infinite width."""
+
+    net: MLP
+    eigenvalues: Float[np.ndarray, " N"]  # ascending
+    eigenvectors: Float[np.ndarray, "N N"] = field(repr=False)  # in columns
+    condition: float  # largest over smallest eigenvalue
+    error: float = field(repr=False)  # of the Gaussian averages in the NTK
+
+    @property
+    def largest_learning_rate(self) -> float:
+        """2 / largest eigenvalue: gradient descent converges below it."""
+        largest = self.eigenvalues[-1]
+        return float(2 / largest) if largest > 0 else np.inf
+
+    @property
+    def time_scales(self) -> Float[np.ndarray, " N"]:
+        """1 / eigenvalue: under gradient flow a mode's residual falls by a factor e in that time."""
+        with np.errstate(divide="ignore"):
+            return 1 / self.eigenvalues
+
+    def learned(self, algorithm: Algorithm) -> Float[np.ndarray, " N"]:
+        """The part of each mode's target that training has reached, from 0 to 1."""
+        check_supported(algorithm)
+        check_learning_rate(algorithm, float(self.eigenvalues[-1]), 0.0)
+        positive = self.eigenvalues > 0
+        reached = np.zeros_like(self.eigenvalues)
+        reached[positive] = self.eigenvalues[positive] * learned(algorithm, self.eigenvalues[positive])
+        return reached
+
+
+def spectrum(net: MLP, X_train) -> Spectrum:
+    """Eigenvalues, condition number, largest stable learning rate and time scales of the training NTK."""
+    require_ntk(net)
+    found = kernels(net, as_inputs(X_train, net.widths[0], name="X_train"))
+    basis = eigenbasis(ntk(found))
+    return Spectrum(net, basis.values, basis.vectors, condition_of(basis, 0.0), found.error)

@@ -1,0 +1,149 @@
+r"""Kernel and NTK of two nearby inputs, expanded in their distance, layer by layer.
+
+For $x_\pm = x_0 \pm \delta x / 2$ every pair matrix X = K or Theta is written (PDLT 5.15, 10.58)
+
+$$X_{\pm\pm} = X_{[0]} \pm X_{[1]} + X_{[2]}, \qquad X_{+-} = X_{[0]} - X_{[2]},$$
+
+$$X_{[0]} = X_{00} + \delta\delta X_{[0]}, \quad X_{[1]} = \delta X_{[1]},
+  \quad X_{[2]} = \delta\delta X_{[2]},$$
+
+through second order in $\delta x$, with $X_{00}$ the value at the midpoint. Recursions as (10.67) and
+(10.70), here with the terms in $\delta X_{[1]}$ that inputs of different norms bring.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.inputs import as_inputs
+from finitewidth.gaussian.two_legs import quadrature
+from finitewidth.network.mlp import MLP
+
+_ORDERS = ((0, 0), (1, 1), (2, 0), (2, 2), (3, 1), (4, 0), (3, 3), (4, 2), (5, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class DeltaExpansion:
+    """Coefficients of the expansion at every layer; the distance is included in them."""
+
+    K00: Float[np.ndarray, " L"]
+    K0: Float[np.ndarray, " L"]  # second order
+    K1: Float[np.ndarray, " L"]  # first order; zero for equal norms
+    K2: Float[np.ndarray, " L"]  # second order
+    Theta00: Float[np.ndarray, " L"]
+    Theta0: Float[np.ndarray, " L"]
+    Theta1: Float[np.ndarray, " L"]
+    Theta2: Float[np.ndarray, " L"]
+
+    @property
+    def robustness(self) -> Float[np.ndarray, " L"]:
+        """Theta_{-+}/Theta_{++} - 1 through second order (PDLT 10.65)."""
+        first = self.Theta1 / self.Theta00
+        return -first - 2 * self.Theta2 / self.Theta00 + first**2
+
+    @property
+    def variance(self) -> Float[np.ndarray, " L"]:
+        """Of a network trained on x_+ at x_-, through second order (PDLT 10.66)."""
+        first = self.Theta1 / self.Theta00
+        return 4 * self.K2 - 2 * self.K1 * first + self.K00 * first**2
+
+    @property
+    def curvature(self) -> Float[np.ndarray, " L"]:
+        """Of interpolation between x_+ and x_-: the second-order part of Theta_[0] over Theta_00."""
+        return self.Theta0 / self.Theta00
+
+
+class _Expanded(NamedTuple):
+    """A pair matrix through second order: midpoint, first order, second order on and off the diagonal."""
+
+    midpoint: float
+    first: float  # X_{++} minus X_{--}, halved
+    on: float
+    off: float
+
+    def __mul__(self, other: "_Expanded") -> "_Expanded":  # type: ignore[override]
+        """Entry by entry; the two signs of the first order cancel off the diagonal."""
+        a, b = self, other
+        return _Expanded(
+            a.midpoint * b.midpoint,
+            a.midpoint * b.first + a.first * b.midpoint,
+            a.midpoint * b.on + a.first * b.first + a.on * b.midpoint,
+            a.midpoint * b.off + a.off * b.midpoint,
+        )
+
+    def scaled(self, factor: float, shift: float = 0.0) -> "_Expanded":
+        return _Expanded(
+            shift + factor * self.midpoint, factor * self.first, factor * self.on, factor * self.off
+        )
+
+    def plus(self, other: "_Expanded") -> "_Expanded":
+        return _Expanded(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+def delta_expansion(net: MLP, x_plus, x_minus) -> DeltaExpansion:
+    """K and Theta of two nearby inputs through second order in their distance, at every layer."""
+    if not net.activation.is_smooth:
+        raise ValueError(
+            f"activation {net.activation.name!r} has a kink, and its kernels no expansion in the distance "
+            "of two inputs; use fw.neighbour, or fw.finite_angle for scale-invariant activations."
+        )
+    plus, minus = two_inputs(net, x_plus, x_minus)
+    K, Theta = _first_layer(net, (plus + minus) / 2, plus - minus)
+    layers = [(K, Theta)]
+    for layer in range(1, net.depth):
+        sigma, slope = _averages(net, K)
+        Theta = sigma.scaled(net.lambda_W[layer], net.lambda_b[layer]).plus(
+            (slope * Theta).scaled(net.C_W[layer])
+        )
+        K = sigma.scaled(net.C_W[layer], net.C_b[layer])
+        layers.append((K, Theta))
+    columns = [np.asarray([_components(pair[which]) for pair in layers]).T for which in (0, 1)]
+    return DeltaExpansion(*columns[0], *columns[1])
+
+
+def two_inputs(
+    net: MLP, x_plus, x_minus, *, names: tuple[str, str] = ("x_plus", "x_minus")
+) -> tuple[np.ndarray, np.ndarray]:
+    """Two single inputs, checked."""
+    both = zip((x_plus, x_minus), names, strict=True)
+    plus, minus = (as_inputs(np.atleast_2d(x), net.widths[0], name=name) for x, name in both)
+    if plus.shape[0] != 1 or minus.shape[0] != 1:
+        raise ValueError(f"{names[0]} and {names[1]} must be one input each; pass rows of n_0 numbers.")
+    return plus[0], minus[0]
+
+
+def _components(pair: _Expanded) -> tuple[float, float, float, float]:
+    """Midpoint, [0], [1], [2]."""
+    return pair.midpoint, (pair.on + pair.off) / 2, pair.first, (pair.on - pair.off) / 2
+
+
+def _first_layer(net: MLP, middle: np.ndarray, difference: np.ndarray) -> tuple[_Expanded, _Expanded]:
+    """Products of inputs end at second order: [2] is |dx|^2 / 4 and [0] has no second order."""
+    n_0 = net.widths[0]
+    square = float(difference @ difference) / (4 * n_0)
+    gram = _Expanded(float(middle @ middle) / n_0, float(middle @ difference) / n_0, square, -square)
+    return gram.scaled(net.C_W[0], net.C_b[0]), gram.scaled(net.lambda_W[0], net.lambda_b[0])
+
+
+def _averages(net: MLP, K: _Expanded) -> tuple[_Expanded, _Expanded]:
+    """<s s> and <s' s'> of the pair, from averages at the midpoint's variance."""
+    largest = 2.0 ** np.ceil(np.log2(max(K.midpoint, 1e-300)))  # few values, so that they are remembered
+    precision = quadrature.precision(net.activation, float(largest), _ORDERS, 1e-12)
+    found = quadrature.one_leg(net.activation, np.asarray([K.midpoint]), _ORDERS, count=precision.count)
+    e = dict(zip(_ORDERS, found.fine[:, 0].tolist(), strict=True))
+    return _average(e, 0, K), _average(e, 1, K)
+
+
+def _average(e: dict[tuple[int, int], float], u: int, K: _Expanded) -> _Expanded:
+    """<f f> with f the derivative of order u: its first and second derivatives by the entries of K."""
+    slopes, bent = e[u + 1, u + 1], e[u + 2, u]
+    fourth, third, second = e[u + 4, u], e[u + 3, u + 1], e[u + 2, u + 2]
+    whole = slopes + bent  # the derivative by a common variance
+    return _Expanded(
+        e[u, u],
+        whole * K.first,
+        whole * K.on + (2 * fourth + 8 * third + 6 * second) * K.first**2 / 8,
+        slopes * K.off + bent * K.on + (fourth - second) * K.first**2 / 4,
+    )

@@ -1,0 +1,76 @@
+r"""Two inputs of equal norm through a scale-invariant network, to any depth, by their angles.
+
+$$K = K_d \begin{pmatrix} 1 & \cos\psi \\ \cos\psi & 1 \end{pmatrix}, \qquad
+  \Theta = \Theta_d \begin{pmatrix} 1 & \cos\zeta \\ \cos\zeta & 1 \end{pmatrix}$$
+
+with the recursions of PDLT (10.83)-(10.89). At criticality, with learning rates in proportion to 1/L,
+$\cos\zeta \to 1/4$ for every nonlinear member of the class (10.93), so that the robustness tends to -3/4
+and the variance to 9/16 of the kernel (10.94), (10.95).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.network.mlp import MLP
+from finitewidth.training.textbook.delta_expansion import two_inputs
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteAngle:
+    """Diagonal entries and angles at every layer."""
+
+    K_d: Float[np.ndarray, " L"]
+    psi: Float[np.ndarray, " L"]  # angle of the kernel
+    Theta_d: Float[np.ndarray, " L"]
+    cos_zeta: Float[np.ndarray, " L"]  # cosine of the angle of the NTK
+
+    @property
+    def robustness(self) -> Float[np.ndarray, " L"]:
+        """Theta_{-+}/Theta_{++} - 1, (10.94)."""
+        return self.cos_zeta - 1
+
+    @property
+    def variance(self) -> Float[np.ndarray, " L"]:
+        """Of a network trained on one of the inputs at the other, (10.95)."""
+        return self.K_d * (1 - 2 * self.cos_zeta * np.cos(self.psi) + self.cos_zeta**2)
+
+
+def finite_angle(net: MLP, x_plus, x_minus) -> FiniteAngle:
+    """Kernel and NTK of two inputs of equal norm, at every layer of a scale-invariant network."""
+    slopes = net.activation.slopes
+    if slopes is None:
+        raise ValueError(f"activation {net.activation.name!r} is not scale-invariant; use fw.neighbour.")
+    plus, minus = two_inputs(net, x_plus, x_minus)
+    norms = float(plus @ plus), float(minus @ minus)
+    if not math.isclose(*norms, rel_tol=1e-9):
+        raise ValueError(
+            f"x_plus and x_minus must have equal norms, got squares {norms[0]:.6g} and {norms[1]:.6g}; "
+            "rescale one, or use fw.neighbour."
+        )
+    A_2 = (slopes[0] ** 2 + slopes[1] ** 2) / 2
+    rho = (slopes[0] - slopes[1]) ** 2 / (math.pi * 2 * A_2) if A_2 else 0.0
+    return _through_layers(net, norms[0], float(plus @ minus), A_2, rho)
+
+
+def _through_layers(net: MLP, square: float, product: float, A_2: float, rho: float) -> FiniteAngle:
+    n_0 = net.widths[0]
+    K, K_off = (net.C_b[0] + net.C_W[0] * g / n_0 for g in (square, product))
+    Theta, Theta_off = (net.lambda_b[0] + net.lambda_W[0] * g / n_0 for g in (square, product))
+    rows = []
+    for layer in range(1, net.depth + 1):
+        cosine = min(max(K_off / K, -1.0), 1.0) if K else 1.0
+        psi = math.acos(cosine)
+        rows.append((K, psi, Theta, Theta_off / Theta if Theta else 1.0))
+        if layer == net.depth:
+            break
+        C_b, C_W = net.C_b[layer], net.C_W[layer]
+        lambda_b, lambda_W = net.lambda_b[layer], net.lambda_W[layer]
+        mean, chi = A_2 * K, C_W * A_2
+        mean_off = mean * (cosine + rho * (math.sin(psi) - psi * cosine))
+        Theta = lambda_b + lambda_W * mean + chi * Theta
+        Theta_off = lambda_b + lambda_W * mean_off + chi * (1 - rho * psi) * Theta_off
+        K, K_off = C_b + C_W * mean, C_b + C_W * mean_off
+    return FiniteAngle(*np.asarray(rows).T)

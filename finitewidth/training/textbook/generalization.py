@@ -1,0 +1,120 @@
+r"""Expected test loss of a trained ensemble, split into bias and variance.
+
+$$\mathbb{E}[L_B] = L_B(m)
+  + \frac12 \sum \frac{\partial^2 L_B}{\partial z_{i_1\beta_1} \partial z_{i_2\beta_2}}
+  \mathrm{Cov}[z_{i_1\beta_1}, z_{i_2\beta_2}] + \ldots$$
+
+(PDLT 10.55); for the squared loss there is nothing more (10.52). Losses are sums over samples.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.inputs import as_targets
+from finitewidth.network.loss import MSE, CrossEntropy, Loss
+from finitewidth.network.mlp import MLP
+from finitewidth.theory.means import kernels
+from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.infinite.sampled import SampledPrediction
+from finitewidth.training.textbook.delta_expansion import two_inputs
+
+LossOfSample = Callable[[jax.Array, jax.Array], jax.Array]  # of one sample's outputs and targets
+
+
+@dataclass(frozen=True, eq=False)
+class TestLoss:
+    """Expected loss on test data: of the mean prediction, and from fluctuations around it."""
+
+    __test__ = False  # not a test, whatever pytest thinks of the name
+
+    bias: float
+    variance: float
+    stderr: float  # of the total, where the ensemble was sampled; else 0
+    exact: bool  # False where orders beyond the second in the fluctuations are left out
+    bias_of_samples: Float[np.ndarray, " M"] = field(repr=False)
+    variance_of_samples: Float[np.ndarray, " M"] = field(repr=False)
+
+    @property
+    def total(self) -> float:
+        return self.bias + self.variance
+
+
+def test_loss(
+    prediction: Prediction | SampledPrediction, Y_test, *, loss: Loss | LossOfSample = MSE()
+) -> TestLoss:
+    """Expected loss of the ensemble against the targets of the test inputs.
+
+    `loss` is `fw.MSE()`, `fw.CrossEntropy()`, or any twice-differentiable JAX function of the outputs and the
+    targets of one sample. A sampled ensemble is averaged over its members, whatever the loss.
+    """
+    mean = prediction.mean if isinstance(prediction, Prediction) else prediction.mean.value
+    Y = as_targets(Y_test, mean.shape[0], mean.shape[1], name="Y_test", inputs="the prediction")
+    of_sample = _loss_of_sample(loss)
+    bias = np.asarray(jax.vmap(of_sample)(jnp.asarray(mean), jnp.asarray(Y)))
+    if isinstance(prediction, SampledPrediction):
+        return _sampled(prediction, of_sample, bias, Y)
+    if isinstance(loss, MSE):
+        variance = prediction.variance.sum(axis=1) / 2
+        return TestLoss(float(bias.sum()), float(variance.sum()), 0.0, True, bias, variance)
+    hessians = np.asarray(jax.vmap(jax.hessian(of_sample))(jnp.asarray(mean), jnp.asarray(Y)))
+    # a loss that is a sum over samples couples no two of them
+    variance = np.einsum("bij,bij->b", hessians, prediction.within_samples) / 2
+    return TestLoss(float(bias.sum()), float(variance.sum()), 0.0, False, bias, variance)
+
+
+test_loss.__test__ = False  # type: ignore[attr-defined]
+
+
+def _sampled(prediction: SampledPrediction, of_sample: LossOfSample, bias, Y) -> TestLoss:
+    members = jnp.asarray(prediction.outputs)
+    losses = np.asarray(jax.vmap(jax.vmap(of_sample), in_axes=(0, None))(members, jnp.asarray(Y)))
+    count = losses.shape[0]
+    variance = losses.mean(axis=0) - bias
+    stderr = float(losses.sum(axis=1).std(ddof=1) / np.sqrt(count))
+    return TestLoss(float(bias.sum()), float(variance.sum()), stderr, True, bias, variance)
+
+
+def _loss_of_sample(loss: Loss | LossOfSample) -> LossOfSample:
+    if isinstance(loss, MSE):
+        return lambda z, y: jnp.sum((z - y) ** 2) / 2
+    if isinstance(loss, CrossEntropy):
+        temperature = loss.temperature
+        return lambda z, y: -jnp.sum(y * jax.nn.log_softmax(z / temperature))
+    if callable(loss):
+        return loss
+    raise ValueError(f"loss must be fw.MSE(), fw.CrossEntropy() or a function of (z, y), got {loss!r}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbour:
+    """A test input beside one training input: what bias and variance are made of (PDLT 10.56-10.63)."""
+
+    ratio: float  # Theta_{-+} / Theta_{++}
+    variance: float  # of each output at the test input
+
+    @property
+    def robustness(self) -> float:
+        """Theta_{-+} / Theta_{++} - 1: how the prediction changes from the training to the test input."""
+        return self.ratio - 1
+
+    def bias(self, y_train: np.ndarray, y_test: np.ndarray) -> np.ndarray:
+        """m - y at the test input."""
+        return self.ratio * np.asarray(y_train) - np.asarray(y_test)
+
+
+def neighbour(net: MLP, x_train, x_test) -> Neighbour:
+    """Robustness and variance of the prediction at `x_test` after training on `x_train` alone."""
+    found = kernels(net, np.stack(two_inputs(net, x_train, x_test, names=("x_train", "x_test"))))
+    K, Theta = found.K, found.Theta
+    if Theta is None or Theta[0, 0] <= 0:
+        raise ValueError(
+            "the NTK of x_train is zero and nothing is learned from it; set lambda_b or lambda_W."
+        )
+    ratio = float(Theta[1, 0] / Theta[0, 0])
+    variance = float(K[1, 1] - 2 * ratio * K[0, 1] + ratio**2 * K[0, 0])
+    return Neighbour(ratio, max(variance, 0.0))

@@ -1,0 +1,78 @@
+r"""Interpolation and extrapolation along the line through two training inputs (PDLT section 10.3.2).
+
+The test input is $x_s = s x_+ + (1 - s) x_-$: between the two for s in [0, 1], beyond them otherwise. For
+nearby inputs of equal norm and targets that differ little
+
+$$m_s = s y_+ + (1-s) y_- - s (1-s) \frac{\delta\delta\Theta_{[0]}}{\Theta_{00}} (y_+ + y_-) + O(\delta^3),$$
+
+which is (10.115) with its factor 4 corrected to 1. The variance vanishes as $\delta^4$.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.inputs import as_targets
+from finitewidth.network.mlp import MLP
+from finitewidth.training.infinite.fitting import fit
+from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.textbook.delta_expansion import DeltaExpansion, delta_expansion, two_inputs
+
+
+@dataclass(frozen=True, eq=False)
+class Starpolation:
+    """The trained ensemble on the line through two training inputs."""
+
+    s: Float[np.ndarray, " S"]
+    prediction: Prediction = field(repr=False)  # exact at infinite width, at every s
+    linear: Float[np.ndarray, "S n_L"] = field(repr=False)  # s y_+ + (1 - s) y_-
+    targets: Float[np.ndarray, "2 n_L"] = field(repr=False)  # y_+, y_-
+    expansion: DeltaExpansion | None = field(repr=False)  # None for kinked activations
+
+    @property
+    def mean(self) -> Float[np.ndarray, "S n_L"]:
+        return self.prediction.mean
+
+    @property
+    def variance(self) -> Float[np.ndarray, " S"]:
+        """Of each output."""
+        return np.maximum(self.prediction.variance[:, 0], 0.0)
+
+    @property
+    def curvature(self) -> float:
+        """The second-order part of Theta_[0] over Theta_00: how far nearby predictions bend from a line."""
+        return float(self._known_expansion().curvature[-1])
+
+    @property
+    def expanded_mean(self) -> Float[np.ndarray, "S n_L"]:
+        """The mean for nearby inputs of equal norm and nearly equal targets."""
+        expansion = self._known_expansion()
+        if abs(expansion.Theta1[-1]) > 1e-9 * abs(expansion.Theta00[-1]):
+            raise ValueError(
+                "the expansion of the mean is for inputs of equal norm, which x_plus and x_minus have not; "
+                "use .mean, which is exact."
+            )
+        bend = self.curvature * (self.s * (1 - self.s))[:, None] * self.targets.sum(axis=0)
+        return self.linear - bend
+
+    def _known_expansion(self) -> DeltaExpansion:
+        if self.expansion is None:
+            raise ValueError("a kinked activation has no expansion in the distance of two inputs; use .mean.")
+        return self.expansion
+
+
+def starpolate(net: MLP, x_plus, x_minus, y_plus, y_minus, s) -> Starpolation:
+    """Train on two inputs and predict at s x_plus + (1 - s) x_minus for every s."""
+    plus, minus = two_inputs(net, x_plus, x_minus)
+    s = np.atleast_1d(np.asarray(s, dtype=np.float64))
+    if s.ndim != 1 or not np.isfinite(s).all():
+        raise ValueError(f"s must be a finite number or a row of them, got shape {s.shape}.")
+    given = (("y_plus", y_plus), ("y_minus", y_minus))
+    outputs = net.widths[-1]
+    targets = np.concatenate([as_targets(np.atleast_2d(y), 1, outputs, name=n, inputs="x") for n, y in given])
+    line = s[:, None] * plus + (1 - s)[:, None] * minus
+    fitted = fit(net, np.stack([plus, minus]), targets)
+    linear = s[:, None] * targets[0] + (1 - s)[:, None] * targets[1]
+    expansion = delta_expansion(net, plus, minus) if net.activation.is_smooth else None
+    return Starpolation(s, fitted.predict(line), linear, targets, expansion)
