@@ -29,7 +29,6 @@ from .interface.figures import plots as plots
 from .interface.figures.plots import save_spectrum as save_spectrum
 from .network.activation import Activation as Activation
 from .network.activation import KinkWarning as KinkWarning
-from .network.activation import activations as activations
 from .network.algorithm import GradientDescent as GradientDescent
 from .network.algorithm import GradientFlow as GradientFlow
 from .network.algorithm import Newton as Newton
@@ -40,6 +39,7 @@ from .network.algorithm import TwoStep as TwoStep
 from .network.loss import MSE as MSE
 from .network.loss import CrossEntropy as CrossEntropy
 from .network.mlp import MLP as MLP
+from .network.named import activations as activations
 from .theory.means import Kernels as Kernels
 from .theory.means import kernels as kernels
 from .theory.solve import Layer as Layer
