@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
-from finitewidth.gaussian.four_legs.averages import FAMILIES, four_legs, four_legs_with_fixed_leg
-from finitewidth.gaussian.four_legs.exact import has_closed_form
+from finitewidth.gaussian.four_legs.averages import four_legs, four_legs_with_fixed_leg
+from finitewidth.gaussian.four_legs.closed_forms import has_closed_form
+from finitewidth.gaussian.four_legs.families import EVERY_FAMILY
 from finitewidth.network.activation import Activation, as_activation
 
 TOLERANCE = 1e-8
@@ -65,14 +66,14 @@ def by_quadrature(derivatives, K, labels, reach=7.3, density=0.24):
     inner = np.zeros((0, 1))
     if len(axes) > 1:
         inner = np.stack([axis.reshape(-1) for axis in np.meshgrid(*axes[1:], indexing="ij")])
-    totals = dict.fromkeys(FAMILIES, 0.0)
+    totals = dict.fromkeys(EVERY_FAMILY, 0.0)
     for x in axes[0]:
         square = (inner**2).sum(axis=0) + x**2
         near = square < reach**2
         z = factor[:, :1] * x + factor[:, 1:] @ inner[:, near]
         legs = derivatives(z)
         weights = np.exp(-square[near] / 2) * np.prod(steps / math.sqrt(2 * math.pi))
-        for family in FAMILIES:
+        for family in EVERY_FAMILY:
             product = weights
             for order, label in zip(family, labels, strict=True):
                 product = product * legs[order][distinct.index(label)]
@@ -153,7 +154,7 @@ def test_integration_reproduces_the_closed_form_of_the_sine():
     by_hand = Activation(lambda z: jnp.sin(z))
     assert has_closed_form(as_activation("sin")) and not has_closed_form(by_hand)
     exact, found = four_legs("sin", K), four_legs(by_hand, K, tolerance=TOLERANCE)
-    for family in FAMILIES:
+    for family in EVERY_FAMILY:
         assert (
             np.abs(exact[family].value - found[family].value).max() <= found[family].error <= 1.1 * TOLERANCE
         )
@@ -163,7 +164,7 @@ def test_integration_reproduces_the_closed_form_of_a_cubic():
     K = kernel(5, 6, 0.5)
     exact = four_legs("polynomial(0.3, 1.0, -0.2, 0.1)", K)
     found = four_legs(Activation(lambda z: 0.3 + z - 0.2 * z**2 + 0.1 * z**3), K, tolerance=TOLERANCE)
-    for family in FAMILIES:
+    for family in EVERY_FAMILY:
         assert np.abs(exact[family].value - found[family].value).max() <= found[family].error
 
 
@@ -182,14 +183,14 @@ def test_the_reported_error_never_understates(name, tolerance):
     ]
     for K in kernels:
         rough, fine = four_legs(name, K, tolerance=tolerance), four_legs(name, K, tolerance=tolerance / 100)
-        for family in FAMILIES:
+        for family in EVERY_FAMILY:
             assert np.abs(rough[family].value - fine[family].value).max() <= rough[family].error
 
 
 def test_permuted_inputs_permute_the_result():
     K, order = kernel(6, 4), np.array([3, 0, 5, 1, 4, 2])
     plain, permuted = four_legs("gelu", K), four_legs("gelu", K[np.ix_(order, order)])
-    for family in FAMILIES:
+    for family in EVERY_FAMILY:
         moved = plain[family].value[np.ix_(*[order] * 4)]
         np.testing.assert_allclose(permuted[family].value, moved, rtol=0, atol=2 * TOLERANCE)
 
@@ -197,7 +198,7 @@ def test_permuted_inputs_permute_the_result():
 def test_repeated_inputs_give_repeated_blocks():
     K, twice = kernel(4, 3), np.array([0, 1, 0, 2, 3, 1])
     plain, repeated = four_legs("gelu", K), four_legs("gelu", K[np.ix_(twice, twice)])
-    for family in FAMILIES:
+    for family in EVERY_FAMILY:
         block = plain[family].value[np.ix_(*[twice] * 4)]
         np.testing.assert_allclose(repeated[family].value, block, rtol=1e-12, atol=1e-13)
 
@@ -242,7 +243,7 @@ def test_a_kernel_of_zeros_needs_no_integral():
 def test_fewer_than_four_samples_are_enough(count):
     K = kernel(5, 4)
     few, many = four_legs("tanh", K[:count, :count]), four_legs("tanh", K)
-    for family in FAMILIES:
+    for family in EVERY_FAMILY:
         part = many[family].value[(slice(count),) * 4]
         np.testing.assert_allclose(few[family].value, part, rtol=0, atol=2 * TOLERANCE)
 
@@ -251,7 +252,7 @@ def test_fewer_than_four_samples_are_enough(count):
 def test_a_fixed_leg_gives_slices_of_the_dense_arrays(activation):
     K = kernel(5, 8)
     K = K[np.ix_([0, 1, 2, 3, 1], [0, 1, 2, 3, 1])]
-    families, tolerance = (STEP_FAMILIES, 1e-5) if activation == "relu" else (FAMILIES, TOLERANCE)
+    families, tolerance = (STEP_FAMILIES, 1e-5) if activation == "relu" else (EVERY_FAMILY, TOLERANCE)
     dense = four_legs(activation, K, families, tolerance=tolerance)
     for fixed in (1, 3):
         parts = four_legs_with_fixed_leg(activation, K, fixed, families, tolerance=tolerance)
@@ -264,7 +265,7 @@ def test_a_fixed_leg_gives_slices_of_the_dense_arrays(activation):
 def test_fewer_families_give_the_same_values():
     K = kernel(5, 4)
     every = four_legs("tanh", K)
-    for family in FAMILIES:
+    for family in EVERY_FAMILY:
         alone = four_legs("tanh", K, [family])[family]
         np.testing.assert_allclose(alone.value, every[family].value, rtol=0, atol=2 * TOLERANCE)
 
@@ -366,9 +367,10 @@ def test_out_of_reach_tolerances_are_refused_with_a_remedy():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("tanh", np.array([[1.0, 2.0], [2.0, 1.0]])), "K must be a covariance"),
-        (("tanh", np.array([[1.0, 0.2], [0.3, 1.0]])), "K must be symmetric"),
-        (("tanh", np.array([[np.nan]])), "not finite"),
+        (("tanh", np.array([[1.0, 2.0], [2.0, 1.0]])), "K is no covariance matrix"),
+        (("tanh", np.full((3, 3), -0.6) + 1.6 * np.eye(3)), "has the negative eigenvalue -2.0e-01"),
+        (("tanh", np.array([[1.0, 0.2], [0.3, 1.0]])), "K is no covariance matrix: it must be symmetric"),
+        (("tanh", np.array([[np.nan]])), "NaN or infinite"),
         (("tanh", np.eye(2), [(1, 0, 0, 0)]), "not a family"),
         (("tanh", np.eye(2), []), "families is empty"),
     ],

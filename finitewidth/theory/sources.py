@@ -7,18 +7,10 @@ from functools import cached_property
 import numpy as np
 
 from finitewidth.gaussian.average import Average
+from finitewidth.gaussian.four_legs.families import FAMILIES
 from finitewidth.network.mlp import MLP
 from finitewidth.theory.blocks import PairMap
 from finitewidth.theory.moments import Moments
-
-FAMILIES = {
-    "ssss": (0, 0, 0, 0),
-    "s's'ss": (1, 1, 0, 0),
-    "s's's's'": (1, 1, 1, 1),
-    "s''s's's": (2, 1, 1, 0),
-    "s'''s's's'": (3, 1, 1, 1),
-    "s''s''s's'": (2, 2, 1, 1),
-}
 
 
 @dataclass(frozen=True)

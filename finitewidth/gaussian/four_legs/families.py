@@ -4,28 +4,30 @@ import itertools
 
 Family = tuple[int, int, int, int]
 
-# derivative orders in the four slots; every four-leg average of the theory is one of these
-FAMILIES: tuple[Family, ...] = (
-    (0, 0, 0, 0),
-    (1, 1, 0, 0),
-    (1, 1, 1, 1),
-    (2, 1, 1, 0),
-    (3, 1, 1, 1),
-    (2, 2, 1, 1),
-)
+# derivative orders in the four slots, by name; every four-leg average of the theory is one of these
+FAMILIES: dict[str, Family] = {
+    "ssss": (0, 0, 0, 0),
+    "s's'ss": (1, 1, 0, 0),
+    "s's's's'": (1, 1, 1, 1),
+    "s''s's's": (2, 1, 1, 0),
+    "s'''s's's'": (3, 1, 1, 1),
+    "s''s''s's'": (2, 2, 1, 1),
+}
+EVERY_FAMILY: tuple[Family, ...] = tuple(FAMILIES.values())
 
 
 def check_families(families) -> tuple[Family, ...]:
-    """The families as tuples of four derivative orders, or an error that says what a family is."""
+    """The families as tuples of four derivative orders, each once, or an error that lists all families."""
     checked = []
     for family in families:
         try:
             orders = tuple(int(order) for order in family)
         except TypeError:
             orders = ()
-        if orders not in FAMILIES:
+        if orders not in EVERY_FAMILY:
             raise ValueError(
-                f"families contains {family!r}, which is not a family of the theory; choose from {FAMILIES}."
+                f"families contains {family!r}, which is not a family of the theory; "
+                f"choose from {EVERY_FAMILY}."
             )
         checked.append(orders)
     if not checked:
