@@ -374,3 +374,17 @@ def test_growth_that_no_gaussian_tames_is_refused():
         "activation 'mine' grows too fast to be averaged at variance 10; lower C_W or C_b, or scale"
     ):
         Automatic().two_legs(mine, np.full((1, 1), 10.0))
+
+
+@pytest.mark.parametrize("variance", [50.0, 60.0, 70.0, 80.0])
+@pytest.mark.parametrize("rule", [Automatic(), Quadrature()])
+def test_a_fast_oscillation_does_not_deceive_the_error_estimate(rule, variance):
+    """exp(z) sin(z) is the imaginary part of exp((1 + i) z), whose averages are known."""
+    activation = fw.Activation(lambda z: jnp.exp(z) * jnp.sin(z))
+    K = variance * np.array([[1.0, 0.97], [0.97, 1.0]])
+    together, opposite = np.exp(2j * (variance + K)), np.exp(2 * K)  # of (1 + i) z_1 +- its conjugate on z_2
+    exact = (opposite - together).real / 2
+    values, error = rule.relative_two_legs(activation, K, ((0, 0),))
+    assert np.abs(values[0, 0] - exact).max() <= error * exact[0, 0]
+    if isinstance(rule, Automatic):
+        assert error < 1e-12
