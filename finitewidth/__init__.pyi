@@ -29,7 +29,6 @@ from .interface.figures import plots as plots
 from .interface.figures.plots import save_spectrum as save_spectrum
 from .network.activation import Activation as Activation
 from .network.activation import KinkWarning as KinkWarning
-from .network.activation import activations as activations
 from .network.algorithm import GradientDescent as GradientDescent
 from .network.algorithm import GradientFlow as GradientFlow
 from .network.algorithm import Newton as Newton
@@ -41,6 +40,7 @@ from .network.layers.dense import Dense as Dense
 from .network.loss import MSE as MSE
 from .network.loss import CrossEntropy as CrossEntropy
 from .network.mlp import MLP as MLP
+from .network.named import activations as activations
 from .network.network import Network as Network
 from .theory.kernels import Kernels as Kernels
 from .theory.kernels import kernels as kernels
