@@ -10,8 +10,9 @@ import pytest
 from problems import refused
 
 import finitewidth as fw
-from finitewidth.training.first_order.corrections import Modes, corrections, leap
-from finitewidth.training.first_order.finite_width import warn_of
+from finitewidth.training.first_order.corrections import corrections, leap
+from finitewidth.training.first_order.expansion import warn_of
+from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.symbols import symbols
 from finitewidth.training.infinite.gaussian import Expansion
 
@@ -27,9 +28,10 @@ SIZES = dict(A=0.9, B=0.5, D=0.4, F=0.3, P=-0.2, Q=0.25, R=-0.35, S=0.6, T=0.45,
 
 def rank_one(Y, algorithm, n=10):
     """Mean and covariance of three samples whose tensors are products of one vector."""
-    modes = Modes.of(K, K, H, Y, lambda name: SIZES[name] * np.einsum("a,b,c,d->abcd", G, G, G, G))
+    modes = Modes.of(K, K, H, Y)
     s = symbols(algorithm, modes.l)
-    found = corrections(modes, s, covariance=True)
+    product = np.einsum("a,b,c,d->abcd", G, G, G, G)
+    found = corrections(modes, lambda name: SIZES[name] * product, s, covariance=True)
     L = leap(modes, s)
     mean = modes.back((modes.H[:, :2] * s.f) @ modes.y.T) + sum(found.mean.values()) / n
     own = modes.back(modes.back(L @ modes.G @ L.T), 1) + found.own / n
@@ -192,7 +194,7 @@ def test_linear_networks_keep_only_what_their_depth_makes():
 @pytest.mark.long
 def test_the_mean_alone_needs_no_tensor_of_four_samples(prepared, monkeypatch):
     """Leg by leg with duals on three modes; four-leg averages are good to 1e-8."""
-    monkeypatch.setattr("finitewidth.training.first_order.finite_width.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
     for algorithm in (fw.GradientFlow(), fw.GradientDescent(0.2)):
         whole, alone = (
             prepared.predict(algorithm),
