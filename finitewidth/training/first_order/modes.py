@@ -105,8 +105,11 @@ def dressed(l: np.ndarray, H: np.ndarray, symbols: Symbols, source: SourceAt) ->
     if symbols.absorbed is None:
         inner = on_sample[:count] / l.reshape(-1, *[1] * (on_sample.ndim - 1))
     else:
-        inner = np.stack([source(symbols.absorbed(e), e) for e in range(count)])
-    return on_sample - np.tensordot(H[:, :count], inner, 1)
+        inner = np.empty((count, *on_sample.shape[1:]))
+        for e in range(count):
+            inner[e] = source(symbols.absorbed(e), e)
+    on_sample -= np.tensordot(H[:, :count], inner, 1)
+    return on_sample
 
 
 def single_source(kind: str, X: np.ndarray) -> SourceAt:
