@@ -22,7 +22,7 @@ from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.network.algorithm import Algorithm, GradientFlow
 from finitewidth.network.network import Network
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.theory.solve import solve_with
 from finitewidth.training.first_order.corrections import leap
 from finitewidth.training.first_order.expansion import expansion_of, warn_of
