@@ -52,13 +52,13 @@ from .theory.unrolled.unroll import Unrolled as Unrolled
 from .theory.unrolled.unroll import unroll as unroll
 from .training.first_order.depth_and_width import ExpectedLoss as ExpectedLoss
 from .training.first_order.depth_and_width import expected_loss as expected_loss
-from .training.first_order.finite_width import ExpansionWarning as ExpansionWarning
-from .training.first_order.finite_width import FiniteWidth as FiniteWidth
-from .training.first_order.finite_width import finite_width as finite_width
+from .training.first_order.expansion import ExpansionWarning as ExpansionWarning
 from .training.first_order.inductive_bias import InductiveBias as InductiveBias
 from .training.first_order.inductive_bias import inductive_bias as inductive_bias
 from .training.first_order.one_network import NetworkPrediction as NetworkPrediction
 from .training.first_order.one_network import predict_network as predict_network
+from .training.first_order.statistics import FiniteWidth as FiniteWidth
+from .training.first_order.statistics import finite_width as finite_width
 from .training.infinite.bayes import Evidence as Evidence
 from .training.infinite.bayes import bayesian_rates as bayesian_rates
 from .training.infinite.bayes import evidence as evidence

@@ -35,8 +35,9 @@ from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
 from finitewidth.theory.records import Layer
 from finitewidth.theory.solve import solve
-from finitewidth.training.first_order.corrections import Modes, corrections
-from finitewidth.training.first_order.finite_width import FiniteWidth, finite_width
+from finitewidth.training.first_order.corrections import corrections
+from finitewidth.training.first_order.modes import Modes
+from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
 from finitewidth.training.first_order.symbols import symbols
 from finitewidth.training.infinite.bayes import bayesian_rates
 
@@ -245,8 +246,8 @@ def dntk_covariance() -> Iterator[Comparison]:
     on = source - e("xy,jwiy->jwix", H[:, t] @ inverse, source[..., t])
     covariance = (on + on.transpose(2, 3, 0, 1)) / n
     only = lambda name: getattr(s, name) if name in "PQ" else np.zeros((len(X),) * 4)  # noqa: E731
-    modes = Modes.of(K, K, H, Y, only)
-    found = corrections(modes, symbols(TwoStep(), modes.l), covariance=True)
+    modes = Modes.of(K, K, H, Y)
+    found = corrections(modes, only, symbols(TwoStep(), modes.l), covariance=True)
     assert found.own is not None and found.wired is not None
     library = e("xw,ij->jwix", found.own, I) + found.wired.transpose(3, 2, 1, 0)
     B = slice(TRAINING, None)
