@@ -16,7 +16,8 @@ from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.correlators import DIFFERENTIALS as DIFFERENTIALS
 from finitewidth.experiment.correlators import FLUCTUATIONS, STRUCTURES
 from finitewidth.experiment.directions import Outputs, differentials, outputs_and_ntk
-from finitewidth.experiment.sampling import LayerParameters, Parameters, preactivations, up_to
+from finitewidth.experiment.layers.dense import DenseParameters
+from finitewidth.experiment.sampling import Parameters, preactivations, up_to
 from finitewidth.network.mlp import MLP
 
 
@@ -28,7 +29,7 @@ def parameters(net: MLP, normals: jax.Array) -> Parameters:
         b = np.sqrt(net.C_b[l]) * normals[start:end]
         start, end = end, end + fan_in * fan_out
         W = np.sqrt(net.C_W[l] / fan_in) * normals[start:end].reshape(fan_out, fan_in)
-        found.append(LayerParameters(b, W))
+        found.append(DenseParameters(b, W))
         start = end
     return tuple(found)
 
@@ -125,7 +126,7 @@ def kernels_given_hidden(net: MLP, X: jax.Array, drawn: Parameters) -> tuple[jax
     """
     found = outputs_and_ntk(up_to(net, net.depth - 1), drawn[:-1], X)
     H = jnp.einsum("jajb->jab", found.H)  # of neuron j of the last hidden layer with itself
-    s, slope = net.activation.derivatives(found.z.T, 1)
+    s, slope = net.activations[-1].derivatives(found.z.T, 1)
     overlap, n = s @ s.T, s.shape[1]
     G_out = net.C_b[-1] + net.C_W[-1] / n * overlap
     H_out = net.lambda_b[-1] + net.lambda_W[-1] / n * overlap
@@ -136,10 +137,10 @@ def kernels_given_hidden(net: MLP, X: jax.Array, drawn: Parameters) -> tuple[jax
 def _excess(net, X, drawn):
     incoming, found = X, []
     upper = np.triu_indices(X.shape[0])
-    for l, z in enumerate(preactivations(net, drawn, X)):
+    for l, z in enumerate(preactivations(up_to(net, len(drawn)), drawn, X)):
         expected = net.C_b[l] + net.C_W[l] / net.widths[l] * incoming @ incoming.T
         found.append((z @ z.T / net.widths[l + 1] - expected)[upper])
-        incoming = net.activation(z)
+        incoming = net.activations[l](z)
     return jnp.concatenate(found)
 
 
