@@ -7,8 +7,8 @@ r"""The laws that the kernel and the NTK of an input approach in deep critical n
 | half-stable | $K^*$ | $(\lambda_b + \lambda_W (K^* - C_b)/C_W)\, l/L$ |
 
 with $\kappa = (-q\alpha)^{-1/q}$, $p_0 = 1/q$ where the kernel map is $K(1 + \alpha K^q + \ldots)$: for
-smooth activations $K \to 1/((-a_1) l)$. Corrections at K* = 0 are of relative order $\log l / l$. The laws are
-those of one activation in all layers.
+smooth activations $K \to 1/((-a_1) l)$. Corrections at K* = 0 are of relative order $\log l / l$. All layers
+have the same activation.
 """
 
 from dataclasses import dataclass, field

@@ -124,9 +124,10 @@ def _mean_correlation_lengths(net: Network, path: OneInput) -> tuple[float, floa
 
 
 def _mean(chi: np.ndarray) -> float:
-    """The geometric mean over the steps between layers; NaN if the kernel grows without end."""
+    """The geometric mean over the steps between layers, as far as the kernel is finite."""
+    steps = np.abs(chi[:-1][np.isfinite(chi[:-1])])
     with np.errstate(divide="ignore"):
-        return float(np.exp(np.mean(np.log(np.abs(chi[:-1])))))
+        return float(np.exp(np.mean(np.log(steps)))) if steps.size else math.nan
 
 
 def _length(chi: float) -> float:
@@ -189,7 +190,7 @@ def _advice(
     report: Report | None,
 ) -> tuple[str, ...]:
     if findings:  # the ratios will change with the initialization
-        return _advice_on_initialization(net, input_scale) if _differ(net) else (_advice_on_point(points[0]),)
+        return (_advice_on_initialization(net, input_scale) if _differ(net) else _advice_on_point(points[0]),)
     if report is not None and report.expansion_parameter >= TRUSTED:
         factor = report.expansion_parameter / TRUSTED
         return (f"make the hidden layers about {factor:.2g} times wider, or the network as much shallower",)
@@ -205,10 +206,11 @@ def _advice_on_point(point: Criticality) -> str:
     )
 
 
-def _advice_on_initialization(net: Network, input_scale: float) -> tuple[str, ...]:
+def _advice_on_initialization(net: Network, input_scale: float) -> str:
     """C_b and C_W of the critical network with these activations, or the reason why there is none."""
     try:
         critical = critical_network(net.widths, net.activations, input_scale=input_scale)
     except ValueError as error:
-        return (str(error),)
-    return ("set, by fw.MLP.critical(widths, activation):", *settings_in_words(critical))
+        return str(error)
+    settings = "; ".join(settings_in_words(critical))
+    return f"use fw.MLP.critical(widths, activation), which sets {settings}"

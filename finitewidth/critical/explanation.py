@@ -19,9 +19,9 @@ _LISTED = 4  # numbers of layers that are listed one by one
 
 
 def settings_in_words(net: Network) -> tuple[str, ...]:
-    """C_b and C_W of the layers, those with the same activation before them and the same variances together."""
-    first = f"layer 1: {_variances(net, 1)}"
-    kinds = (f"{_named(net, layers)}: {_variances(net, layers[0])}" for layers in _kinds(net))
+    """C_b and C_W of the layers; layers with the same activation before them and equal variances together."""
+    first = f"layer 1 to {_variances(net, 1)}"
+    kinds = (f"{_named(net, layers)} to {_variances(net, layers[0])}" for layers in _kinds(net))
     return _shortened((first, *kinds))
 
 
@@ -82,7 +82,7 @@ def _verdict(net: Network, path: OneInput, layers: Sequence[int]) -> str:
     point = criticality(net.activations[layers[0] - 2])
     at_zero = point.universality_class == "K*=0" and net.C_b[layers[0] - 1] == 0
     if at_zero and np.isclose(net.C_W[layers[0] - 1], point.C_W, rtol=CRITICAL, atol=0):
-        return f"critical at K* = 0, which the kernel approaches as a power of the depth: {numbers}"
+        return f"critical at K* = 0, and the closer the smaller K is: {numbers}"
     return f"not critical: {numbers}"
 
 
