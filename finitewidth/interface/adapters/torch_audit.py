@@ -23,6 +23,7 @@ from finitewidth.interface.adapters.torch_graph import Chain, LinearLayer, Piece
 from finitewidth.interface.cli.advice_report import print_audit
 from finitewidth.network.activation import Activation
 from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 _ROWS = 32  # samples that are measured
 _OUTPUTS = 16  # output neurons whose gradients are taken
@@ -51,7 +52,7 @@ class ModuleAudit:
     theory: Audit = field(repr=False)  # what fw.audit says of `net`
 
     @property
-    def net(self) -> MLP:
+    def net(self) -> Network:
         """The network that the theory was asked about: one variance for all layers that are "
         "compatible with it."""
         return self.theory.net
