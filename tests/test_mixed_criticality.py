@@ -16,6 +16,7 @@ from finitewidth.critical.initialization import is_critical
 from finitewidth.critical.one_input import layer_by_layer
 
 DERIVED, AGAIN = 1e-8, 1e-9
+NODES = np.polynomial.legendre.leggauss(400)
 MIXED = ("tanh", "relu", "gelu")
 FUNCTIONS = {  # sigma and sigma', written a second time
     "tanh": (np.tanh, lambda z: 1 / np.cosh(z) ** 2),
@@ -32,14 +33,14 @@ FUNCTIONS = {  # sigma and sigma', written a second time
 
 def averages(name, K):
     """<sigma^2> and <sigma'^2> on both sides of zero, by Gauss-Legendre."""
-    x, w = np.polynomial.legendre.leggauss(400)
-    x, w = 6 * (x + 1), 6 * w * np.exp(-((6 * (x + 1)) ** 2) / 2) / math.sqrt(2 * math.pi)
+    x, w = 6 * (NODES[0] + 1), 6 * NODES[1]
+    w = w * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
     z, weights = math.sqrt(K) * np.concatenate([x, -x]), np.concatenate([w, w])
     return tuple(float(weights @ function(z) ** 2) for function in FUNCTIONS[name])
 
 
 def scalars(net, scale):
-    """K, chi_perp and Theta of each layer by the recursions of PDLT (4.118) and (8.63), with those averages."""
+    """K, chi_perp and Theta of each layer by their recursions, with those averages."""
     K, Theta = [net.C_b[0] + net.C_W[0] * scale], [net.lambda_b[0] + net.lambda_W[0] * scale]
     chi = []
     for l, activation in enumerate(net.activations, start=1):
