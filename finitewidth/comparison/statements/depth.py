@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, slope_of_logs
 from finitewidth.comparison.statements.generalization import pair
 from finitewidth.comparison.statements.problems import ASYMPTOTE, PDLT

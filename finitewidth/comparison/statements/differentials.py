@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, falls, pull, slope_of_logs
 from finitewidth.comparison.statements.problems import (
     ASYMPTOTE,

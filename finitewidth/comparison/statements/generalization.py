@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, mean_of, pull, slope_of_logs
 from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, Y, average, mlp, predicted
 from finitewidth.network.loss import CrossEntropy

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, falls, mean_of, pull, root_mean_square
 from finitewidth.comparison.statements.problems import (
     EXACT,

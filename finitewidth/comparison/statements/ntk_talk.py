@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg
 from scipy.integrate import solve_ivp
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, falls, root_mean_square
 from finitewidth.comparison.statements.problems import (
     EXACT,

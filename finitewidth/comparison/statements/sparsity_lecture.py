@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, extrapolated, pull, significant
 from finitewidth.comparison.statements.problems import EXACT, X, average, derivatives, mlp, of_members
 from finitewidth.comparison.statements.recursions import single_input

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, slope_of_logs
 from finitewidth.comparison.statements.generalization import SIZES, pair
 from finitewidth.comparison.statements.problems import PDLT, X, Y, frozen_ntk, mlp
