@@ -68,16 +68,16 @@ class Applied(Written):
 )
 def test_activations_are_told_by_what_they_compute(module, functions):
     """Modules, functions, methods and formulas give one Activation, which computes what torch does."""
-    from finitewidth.interface.adapters.torch_activations import activation_of
+    from finitewidth.interface.adapters.torch_activations import activations_of
     from finitewidth.interface.adapters.torch_graph import read
 
     chain = read(stack((3, 5, 4, 2), lambda: module))
-    found = activation_of(chain, None)
+    found = activations_of(chain, None)
     z = np.linspace(-3.3, 3.1, 33)
     np.testing.assert_allclose(found(jnp.asarray(z)), module(torch.tensor(z)), rtol=1e-7, atol=1e-9)
     for function in functions:
         other = read(Written(function))
-        assert activation_of(other, None) == found
+        assert activations_of(other, None) == found
         assert [layer.name for layer in other.layers] == ["first", "second", "head"]
         assert other.widths == chain.widths == (3, 5, 4, 2)
 
@@ -158,11 +158,6 @@ REFUSED = {
     "control flow": (lambda: Applied(_deciding), "cannot be traced \\(TraceError"),
     "in place": (lambda: Applied(_in_place), "in place by relu_"),
     "unused": (lambda: Applied(_without_first), "'first.weight' \\(of Linear\\) belongs to no"),
-    "two activations": (
-        row(3, 5, nn.Tanh, 5, nn.ReLU, 2),
-        "relu between layers '2' and '4', but tanh before",
-    ),
-    "no activation": (row(3, 5, 2), "no activation between layers '0' and '1'"),
     "learned slope": (row(3, 5, nn.PReLU, 2), "of PReLU"),
     "not elementwise": (row(3, 5, lambda: nn.Softmax(1), 2), "not an elementwise"),
     "unknown": (row(3, 5, nn.Softshrink, 2), "pass activation="),
@@ -184,7 +179,7 @@ def test_other_architectures_are_refused_by_name(make, complaint):
 
 def test_an_activation_may_be_passed_and_is_compared():
     module = stack((3, 5, 2), nn.Tanhshrink)
-    with pytest.raises(ValueError, match="'tanh' is not what stands between layers '0' and '2': at z = "):
+    with pytest.raises(ValueError, match="'tanh' is not the activation between layers '0' and '2': at z = "):
         fw.torch.network(module, activation="tanh")
     own = fw.Activation(lambda z: 2 * jnp.tanh(z), name="twice")
     written = Written(lambda x: 2 * torch.tanh(x))
@@ -354,10 +349,10 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(package, m
         return real(name, *rest, **more)
 
     real = builtins.__import__
-    monkeypatch.delitem(sys.modules, f"finitewidth.interface.{package}", raising=False)
+    monkeypatch.delitem(sys.modules, f"finitewidth.interface.adapters.{package}", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=f'pip install "finitewidth\\[{package}\\]"'):
-        importlib.import_module(f"finitewidth.interface.{package}")
+        importlib.import_module(f"finitewidth.interface.adapters.{package}")
 
 
 # --- training ---------------------------------------------------------------------------------
