@@ -1,4 +1,4 @@
-"""Talk on the paper of Jacot, Gabriel and Hongler, "Neural Tangent Kernel"."""
+"""Talk about the paper "Neural Tangent Kernel" of Jacot, Gabriel and Hongler."""
 
 from collections.abc import Iterator
 
@@ -100,20 +100,21 @@ def closed_form_trajectory() -> Iterator[Comparison]:
     )
     path = trajectory(NET, X[T], TARGETS, X, times=times)
     yield agree("mean over time", flow.y.T, path.mean[..., 0], 1e-8)
-    for t, found in zip(times, path.predictions, strict=True):
+    for t, prediction in zip(times, path.predictions, strict=True):
         inner = Theta[T, T]
         shift = Theta[:, T] @ np.linalg.inv(inner) @ (scipy.linalg.expm(-inner * t) - np.eye(TRAINING))
         kept = np.eye(len(X))
         kept[:, T] += shift
-        assert isinstance(found, Prediction)
-        yield agree("mean as printed", -shift @ y[T], found.mean[:, 0], EXACT)
-        yield agree("covariance", kept @ kernels(NET, X).K @ kept.T, found.covariance[:, 0, :, 0], EXACT)
+        assert isinstance(prediction, Prediction)
+        yield agree("mean as printed", -shift @ y[T], prediction.mean[:, 0], EXACT)
+        covariance = kept @ kernels(NET, X).K @ kept.T
+        yield agree("covariance", covariance, prediction.covariance[:, 0, :, 0], EXACT)
 
 
 @claim(
     "ntk-talk.perfect-fit",
     SOURCE,
-    "At the end of training the fit of the training data is perfect.",
+    "At the end of training the training data are fitted perfectly.",
     "trained networks: 50 of width 64, until the loss is below 1e-16",
 )
 def perfect_fit() -> Iterator[Comparison]:
@@ -131,10 +132,10 @@ def perfect_fit() -> Iterator[Comparison]:
     yield agree("mean on the training data", TARGETS, ensemble.train_mean.value, 1e-6)
     variance = np.einsum("aiai->ai", ensemble.output_covariance.value[-1])[:TRAINING]
     yield agree("variance on the training data", 0.0, variance, 1e-12, scale=1.0)
-    yield agree("networks short of it", 0.0, ensemble.unfinished + ensemble.diverged, EXACT, scale=1.0)
-    yield agree(
-        "mean in theory", TARGETS, predicted(NET, X[:TRAINING], TARGETS, X, order=0).mean[:TRAINING], EXACT
-    )
+    short = ensemble.unfinished + ensemble.diverged
+    yield agree("networks that do not reach it", 0.0, short, EXACT, scale=1.0)
+    theory = predicted(NET, X[:TRAINING], TARGETS, X, order=0)
+    yield agree("mean in theory", TARGETS, theory.mean[:TRAINING], EXACT)
 
 
 @claim(
@@ -148,8 +149,8 @@ def kernel_regression() -> Iterator[Comparison]:
 
     Theta = frozen_ntk(NET, X)
     machine = KernelRidge(alpha=0, kernel="precomputed").fit(Theta[:TRAINING, :TRAINING], TARGETS)
-    found = predicted(NET, X[:TRAINING], TARGETS, X[TRAINING:], order=0)
-    yield agree("mean prediction", machine.predict(Theta[TRAINING:, :TRAINING]), found.mean, EXACT)
+    theory = predicted(NET, X[:TRAINING], TARGETS, X[TRAINING:], order=0)
+    yield agree("mean prediction", machine.predict(Theta[TRAINING:, :TRAINING]), theory.mean, EXACT)
 
 
 @claim(
