@@ -59,11 +59,11 @@ def fit_exponents(
 
 def _curves(net) -> dict[str, np.ndarray]:
     """|X| by layer for every statistic that the network has."""
-    from finitewidth.critical.one_input import trajectory
+    from finitewidth.critical.one_input import layer_by_layer
     from finitewidth.theory import single
     from finitewidth.theory.ratios import POWERS
 
-    path = trajectory(net, 1.0)
+    path = layer_by_layer(net, 1.0)
     separation = np.concatenate([[1.0], np.cumprod(path.perpendicular[:-1])])
     curves = {"p_0": path.K, "p_perp": separation, "p_Theta": path.Theta}
     if not single.applies(net.activation):

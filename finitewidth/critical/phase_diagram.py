@@ -15,11 +15,11 @@ from jaxtyping import Float
 
 from finitewidth.core.precision import require_double_precision
 from finitewidth.critical.classification import Criticality, criticality
+from finitewidth.critical.susceptibilities import CRITICAL
 from finitewidth.gaussian.two_legs.leg_table import LegTable, leg_table
 from finitewidth.network.activation import Activation, as_activation
 
 REGIONS = ("ordered", "critical", "chaotic", "diverging")
-_CRITICAL = 1e-6  # chi_perp this close to one counts as critical
 _HALVINGS = 40
 _FOLLOWED = 200  # layers
 
@@ -56,7 +56,7 @@ class PhaseDiagram:
     def region(self) -> np.ndarray:
         """One of REGIONS for each point of the grid."""
         chi = np.where(np.isnan(self.chi_perp), np.inf, self.chi_perp)
-        ordered, critical = chi < 1 - _CRITICAL, np.abs(chi - 1) <= _CRITICAL
+        ordered, critical = chi < 1 - CRITICAL, np.abs(chi - 1) <= CRITICAL
         names = np.select(
             [np.isinf(self.K_star), ordered, critical], ["diverging", "ordered", "critical"], "chaotic"
         )

@@ -12,7 +12,7 @@ from finitewidth.comparison.evidence import Comparison, agree, differ, slope_of_
 from finitewidth.comparison.statements.generalization import pair
 from finitewidth.comparison.statements.problems import ASYMPTOTE, PDLT
 from finitewidth.critical.classification import criticality
-from finitewidth.critical.one_input import trajectory
+from finitewidth.critical.one_input import layer_by_layer
 from finitewidth.network.activation import Activation
 from finitewidth.network.mlp import MLP
 from finitewidth.theory.solve import solve
@@ -31,7 +31,7 @@ TILTED = Activation(lambda z: jnp.tanh(z) + 0.3 * z * z, name="tanh(z) + 0.3 z^2
 def deep(activation: str | Activation):
     """One input through a critical network with the learning rates of (10.74)."""
     net = MLP.critical((1, *[1] * DEPTH), activation, lambda_b=LB, lambda_W=LW)
-    return trajectory(net, 1.0), criticality(activation)
+    return layer_by_layer(net, 1.0), criticality(activation)
 
 
 @functools.cache

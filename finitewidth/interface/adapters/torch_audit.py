@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from finitewidth.core.estimate import Estimate
-from finitewidth.critical.audit import Audit, Finding, audit, losses
-from finitewidth.critical.one_input import trajectory
+from finitewidth.critical.audit import Audit, audit
+from finitewidth.critical.findings import Finding, losses
+from finitewidth.critical.one_input import layer_by_layer
 from finitewidth.critical.tuning import products_above
-from finitewidth.gaussian.two_legs.leg_table import leg_table
 from finitewidth.interface.adapters.torch_graph import Chain, LinearLayer, Piece
 from finitewidth.interface.cli.advice_report import print_audit
 from finitewidth.network.mlp import MLP, Activations
@@ -227,12 +227,11 @@ def _predicted(net: MLP, scales: np.ndarray) -> Curves:
     """The same three curves at infinite width, where a sample's statistics depend on its norm only."""
     signal, gradient, ntk = [], [], []
     for scale in scales.tolist():
-        path = trajectory(net, scale)
+        path = layer_by_layer(net, scale)
         above = products_above(path.perpendicular)
-        arriving = np.array([scale, *leg_table(net.activation)(path.K[:-1]).square])
         signal.append(path.K)
         gradient.append(above)
-        ntk.append(above * (np.array(net.lambda_b) + arriving))
+        ntk.append(above * (np.array(net.lambda_b) + path.arriving))
     return Curves(*(np.mean(curves, axis=0) for curves in (signal, gradient, ntk)))
 
 

@@ -160,6 +160,8 @@ def print_audit(found, console: Console) -> None:
         largest = sorted(found.report.rows, key=lambda row: -abs(row.ratio))[:5]
         shown = ", ".join(f"{row.name} {row.ratio:.2g}" for row in largest)
         _line(console, "ratios", f"largest of the output layer, 1/n included: {shown}")
+    for line in found.steps:
+        _line(console, "layers", line)
     for line in found.advice:
         _line(console, "instead", line)
 
@@ -217,7 +219,7 @@ def audit_document(found) -> dict[str, Any]:
                 "chi_parallel": _finite(a),
                 "chi_perp": _finite(b),
             }
-            for l, (K, Theta, a, b) in enumerate(zip(*found.path, strict=True))
+            for l, (K, Theta, a, b) in enumerate(zip(*found.path[:4], strict=True))
         ],
         "advice": list(found.advice),
         "critical_point": _point(found.point),
