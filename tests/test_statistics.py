@@ -20,10 +20,10 @@ from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.two_legs.expectation import Automatic
 from finitewidth.gaussian.two_legs.kernel_derivatives import _by_quadrature
 from finitewidth.network.activation import as_activation
-from finitewidth.theory.moments import moments
-from finitewidth.theory.solve import MATRICES
-from finitewidth.theory.sources import FAMILIES, Averages, Step
-from finitewidth.theory.step import State, next_layer, tensors
+from finitewidth.theory.layers.activation import moments
+from finitewidth.theory.recursion import State, next_layer, tensors
+from finitewidth.theory.steps import FAMILIES, Averages, Step
+from finitewidth.theory.tensors import MATRICES
 
 EXACT, DERIVED = 1e-12, 1e-9
 # permutations of the slots a b c d that leave a tensor as it is (statistics section 2)

@@ -21,7 +21,7 @@ from finitewidth.critical.initialization import critical_points, is_critical
 from finitewidth.critical.susceptibilities import CRITICAL
 from finitewidth.critical.tuning import equivalent_rates
 from finitewidth.network.network import Network
-from finitewidth.theory.solve import Theory
+from finitewidth.theory.records import Theory
 
 
 @dataclass(frozen=True, eq=False)

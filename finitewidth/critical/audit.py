@@ -163,7 +163,7 @@ def _aspect(net: Network, input_scale: float, path: OneInput) -> tuple[Report | 
         theory = solve(net, X)
     except ValueError as error:
         return None, None, str(error)
-    reports = [ratios(theory, l) for l in range(1, net.depth + 1)]
+    reports = [ratios(theory.layer(l)) for l in range(1, net.depth + 1)]
     beyond = [report.layer for report in reports if report.expansion_parameter >= TRUSTED]
     return reports[-1], beyond[0] - 1 if beyond else None, None
 

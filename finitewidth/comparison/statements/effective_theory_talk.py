@@ -36,7 +36,7 @@ from finitewidth.experiment.sampling import outputs
 from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, Newton, Schedule
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.theory.solve import solve
 from finitewidth.training.infinite.spectrum import spectrum
 

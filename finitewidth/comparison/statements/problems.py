@@ -16,7 +16,7 @@ from finitewidth.experiment.sampling import Parameters, draw, draw_members, outp
 from finitewidth.network.activation import Activation
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.prediction import predict
 
