@@ -21,6 +21,7 @@ from finitewidth.critical.phase_diagram import fixed_point
 from finitewidth.critical.susceptibilities import CRITICAL
 from finitewidth.critical.tuning import critical_network
 from finitewidth.network.network import Network
+from finitewidth.theory import single
 from finitewidth.theory.ratios import HOPELESS, TRUSTED, Report, ratios
 from finitewidth.theory.solve import solve
 
@@ -155,8 +156,7 @@ def _aspect(net: Network, input_scale: float, path: OneInput) -> tuple[Report | 
         return None, None, "the kernel grows beyond double precision"
     if path.K.min() < 1e-100 or path.Theta.min() < 1e-100:
         return None, None, "the signal is lost, so ratios to it mean nothing"
-    quick = all(activation.is_smooth or activation.is_scale_invariant for activation in readers(net))
-    if not quick and net.depth > _SLOW_LAYERS:
+    if net.depth > _SLOW_LAYERS and not single.applies(net):
         return None, None, f"more than {_SLOW_LAYERS} layers of an activation with kinks would take long"
     X = np.full((1, net.widths[0]), math.sqrt(input_scale))
     try:

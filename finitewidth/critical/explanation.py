@@ -4,6 +4,7 @@
 susceptibilities of each step are; they hold for any network, however it was initialized.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -81,7 +82,7 @@ def _verdict(net: Network, path: OneInput, layers: Sequence[int]) -> str:
     numbers = f"chi_parallel = {_range(parallel)} and chi_perpendicular = {_range(perpendicular)} {place}"
     point = criticality(net.activations[layers[0] - 2])
     at_zero = point.universality_class == "K*=0" and net.C_b[layers[0] - 1] == 0
-    if at_zero and np.isclose(net.C_W[layers[0] - 1], point.C_W, rtol=CRITICAL, atol=0):
+    if at_zero and math.isclose(net.C_W[layers[0] - 1], point.C_W or math.nan, rel_tol=CRITICAL):
         return f"critical at K* = 0, and the closer the smaller K is: {numbers}"
     return f"not critical: {numbers}"
 

@@ -22,6 +22,7 @@ from finitewidth.critical.tuning import products_above
 from finitewidth.interface.adapters.torch_graph import Chain, LinearLayer, Piece
 from finitewidth.interface.cli.advice_report import print_audit
 from finitewidth.network.mlp import MLP, Activations
+from finitewidth.network.network import Network
 
 _ROWS = 32  # samples that are measured
 _OUTPUTS = 16  # output neurons whose gradients are taken
@@ -52,7 +53,7 @@ class ModuleAudit:
     theory: Audit = field(repr=False)  # the result of fw.audit for `net`
 
     @property
-    def net(self) -> MLP:
+    def net(self) -> Network:
         """The network of the prediction, with one variance for all layers that are compatible with it."""
         return self.theory.net
 
