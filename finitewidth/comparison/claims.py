@@ -20,6 +20,7 @@ FILES = (
     "sparsity_lecture",
     "ntk_talk",
     "effective_theory_talk",
+    "mixed_activations",
     "leaps",
     "generalization",
     "depth",

@@ -17,7 +17,7 @@ from finitewidth.comparison.statements.problems import (
     frozen_ntk,
     kernels_of,
     of_members,
-    pair_average,
+    pair_averages,
     predicted,
 )
 from finitewidth.experiment.ensemble.training import train_ensemble
@@ -165,11 +165,8 @@ def recursions() -> Iterator[Comparison]:
     Theta = Sigma.copy()
     theory = solve(net, X, order=0)
     for layer in range(2, 5):
-        mean, slope = np.empty_like(Sigma), np.empty_like(Sigma)
-        for a, b in np.ndindex(Sigma.shape):
-            pair = Sigma[np.ix_([a, b], [a, b])] + (1e-13 * np.eye(2) if a == b else 0.0)
-            mean[a, b] = pair_average(lambda u, v: np.tanh(u) * np.tanh(v), pair)
-            slope[a, b] = pair_average(lambda u, v: (np.cosh(u) * np.cosh(v)) ** -2.0, pair)
+        mean = pair_averages(lambda u, v: np.tanh(u) * np.tanh(v), Sigma)
+        slope = pair_averages(lambda u, v: (np.cosh(u) * np.cosh(v)) ** -2.0, Sigma)
         Sigma = mean + 0.09
         Theta = Theta * slope + Sigma
         yield agree(f"Sigma of layer {layer}", Sigma, theory.layer(layer).K, 1e-8)

@@ -46,8 +46,16 @@ def average(function: Callable, K: float) -> float:
     return float(w @ function(np.sqrt(K) * x))
 
 
-def pair_average(function: Callable, K: np.ndarray) -> float:
-    """<f(z_1, z_2)> for two Gaussian numbers of covariance K."""
+def pair_averages(function: Callable, K: np.ndarray) -> np.ndarray:
+    """<f(z_a, z_b)> for every pair of Gaussian numbers of covariance K, (N, N)."""
+    averages = np.empty_like(K)
+    for a, b in np.ndindex(K.shape):
+        pair = K[np.ix_([a, b], [a, b])] + (1e-13 * np.eye(2) if a == b else 0.0)  # of one number: singular
+        averages[a, b] = _pair_average(function, pair)
+    return averages
+
+
+def _pair_average(function: Callable, K: np.ndarray) -> float:
     x, w = hermite()
     root = np.linalg.cholesky(K)
     first, second = np.meshgrid(x, x, indexing="ij")
