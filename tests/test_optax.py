@@ -7,8 +7,9 @@ import optax
 import pytest
 
 import finitewidth as fw
+from finitewidth.core.keys import as_key
 from finitewidth.experiment.ensemble.descent import loss_and_residual, moved, pulled_back
-from finitewidth.experiment.sampling import as_key, draw, member_key, outputs
+from finitewidth.experiment.sampling import draw, member_key, outputs
 
 
 @pytest.mark.parametrize("activation", ["gelu", ("tanh", "gelu")])

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import finitewidth as fw
-from finitewidth.experiment.sampling import LayerParameters, outputs
+from finitewidth.experiment.layers.dense import DenseParameters
+from finitewidth.experiment.sampling import outputs
 
 torch.set_num_threads(1)
 
@@ -315,7 +316,7 @@ def test_a_step_of_the_groups_moves_outputs_by_the_ntk(activation):
 def library_parameters(linear):
     """Torch's layers as the experiments hold them."""
     values = [(layer.bias.detach().numpy(), layer.weight.detach().numpy()) for layer in linear]
-    return tuple(LayerParameters(jnp.asarray(b), jnp.asarray(W)) for b, W in values)
+    return tuple(DenseParameters(jnp.asarray(b), jnp.asarray(W)) for b, W in values)
 
 
 # --- the audit --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from finitewidth.experiment.ensemble.plan import Control, Plan
 from finitewidth.experiment.streaming import covariance_estimate, mean_estimate
 from finitewidth.network.algorithm import Algorithm
 from finitewidth.network.loss import Loss
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 if TYPE_CHECKING:
     import xarray
@@ -30,7 +30,7 @@ class Controlled(NamedTuple):
 class Ensemble:
     """Trained networks; arrays with a first axis of records have the end of training last."""
 
-    net: MLP
+    net: Network
     algorithm: Algorithm
     loss_function: Loss
     members: int
