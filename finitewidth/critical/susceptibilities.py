@@ -1,11 +1,11 @@
-r"""How one layer moves the kernel of nearby inputs: the two susceptibilities, for any activation.
+r"""The two susceptibilities of a layer: the factors on small differences between kernels, for any activation.
 
 $$\chi_\parallel = C_W \frac{d}{dK}\langle\sigma\sigma\rangle_K
   = C_W \big(\langle\sigma'\sigma'\rangle_K + \langle\sigma\sigma''\rangle_K\big), \qquad
   \chi_\perp = C_W \langle\sigma'\sigma'\rangle_K$$
 
 (PDLT section 5.1). The first multiplies differences of norm, the second differences of direction and
-gradients. A kink's delta function in sigma'' is counted, by parts: nothing is ever differenced.
+gradients. The delta function of sigma'' at a kink is counted by integration by parts, without differences.
 """
 
 import math

@@ -20,7 +20,8 @@ from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_count, as_inputs, as_targets
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import HERE, runner
-from finitewidth.critical.classification import Criticality, criticality
+from finitewidth.critical.classification import criticality
+from finitewidth.critical.initialization import is_critical
 from finitewidth.network.algorithm import Algorithm, GradientFlow
 from finitewidth.network.mlp import MLP
 from finitewidth.training.first_order.finite_width import prepare, warn_of
@@ -178,15 +179,9 @@ def _numbers(expansion: Expansion | None) -> tuple[float, ...]:
 def _target_scale(net: MLP) -> float:
     """L^(-p_0/2) where the network is critical and its kernel falls with depth as L^(-p_0), otherwise 1."""
     point = criticality(net.activation)
-    if point.universality_class != "K*=0" or not _is_critical(net, point):
+    if point.universality_class != "K*=0" or not is_critical(net):
         return 1.0
     return float(net.depth) ** (-point.exponents["p_0"] / 2)
-
-
-def _is_critical(net: MLP, point: Criticality) -> bool:
-    """Whether all layers beyond the first have the critical C_b and C_W."""
-    pairs = ((net.C_b, point.C_b), (net.C_W, point.C_W))
-    return all(value is not None and np.allclose(layers[1:], value) for layers, value in pairs)
 
 
 def _wide(build: NetworkOfWidths, inputs: int, depth: int, outputs: int, widths: list[int]) -> MLP:
