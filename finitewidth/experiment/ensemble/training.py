@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth import __version__
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_count, as_inputs, as_number, as_targets
 from finitewidth.core.keys import as_key
@@ -125,7 +124,9 @@ def train_ensemble(
     with runner(client, store, progress, kind="ensemble", configuration=lambda: configuration) as running:
         total = _total(work, parts, running)
         _judge(total, plan, parts, X, key_data)
-        ensemble = Ensemble.from_moments(plan, X, Y, parts.members, total, control, configuration)
+        ensemble = Ensemble.from_moments(
+            plan, X, Y, parts.members, total, control, configuration, store=store if keep_members else None
+        )
         if running.store is not None:
             checkpoint.write_results(running.store, to_xarray(ensemble))
     _warn_of_divergence(ensemble, algorithm)
@@ -275,7 +276,6 @@ def _configuration(plan: Plan, X, Y, parts: Partition, key_data, control, keep, 
             raise
         network = {"network": repr(plan.net)}
     return {
-        "version": __version__,
         "network": network,
         "algorithm": repr(plan.algorithm),
         "loss": repr(plan.loss),

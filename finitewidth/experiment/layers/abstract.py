@@ -84,7 +84,7 @@ class AbstractRealLayer(abc.ABC):
         return record, self._gradients(record)[1]
 
     def add_ntk(self, record: Any, total: Legs) -> Legs:
-        r"""`total` plus the layer's share $\sum_\theta \lambda\, \partial_\theta z_a\,\partial_\theta z_b$."""
+        r"""`total` plus the layer's share $\sum_\theta \lambda\, \partial_\theta z_a \partial_\theta z_b$."""
         for gradient, rate in self._with_rates(self._gradients(record)[0]):
             flat = gradient.reshape(gradient.shape[0], -1)
             total = total + rate * flat @ flat.T
