@@ -12,7 +12,7 @@ from finitewidth import __version__
 from finitewidth.interface.cli.commands import AsJson, Debug, plain_errors, print_json
 
 if TYPE_CHECKING:
-    from finitewidth.comparison.claims import Claim, Outcome
+    from finitewidth.comparison.claim import Claim, Outcome
 
 FAILED = 1
 
