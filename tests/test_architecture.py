@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training.textbook": {"core", "network", "gaussian", "theory", "critical", "training.infinite"},
     "experiment": {"core", "network", "experiment.layers"},
     "experiment.layers": {"core", "network"},
-    "experiment.ensemble": {"core", "network", "experiment", "experiment.layers", ""},
+    "experiment.ensemble": {"core", "network", "experiment", "experiment.layers"},
     "comparison": {"core", "network", "gaussian", "theory", "critical", "training", "experiment"},
     "interface": {"core", "network", "theory", "critical", "training", "experiment", "comparison", ""},
 }
@@ -143,6 +143,14 @@ def test_every_room_has_its_place_in_the_flow():
         module.split(".")[0] for module, file in MODULES.items() if file.name == "__init__.py" and module
     }
     assert rooms <= set(MAY_IMPORT), f"{rooms - set(MAY_IMPORT)} need a place in the flow"
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_nothing_is_imported_that_one_operating_system_lacks(module):
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert names.isdisjoint({"fcntl", "grp", "msvcrt", "posix", "pwd", "resource", "termios", "winreg"})
 
 
 def test_experiments_know_nothing_of_the_theory():

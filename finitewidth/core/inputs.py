@@ -1,4 +1,4 @@
-"""Checks of data and numbers that every entry to the library shares."""
+"""Checks of data and numbers, shared by all functions that take them from a user."""
 
 import math
 import numbers
@@ -64,7 +64,7 @@ def as_targets(
 
 
 def as_number(value) -> float:
-    """A real number as a float; NaN, which compares with nothing, for what is none."""
+    """A real number as a float; NaN, which fails every comparison, for anything else."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return math.nan
     try:
@@ -74,7 +74,7 @@ def as_number(value) -> float:
 
 
 def as_count(name: str, value, *, lowest: int, or_infinite: bool = False) -> int | float:
-    """A whole number of at least `lowest`, or infinity where that makes sense."""
+    """A whole number of at least `lowest`, or infinity if `or_infinite`."""
     number = as_number(value)
     if or_infinite and number == math.inf:
         return math.inf
@@ -85,11 +85,12 @@ def as_count(name: str, value, *, lowest: int, or_infinite: bool = False) -> int
 
 
 def coincident_rows(X: np.ndarray, other: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of X and of `other` that are equal, as two lists of indices; within X itself pairs i < j.
+    """Indices of equal rows of X and `other`, as two arrays; without `other`, pairs i < j within X.
 
-    Later rows come first, so that where several are equal the last of many writes is that of the first.
+    Later rows come first. If several rows are equal and each overwrites the same entry, the first row is thus
+    the one that remains.
     """
-    few = np.unique(np.linspace(0, X.shape[1] - 1, 16).astype(int))  # enough to tell most rows apart
+    few = np.unique(np.linspace(0, X.shape[1] - 1, 16).astype(int))  # columns that tell most rows apart
     if other is None:
         alike = [group for group in _groups(X[:, few]).values() if len(group) > 1]
         rows = columns = sorted(row for group in alike for row in group)
@@ -109,7 +110,7 @@ def coincident_rows(X: np.ndarray, other: np.ndarray | None = None) -> tuple[np.
 
 
 def _groups(X: np.ndarray) -> dict[bytes, list[int]]:
-    """Indices of rows by their content."""
+    """Row indices, grouped by the content of the rows."""
     seen: dict[bytes, list[int]] = {}
     for row, x in enumerate(X + 0.0):  # + 0.0 turns -0.0 into 0.0
         seen.setdefault(x.tobytes(), []).append(row)

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth import __version__
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_count, as_inputs, as_number, as_targets
 from finitewidth.core.precision import require_double_precision
@@ -124,7 +123,7 @@ def train_ensemble(
     with runner(client, store, progress, kind="ensemble", configuration=lambda: configuration) as running:
         total = _total(work, parts, running)
         _judge(total, plan, parts, X, key_data)
-        ensemble = Ensemble.from_moments(plan, X, Y, parts.members, total, control, configuration)
+        ensemble = Ensemble.from_moments(plan, X, Y, parts.members, total, control, running.configuration())
         if running.store is not None:
             checkpoint.write_results(running.store, to_xarray(ensemble))
     _warn_of_divergence(ensemble, algorithm)
@@ -269,7 +268,6 @@ def _configuration(plan: Plan, X, Y, parts: Partition, key_data, control, keep, 
     """Everything that the result depends on, as plain values."""
     network = plan.net.to_dict() if written or plan.net.activation.family else {"network": repr(plan.net)}
     return {
-        "version": __version__,
         "network": network,
         "algorithm": repr(plan.algorithm),
         "loss": repr(plan.loss),
