@@ -37,9 +37,11 @@ from .network.algorithm import Projectors as Projectors
 from .network.algorithm import Schedule as Schedule
 from .network.algorithm import StochasticGradientDescent as StochasticGradientDescent
 from .network.algorithm import TwoStep as TwoStep
+from .network.layers.dense import Dense as Dense
 from .network.loss import MSE as MSE
 from .network.loss import CrossEntropy as CrossEntropy
 from .network.mlp import MLP as MLP
+from .network.network import Network as Network
 from .theory.means import Kernels as Kernels
 from .theory.means import kernels as kernels
 from .theory.solve import Layer as Layer

@@ -15,7 +15,8 @@ MOST_MODULES = 16  # in one folder
 MAY_IMPORT: dict[str, set[str]] = {
     "": {"core", "interface"},  # the package itself: lazy names and `python -m finitewidth`
     "core": {""},  # the package holds the version
-    "network": {"core"},
+    "network.layers": {"core"},
+    "network": {"core", "network.layers"},
     "gaussian": {"core", "network"},
     "gaussian.two_legs": {"core", "network", "gaussian"},
     "gaussian.four_legs": {"core", "network", "gaussian", "gaussian.two_legs"},

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from finitewidth.core.precision import require_double_precision
+from finitewidth.network.layers.abstract import AbstractLayer, Shape
 from finitewidth.network.smoothness import SEARCHED, Jump, find_jumps
 
 _FARTHEST = 2.0**14  # |z| up to which kinks of a user's function are looked for: variances of a million
@@ -21,7 +22,7 @@ HIGHEST_DERIVATIVE = 5  # H1 needs sigma^(5); nothing in the theory needs more
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Activation:
+class Activation(AbstractLayer):
     """An elementwise function of the preactivation, as the theory and the experiments see it.
 
     `function` is any JAX-traceable elementwise function. `kinks` are the points where a
@@ -104,6 +105,19 @@ class Activation:
     def is_scale_invariant(self) -> bool:
         """Whether sigma(c z) = c sigma(z) for every c > 0."""
         return self.slopes is not None
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """Elementwise: the shape stays."""
+        return shape
+
+    def to_plain(self) -> str:
+        """The name, if it is a named one."""
+        if self.family is None:
+            raise ValueError(
+                f"activation {self.name!r} is a function of yours and cannot be written down; "
+                "use a named activation (fw.activations())."
+            )
+        return str(self.name)
 
     def _identity(self):
         return (self.family, self.name, self.parameters) if self.family else (self.function, self.kinks)

@@ -1,59 +1,57 @@
-"""The network that is studied: a multilayer perceptron, its initialization and its learning rates."""
+"""Multilayer perceptrons: networks of dense layers with an activation between every two."""
 
-import dataclasses
+import itertools
 import math
 import numbers
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from finitewidth.network.activation import Activation, as_activation
+from finitewidth.network.layers.abstract import AbstractLayer
+from finitewidth.network.layers.dense import HYPERPARAMETERS, WIDEST, Dense
+from finitewidth.network.network import Network, network_table
 
 PerLayer = float | Sequence[float]
-_WIDEST = 2**53  # whole numbers beyond that are not numbers of double precision
-_HYPERPARAMETERS = ("C_b", "C_W", "lambda_b", "lambda_W")
+ActivationLike = str | Activation | Callable
+Activations = ActivationLike | Sequence[ActivationLike]  # one, or one for each hidden layer
+_FIELDS = ("widths", "activation", *HYPERPARAMETERS)
 
 
-@dataclass(frozen=True, repr=False)
-class MLP:
+class MLP(Network):
     r"""A multilayer perceptron with Gaussian initialization and tensorial learning rates.
 
-    $$z^{(1)} = b^{(1)} + W^{(1)} x, \qquad z^{(l+1)} = b^{(l+1)} + W^{(l+1)} \sigma(z^{(l)})$$
+    $$z^{(1)} = b^{(1)} + W^{(1)} x, \qquad z^{(l+1)} = b^{(l+1)} + W^{(l+1)} \sigma_l(z^{(l)})$$
 
-    for layers $l = 1 \ldots L$ with `widths` $n_0 \ldots n_L$. Biases have variance `C_b`,
-    weights `C_W` $/ n_{l-1}$; they learn at rates `lambda_b` and `lambda_W` $/ n_{l-1}$ times the
-    global learning rate. Each of the four is a number or one number per layer (PDLT chapters 2 and 8).
+    for layers $l = 1 \ldots L$ with `widths` $n_0 \ldots n_L$. `activation` is one activation, or one for
+    each hidden layer. Biases have variance `C_b`, weights `C_W` $/ n_{l-1}$; they learn at rates `lambda_b`
+    and `lambda_W` $/ n_{l-1}$ times the global learning rate. Each of the four is a number or one number per
+    layer (PDLT chapters 2 and 8).
     """
 
-    widths: tuple[int, ...]  # n_0 ... n_L
-    activation: Activation
-    C_b: tuple[float, ...] = 0.0  # type: ignore[assignment]  # one per layer once made
-    C_W: tuple[float, ...] = 1.0  # type: ignore[assignment]
-    lambda_b: tuple[float, ...] = 1.0  # type: ignore[assignment]
-    lambda_W: tuple[float, ...] = 1.0  # type: ignore[assignment]
+    activation: Activation | tuple[Activation, ...]  # one, or one for each hidden layer where they differ
 
     def __init__(
         self,
         widths: Sequence[int],
-        activation: str | Activation | Callable,
+        activation: Activations,
         C_b: PerLayer = 0.0,
         C_W: PerLayer = 1.0,
         lambda_b: PerLayer = 1.0,
         lambda_W: PerLayer = 1.0,
     ):
         widths = _as_widths(widths)
-        given = {"C_b": C_b, "C_W": C_W, "lambda_b": lambda_b, "lambda_W": lambda_W}
-        object.__setattr__(self, "widths", widths)
-        object.__setattr__(self, "activation", as_activation(activation))
-        for name, value in given.items():
-            object.__setattr__(self, name, _as_per_layer(name, value, depth=len(widths) - 1))
+        depth = len(widths) - 1
+        given = dict(zip(HYPERPARAMETERS, (C_b, C_W, lambda_b, lambda_W), strict=True))
+        chosen = _as_activations(activation, depth - 1)
+        values = [_as_per_layer(name, value, depth) for name, value in given.items()]
+        dense = [Dense(*numbers) for numbers in zip(widths[1:], *values, strict=True)]
+        declared = chosen or _as_activations(activation, 1)  # kept for copies of another depth
+        object.__setattr__(self, "activation", _collapsed(declared))
+        super().__init__(widths[0], *_interleaved(dense, chosen))
 
     @classmethod
-    def ntk_parametrization(
-        cls, widths: Sequence[int], activation: str | Activation | Callable, beta: float = 0.1
-    ) -> "MLP":
+    def ntk_parametrization(cls, widths: Sequence[int], activation: Activations, beta: float = 0.1) -> "MLP":
         """The network of Jacot, Gabriel and Hongler (2018): C_W = lambda_W = 1, C_b = lambda_b = beta^2."""
         if not (isinstance(beta, numbers.Real) and math.isfinite(beta)):
             raise ValueError(f"beta must be a finite number, got {beta!r}; Jacot et al. use 0.1.")
@@ -64,114 +62,114 @@ class MLP:
     def critical(
         cls,
         widths: Sequence[int],
-        activation: str | Activation | Callable,
+        activation: Activations,
         lambda_b=1.0,
         lambda_W=1.0,
         *,
         input_scale=1.0,
     ) -> "MLP":
-        r"""The network at its activation's critical point, with learning rates that let all layers learn
-        equally.
+        r"""The network at its critical point, with learning rates that let all layers learn equally.
 
-        `lambda_b` and `lambda_W` are shared out over depth by the equivalence principle (PDLT section 9.4).
-        `input_scale`, the mean square of the input components, is used at half-stable points: there the first
-        layer has $C_b = 0$, $C_W = K^*/$`input_scale`, so that signals start at K*.
+        Each layer is set by the activation before it. `lambda_b` and `lambda_W` are shared out over depth by
+        the equivalence principle (PDLT section 9.4). `input_scale`, the mean square of the input components,
+        is used at half-stable points: there the first layer has $C_b = 0$, $C_W = K^*/$`input_scale`, so that
+        signals start at K*.
         """
         from finitewidth.critical.tuning import critical_network  # theory answers; it is not known before
 
         return critical_network(widths, activation, lambda_b, lambda_W, input_scale)
 
-    @property
-    def depth(self) -> int:
-        """L, the number of layers with parameters."""
-        return len(self.widths) - 1
-
-    @property
-    def parameter_count(self) -> int:
-        """How many biases and weights the network has."""
-        return sum(
-            (fan_in + 1) * fan_out for fan_in, fan_out in zip(self.widths, self.widths[1:], strict=False)
-        )
-
-    def replace(self, **changes) -> "MLP":
-        """A copy with some fields changed; a changed depth needs hyperparameters that fit it."""
-        unknown = set(changes) - {f.name for f in dataclasses.fields(self)}
+    def replace(self, **changes) -> "MLP":  # type: ignore[override]  # fields of its own
+        """A copy with some fields changed; a changed depth needs fields that fit it."""
+        unknown = set(changes) - set(_FIELDS)
         if unknown:
-            raise ValueError(
-                f"MLP has no field {sorted(unknown)[0]!r}; its fields are {', '.join(_fields(self))}."
-            )
-        fields = _fields(self)
+            raise ValueError(f"MLP has no field {sorted(unknown)[0]!r}; its fields are {', '.join(_FIELDS)}.")
+        fields = {name: getattr(self, name) for name in _FIELDS}
         if "widths" in changes and len(_as_widths(changes["widths"])) != len(self.widths):
-            for name in _HYPERPARAMETERS:  # one value for all layers fits any depth
+            for name in HYPERPARAMETERS:  # one value for all layers fits any depth
                 fields[name] = _collapsed(fields[name])
         return MLP(**{**fields, **changes})
 
+    def with_widths(self, widths: Sequence[int]) -> "MLP":
+        """The same layers with other widths n_0 ... n_L."""
+        return self.replace(widths=widths)
+
     def to_dict(self) -> dict:
         """Plain numbers and strings from which `from_dict` makes an equal network."""
-        if self.activation.family is None:
-            raise ValueError(
-                f"activation {self.activation.name!r} is a function of yours and cannot be written down; "
-                "use a named activation (fw.activations())."
-            )
-        hyperparameters = {name: _collapsed(getattr(self, name)) for name in _HYPERPARAMETERS}
+        several = isinstance(self.activation, tuple)
+        written = [a.to_plain() for a in (self.activation if several else (self.activation,))]  # type: ignore[union-attr]
+        hyperparameters = {name: _collapsed(getattr(self, name)) for name in HYPERPARAMETERS}
         listed = {k: list(v) if isinstance(v, tuple) else v for k, v in hyperparameters.items()}
-        return {"widths": list(self.widths), "activation": self.activation.name, **listed}
+        return {"widths": list(self.widths), "activation": written if several else written[0], **listed}
 
     @classmethod
     def from_dict(cls, fields: Mapping) -> "MLP":
         """The network that `to_dict` wrote down."""
-        known = [f.name for f in dataclasses.fields(cls)]
         for name in fields:
-            if name not in known:
-                raise ValueError(f"network has no field {name!r}; its fields are {', '.join(known)}.")
+            if name not in _FIELDS:
+                raise ValueError(f"network has no field {name!r}; its fields are {', '.join(_FIELDS)}.")
         for name in ("widths", "activation"):
             if name not in fields:
                 raise ValueError(f"network needs a field {name!r}; add it.")
-        if not isinstance(fields["activation"], str):
-            raise ValueError(
-                f"activation must be a name, got {fields['activation']!r}; see fw.activations()."
-            )
+        named = fields["activation"]
+        for name in named if isinstance(named, list | tuple) else [named]:
+            if not isinstance(name, str):
+                raise ValueError(f"activation must be a name, got {name!r}; see fw.activations().")
         return cls(**fields)
-
-    def to_toml(self) -> str:
-        """The network as a TOML table."""
-        import tomli_w
-
-        return tomli_w.dumps({"network": self.to_dict()})
 
     @classmethod
     def from_toml(cls, text: str) -> "MLP":
         """The network that `to_toml` wrote down."""
-        try:
-            table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"network is not valid TOML: {error}.") from None
-        if not isinstance(table.get("network"), dict):
-            raise ValueError("TOML needs a table [network] with widths and activation; add it.")
-        return cls.from_dict(table["network"])
+        return cls.from_dict(network_table(text, "widths and activation"))
+
+    def __reduce__(self):
+        return MLP, tuple(getattr(self, name) for name in _FIELDS)
 
     def __repr__(self) -> str:
-        fields = _fields(self)
-        shown = ", ".join(f"{name}={_shown(fields[name])}" for name in _HYPERPARAMETERS)
-        return f"MLP(widths={self.widths}, activation={self.activation.name!r}, {shown})"
+        several = isinstance(self.activation, tuple)
+        names = [a.name for a in self.activation] if several else self.activation.name  # type: ignore[union-attr]
+        shown = ", ".join(f"{name}={_shown(getattr(self, name))}" for name in HYPERPARAMETERS)
+        named = f"({', '.join(map(repr, _shortened(names)))})" if several else repr(names)  # type: ignore[arg-type]
+        return f"MLP(widths={self.widths}, activation={named}, {shown})"
 
 
-def _fields(net: MLP) -> dict:
-    return {f.name: getattr(net, f.name) for f in dataclasses.fields(net)}
+def network_from_dict(fields: Mapping) -> Network:
+    """The network that `to_dict` of an MLP or of any network wrote down."""
+    return MLP.from_dict(fields) if "widths" in fields else Network.from_dict(fields)
 
 
-def _collapsed(values: tuple[float, ...]) -> float | tuple[float, ...]:
+def _interleaved(dense: Sequence[Dense], activations: Sequence[Activation]) -> list[AbstractLayer]:
+    pairs = itertools.zip_longest(dense, activations)
+    return [layer for pair in pairs for layer in pair if layer is not None]
+
+
+def _as_activations(activation: Activations, count: int) -> tuple[Activation, ...]:
+    """One for each of `count` hidden layers."""
+    if isinstance(activation, str | Activation) or not isinstance(activation, Sequence):
+        return (as_activation(activation),) * count
+    if len(activation) != count:
+        raise ValueError(
+            f"activation has {len(activation)} entries for {count} hidden layers; give one, or one for each "
+            "hidden layer."
+        )
+    return tuple(as_activation(one) for one in activation)
+
+
+def _collapsed(values: tuple):
+    """One value where all layers have the same."""
     return values[0] if len(set(values)) == 1 else values
+
+
+def _shortened(shown: list[str]) -> list[str]:
+    """A deep network's repr stays one line."""
+    return shown if len(shown) <= 6 else [*shown[:3], "...", *shown[-2:]]
 
 
 def _shown(values: tuple[float, ...]) -> str:
     collapsed = _collapsed(values)
     if isinstance(collapsed, float):
         return f"{collapsed:.8g}"
-    shown = [f"{v:.6g}" for v in values]
-    if len(shown) > 6:  # a deep network's repr stays one line
-        shown = [*shown[:3], "...", *shown[-2:]]
-    return f"({', '.join(shown)})"
+    return f"({', '.join(_shortened([f'{v:.6g}' for v in values]))})"
 
 
 def _as_widths(widths: Sequence[int]) -> tuple[int, ...]:
@@ -191,7 +189,7 @@ def _as_widths(widths: Sequence[int]) -> tuple[int, ...]:
     for index, n in enumerate(values):
         if n < 1:
             raise ValueError(f"widths must be at least 1, but n_{index} is {n}; give every layer a neuron.")
-        if n > _WIDEST:
+        if n > WIDEST:
             raise ValueError(f"widths must be at most 2^53, but n_{index} is larger; make it smaller.")
     return tuple(int(n) for n in values)
 
