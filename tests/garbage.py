@@ -11,8 +11,7 @@ import numpy as np
 import tomli_w
 from hypothesis import strategies as st
 
-from finitewidth.interface.runs import data_files
-from finitewidth.interface.runs import reading as runs
+from finitewidth.interface.runs import data_files, run_files
 from finitewidth.network.mlp import MLP
 
 LONG = 9 * 10**17  # beyond what any array can hold
@@ -166,7 +165,7 @@ def prepare(folder: Path) -> None:
 def read_toml(folder: Path, data: bytes) -> str:
     (folder / "run.toml").write_bytes(data)
     with mock.patch.object(MLP, "critical", classmethod(lambda cls, widths, *_, **__: cls(widths, "tanh"))):
-        return _refused_or_not(lambda: runs.read(folder / "run.toml"))
+        return _refused_or_not(lambda: run_files.read(folder / "run.toml"))
 
 
 def _refused_or_not(call) -> str:

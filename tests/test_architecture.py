@@ -11,6 +11,9 @@ import finitewidth
 ROOT = Path(finitewidth.__file__).parent
 MOST_MODULES = 16  # in one folder
 
+# everything that the interface is made for; the package itself holds the version
+LIBRARY = {"core", "network", "theory", "critical", "training", "experiment", "comparison", ""}
+
 # Rooms and the rooms inside them. Each may import itself, the rooms beside it and the rooms inside those.
 MAY_IMPORT: dict[str, set[str]] = {
     "": {"core", "interface"},  # the package itself: lazy names and `python -m finitewidth`
@@ -39,7 +42,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "experiment.layers": {"core", "network"},
     "experiment.ensemble": {"core", "network", "experiment", "experiment.layers"},
     "comparison": {"core", "network", "gaussian", "theory", "critical", "training", "experiment"},
-    "interface": {"core", "network", "theory", "critical", "training", "experiment", "comparison", ""},
+    "interface": {"interface.adapters", "interface.cli", "interface.figures"},
+    "interface.figures": LIBRARY,
+    "interface.runs": LIBRARY,
+    "interface.report": LIBRARY | {"interface.figures", "interface.runs"},
+    "interface.adapters": LIBRARY | {"interface.report"},
+    "interface.page": LIBRARY | {"interface.figures"},
+    "interface.cli": LIBRARY | {"interface.runs", "interface.report", "interface.page"},
 }
 
 # The one door against the flow: MLP.critical asks for a critical point when it is called. It returns

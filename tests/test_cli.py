@@ -10,8 +10,7 @@ import pytest
 
 import finitewidth as fw
 from finitewidth.interface.cli import main as cli
-from finitewidth.interface.runs import reading as runs
-from finitewidth.interface.runs import results
+from finitewidth.interface.runs import ensemble_runs, output_directory, run_files
 
 RUN = """
 [network]
@@ -67,7 +66,7 @@ def test_help_of_a_command_shows_a_run_file_that_is_understood(capsys, folder):
     first = lines.index("[network]")
     (folder / "shown.toml").write_text("\n".join(lines[first : lines.index("", first)]), encoding="utf-8")
     (folder / "inputs.csv").write_text("1,2,3\n", encoding="utf-8")
-    assert runs.read(folder / "shown.toml").network.activation.name == "gelu"
+    assert run_files.read(folder / "shown.toml").network.activation_name == "gelu"
 
 
 def test_completion_is_offered_to_shells():
@@ -86,7 +85,7 @@ def test_statistics_show_a_table_and_write_their_results(capsys, folder):
     out = capsys.readouterr().out
     assert "tanh" in out and "results/run" in out
     directory = folder / "results" / "run"
-    assert sorted(os.listdir(directory)) == sorted(results.STATISTICS)
+    assert sorted(os.listdir(directory)) == sorted(output_directory.STATISTICS)
     assert os.listdir(folder / "results") == ["run"]  # no draft is left
     assert (directory / "kernels.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (directory / "kernels.svg").read_text(encoding="utf-8")
@@ -174,7 +173,7 @@ def test_failure_while_writing_leaves_earlier_results_alone(capsys, folder, monk
     def full_disk(*_, **__):
         raise OSError(28, "No space left on device", "kernels.svg")
 
-    monkeypatch.setattr("finitewidth.interface.figures.plots.save_kernels", full_disk)
+    monkeypatch.setattr("finitewidth.interface.report.kernel_figure.save_kernels", full_disk)
     assert "No space left on device" in refused(capsys, "solve", "run.toml")
     assert (folder / "results/run/summary.json").read_bytes() == before
     assert os.listdir(folder / "results") == ["run"]
@@ -184,7 +183,7 @@ def test_interrupt_is_one_line_and_status_130(capsys, folder, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs, "read", interrupted)
+    monkeypatch.setattr(run_files, "read", interrupted)
     assert call("solve", "run.toml") == 130
     assert capsys.readouterr().err == "finitewidth: interrupted; no results were written.\n"
     assert not (folder / "results").exists()
@@ -218,13 +217,13 @@ WRONG_RUNS = [
     ("[network]\n[data]", "[data]: 'path' is missing"),
     ('[network]\n[data]\npth = "x"', "did you mean 'path'?"),
     ("[network]\n[data]\npath = 3", "put it in quotes"),
-    ('[network]\n[data]\npath = "inputs.csv"', "[network] network needs a field 'widths'"),
+    ('[network]\n[data]\npath = "inputs.csv"', "[network] needs a key 'widths'"),
     (RUN.replace("C_W", "C_w"), "'C_w'"),
     (RUN.replace('"tanh"', '"tanhh"'), "did you mean 'tanh'?"),
     (RUN.replace("1.2", "-1.2"), "C_W must be finite and at least 0"),
     (RUN.replace("1.2", "[1.0, 1.0]"), "2 values for 3 layers"),
     (RUN.replace("[2, 8, 8, 1]", "[2, 0, 1]"), "n_1 is 0"),
-    (RUN.replace("[2, 8, 8, 1]", "[5, 8, 1]"), "widths begin with 5"),
+    (RUN.replace("[2, 8, 8, 1]", "[5, 8, 1]"), "[network] takes 5 inputs, but [data] path has 2 columns"),
     (RUN.replace("inputs.csv", "other.csv"), "is not a file"),
     (RUN.replace("inputs.csv", "run.toml"), "must end in .csv, .npy or .npz"),
     (RUN + 'inputs = "X"', "remove it"),
@@ -281,7 +280,7 @@ def test_array_is_chosen_by_name(capsys, folder):
     save_npz(folder, X=np.ones((2, 2), np.float32), Y=np.ones((3, 1)))
     run = (folder / "run.toml").read_text(encoding="utf-8")
     (folder / "run.toml").write_text(run + 'inputs = "X"\n', encoding="utf-8")
-    assert runs.read(folder / "run.toml").inputs.dtype == np.float64
+    assert run_files.read(folder / "run.toml").inputs.dtype == np.float64
     (folder / "run.toml").write_text(run + 'inputs = "Z"\n', encoding="utf-8")
     assert "it holds X, Y" in refused(capsys, "solve", "run.toml")
 
@@ -349,8 +348,6 @@ def test_ensemble_prints_a_table_and_leaves_a_store(capsys, ensemble_folder):
 
 
 def test_help_of_ensemble_shows_a_configuration_that_is_understood(capsys, ensemble_folder):
-    from finitewidth.interface.runs import ensembles
-
     call("ensemble", "--help")
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     first = lines.index("[network]")
@@ -358,7 +355,7 @@ def test_help_of_ensemble_shows_a_configuration_that_is_understood(capsys, ensem
     (ensemble_folder / "shown.toml").write_text(shown, encoding="utf-8")
     for name, row in (("X", "1,2,3\n"), ("Y", "1\n"), ("X_test", "3,2,1\n")):
         (ensemble_folder / f"{name}.csv").write_text(row, encoding="utf-8")
-    run = ensembles.read(ensemble_folder / "shown.toml")
+    run = ensemble_runs.read(ensemble_folder / "shown.toml")
     assert run.algorithm == fw.GradientDescent(0.1, 100) and run.options["members"] == 1000
 
 

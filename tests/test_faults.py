@@ -20,7 +20,7 @@ from finitewidth.comparison.evidence import Comparison
 from finitewidth.core.storage import drafted
 from finitewidth.core.tasks import runner
 from finitewidth.interface.cli import main as cli
-from finitewidth.interface.runs.results import replaced_directory
+from finitewidth.interface.runs.output_directory import replaced_directory
 
 ROOT = Path(fw.__file__).parents[1]
 RANDOM = np.random.default_rng(3)

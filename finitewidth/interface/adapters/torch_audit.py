@@ -20,7 +20,7 @@ from finitewidth.critical.one_input import trajectory
 from finitewidth.critical.tuning import products_above
 from finitewidth.gaussian.two_legs.leg_table import leg_table
 from finitewidth.interface.adapters.torch_graph import Chain, LinearLayer, Piece
-from finitewidth.interface.cli.advice_report import print_audit
+from finitewidth.interface.report.advice import print_audit
 from finitewidth.network.activation import Activation
 from finitewidth.network.mlp import MLP
 
