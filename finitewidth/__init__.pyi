@@ -42,11 +42,11 @@ from .network.loss import MSE as MSE
 from .network.loss import CrossEntropy as CrossEntropy
 from .network.mlp import MLP as MLP
 from .network.network import Network as Network
-from .theory.means import Kernels as Kernels
-from .theory.means import kernels as kernels
-from .theory.solve import Layer as Layer
-from .theory.solve import Theory as Theory
-from .theory.solve import load as load
+from .theory.kernels import Kernels as Kernels
+from .theory.kernels import kernels as kernels
+from .theory.records import Layer as Layer
+from .theory.records import Theory as Theory
+from .theory.records import load as load
 from .theory.solve import solve as solve
 from .theory.unrolled.unroll import Unrolled as Unrolled
 from .theory.unrolled.unroll import unroll as unroll

@@ -14,28 +14,17 @@ import numpy as np
 
 from finitewidth.comparison.claims import FILES
 from finitewidth.critical import one_input as trajectory
-from finitewidth.theory import means, single
-from finitewidth.theory import step as finite_width
+from finitewidth.theory import recursion, single, solve
+from finitewidth.theory.layers.activation import ActivationStep
+from finitewidth.theory.tensors import SHAPES
 from finitewidth.training.first_order import corrections, one_network, symbols
 from finitewidth.training.infinite import solver
 from finitewidth.training.textbook import delta_expansion, finite_angle
 
 FACTOR = 1.05  # a coefficient five per cent too large
 
-BLOCKS = {  # row and column feature of every tensor in the recursion for several inputs
-    "V": ("v", "v"),
-    "D": ("x", "v"),
-    "A": ("x", "x"),
-    "F": ("f", "f"),
-    "Q": ("y", "f"),
-    "T": ("y", "y"),
-    "B": ("b", "e"),
-    "P": ("p", "e"),
-    "R": ("r", "e"),
-    "S": ("s", "e"),
-    "U": ("u", "e"),
-}
-SOURCES = {"VDA": "kernel_sources", "FQT": "mixed_sources", "BPRSU": "differential_sources"}
+# row and column feature of every tensor in the recursion for several inputs
+BLOCKS = {name: (shape.row, shape.column) for name, shape in SHAPES.items()}
 MEANS = ("K", "Theta", "G1", "H1")
 
 
@@ -121,13 +110,20 @@ def in_scalar_recursion(name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def in_pair_recursion(which: int) -> Iterator[None]:
     """In the recursion of K and Theta at infinite width: the mean of s s, or that of s' s'."""
-    original = means.Propagation._update
+    original = ActivationStep.on_tiles
 
-    def wrong(self, tile, *averages):
-        averages = [FACTOR * part if k == which else part for k, part in enumerate(averages)]
-        return original(self, tile, *averages)
+    def wrong(self, legs, rule):
+        right = original(self, legs, rule)
 
-    with mock.patch.object(means.Propagation, "_update", wrong):
+        def on_tile(K, Theta, tile):
+            error = right(K, Theta, tile)
+            scaled = (K, Theta)[which]
+            scaled *= FACTOR
+            return error
+
+        return on_tile
+
+    with mock.patch.object(ActivationStep, "on_tiles", wrong):
         yield
 
 
@@ -193,20 +189,19 @@ def wrong_angle(original, net, square, product, A_2, rho):
 def _statistics() -> Iterator[Fault]:
     sampled = {"A": "ntk", "B": "ntk", "D": "ntk", "F": "ntk", "P": "dntk", "Q": "dntk"}
     sampled |= dict.fromkeys("RSTU", "ddntk")
-    for letters, function in SOURCES.items():
-        for name in letters:
-            claims = [about(name)]
-            if name in sampled:
-                claims.append(f"sparsity.two-layers-{sampled[name]}")
-            if name in "ST":
-                claims.append("inf.46-48")
-            inject = functools.partial(replaced, finite_width, function, scaled_block(BLOCKS[name]))
-            yield Fault(f"source of {name}", inject, tuple(claims))
     for name, key in BLOCKS.items():
-        inject = functools.partial(replaced, finite_width, "propagate", scaled_block(key))
+        claims = [about(name)]
+        if name in sampled:
+            claims.append(f"sparsity.two-layers-{sampled[name]}")
+        if name in "ST":
+            claims.append("inf.46-48")
+        inject = functools.partial(replaced, recursion, "_sources", scaled_block(key))
+        yield Fault(f"source of {name}", inject, tuple(claims))
+    for name, key in BLOCKS.items():
+        inject = functools.partial(replaced, recursion, "propagate", scaled_block(key))
         yield Fault(f"transport of {name}", inject, (about(name),))
     for name in MEANS:
-        inject = functools.partial(replaced, finite_width, "_next_means", scaled_field(name))
+        inject = functools.partial(replaced, solve, "next_layer", scaled_field(name))
         yield Fault(f"{name}, several inputs", inject, (about(name),))
     asymptotic = {name: "effective-theory.order-L-over-n" for name in ("V", "G1", "B", "F", "P")}
     asymptotic |= {name: "inf.30-33" for name in "RSTU"} | {name: "inf.34-38" for name in ("K", "Theta")}

@@ -13,7 +13,7 @@ from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.statistics import SampledStatistics
 from finitewidth.network.algorithm import Algorithm
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.solve import Layer
+from finitewidth.theory.records import Layer
 from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
 

@@ -6,8 +6,12 @@ at criticality; theory through 1/n is within its range while the largest is well
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from finitewidth.theory.records import Layer
 
 POWERS = {  # tensor: powers of (K, Theta) that make it dimensionless
     "G1": (1, 0),
@@ -62,9 +66,8 @@ class Report:
         return "\n".join([head, *lines])
 
 
-def ratios(theory, index: int) -> Report:
-    """Ratios of layer `index`, with all labels on one sample; the sample with the largest is shown."""
-    layer = theory.layer(index)
+def ratios(layer: "Layer") -> Report:
+    """Ratios of a layer, with all labels on one sample; the sample with the largest is shown."""
     K, Theta = np.diag(layer.K), np.diag(layer.Theta)
     rows = []
     for name, (k, theta) in POWERS.items():
@@ -77,14 +80,7 @@ def ratios(theory, index: int) -> Report:
         relative = np.nan_to_num(values / scale / layer.n)
         worst = int(np.argmax(np.abs(relative)))
         rows.append(Ratio(name, float(values[worst]), float(relative[worst]), _verdict(abs(relative[worst]))))
-    return Report(index, layer.n, tuple(rows))
-
-
-def report(theory) -> Report:
-    """Ratios of the output layer."""
-    if theory.order < 1:
-        raise ValueError("report needs the 1/n tensors; use fw.solve(net, X, order=1).")
-    return ratios(theory, theory.depth)
+    return Report(layer.index, layer.n, tuple(rows))
 
 
 def _verdict(size: float) -> str:

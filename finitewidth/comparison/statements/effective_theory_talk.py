@@ -35,7 +35,7 @@ from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.experiment.sampling import outputs
 from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, Newton, Schedule
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.theory.solve import solve
 from finitewidth.training.infinite.spectrum import spectrum
 

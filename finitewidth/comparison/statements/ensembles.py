@@ -33,7 +33,8 @@ from finitewidth.comparison.statements.projectors import printed_projectors, sym
 from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
-from finitewidth.theory.solve import Layer, solve
+from finitewidth.theory.records import Layer
+from finitewidth.theory.solve import solve
 from finitewidth.training.first_order.corrections import Modes, corrections
 from finitewidth.training.first_order.finite_width import FiniteWidth, finite_width
 from finitewidth.training.first_order.symbols import symbols

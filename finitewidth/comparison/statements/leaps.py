@@ -28,7 +28,7 @@ from finitewidth.experiment.taylor import taylor
 from finitewidth.gaussian.two_legs.expectation import Automatic
 from finitewidth.network.algorithm import GradientDescent, GradientFlow, Newton, Schedule
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.training.first_order.one_network import predict_network
 from finitewidth.training.infinite.bayes import bayesian_rates, posterior
 

@@ -23,7 +23,7 @@ from finitewidth.comparison.statements.problems import (
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.algorithm import GradientDescent
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.theory.solve import solve
 from finitewidth.training.infinite.dynamics import trajectory
 from finitewidth.training.infinite.gaussian import Prediction

@@ -19,7 +19,8 @@ from finitewidth.interface.figures.parts import (
 )
 from finitewidth.interface.figures.saving import in_house_style
 from finitewidth.theory.ratios import POWERS
-from finitewidth.theory.solve import TENSORS, Theory
+from finitewidth.theory.records import Theory
+from finitewidth.theory.tensors import TENSORS
 
 _THEORY, _SAMPLED = "a result of fw.solve", "a result of fw.sample_statistics"
 _WORDS = {

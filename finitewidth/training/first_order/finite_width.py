@@ -33,7 +33,7 @@ from finitewidth.network.algorithm import (
 )
 from finitewidth.network.loss import MSE, Loss
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.theory.solve import solve_with
 from finitewidth.training.first_order.corrections import Corrections, Modes, corrections, leap
 from finitewidth.training.first_order.streamed import pair_corrections, streamed_contributions

@@ -19,7 +19,7 @@ from finitewidth.core.memory import require_memory
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.algorithm import Newton
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.theory.solve import solve
 from finitewidth.training.infinite.conditioning import check_independent, singular_error
 from finitewidth.training.infinite.gaussian import Prediction

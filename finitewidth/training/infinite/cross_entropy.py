@@ -18,7 +18,7 @@ from finitewidth.core.memory import require_memory
 from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, Schedule
 from finitewidth.network.loss import CrossEntropy
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.fitting import fit, require_ntk
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.learned import at_time, is_finished

@@ -17,7 +17,7 @@ from finitewidth.core.memory import require_memory
 from finitewidth.network.algorithm import Algorithm, GradientFlow
 from finitewidth.network.loss import MSE, CrossEntropy, Loss
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.training.first_order.finite_width import check_first_order, finite_width
 from finitewidth.training.infinite.conditioning import check_independent, singular_error
 from finitewidth.training.infinite.cross_entropy import as_probabilities, cross_entropy_path

@@ -17,7 +17,7 @@ from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.core.memory import require_memory
 from finitewidth.network.algorithm import Algorithm, GradientFlow
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import Kernels, kernels
+from finitewidth.theory.kernels import Kernels, kernels
 from finitewidth.training.infinite.conditioning import check_independent, singular_error
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.learned import check_supported, is_finished

@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 
 from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.conditioning import check_independent, largest_condition, singular_error
 from finitewidth.training.infinite.fitting import ntk, require_ntk
 from finitewidth.training.infinite.solver import Eigenbasis, condition_of, eigenbasis

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from finitewidth.core.inputs import as_inputs
 from finitewidth.network.algorithm import Algorithm
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.fitting import ntk, require_ntk
 from finitewidth.training.infinite.learned import check_learning_rate, check_supported, learned
 from finitewidth.training.infinite.solver import condition_of, eigenbasis

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from finitewidth.core.inputs import as_targets
 from finitewidth.network.loss import MSE, CrossEntropy, Loss
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.sampled import SampledPrediction
 from finitewidth.training.textbook.delta_expansion import two_inputs
