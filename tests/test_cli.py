@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import finitewidth as fw
+from finitewidth.interface.cli import arguments
 from finitewidth.interface.cli import main as cli
 from finitewidth.interface.runs import ensemble_runs, output_directory, run_files
 
@@ -294,6 +295,91 @@ def test_damaged_archive_is_refused(capsys, folder):
 def test_perceptron_has_no_ntk_and_says_so(capsys, folder):
     (folder / "run.toml").write_text(RUN.replace("tanh", "perceptron"), encoding="utf-8")
     assert "perceptron" in refused(capsys, "solve", "run.toml")
+
+
+# --- networks ----------------------------------------------------------------------------------------
+
+LAYERS = """
+[network]
+input_shape = 2
+layers = [
+    { kind = "Dense", width = 8, C_W = 1.2 },
+    "tanh",
+    { kind = "Dense", width = 6, C_b = 0.1, C_W = 1.2 },
+    "relu",
+    { kind = "Dense", width = 1, C_W = 1.2 },
+]
+
+[data]
+path = "inputs.csv"
+"""
+MIXED = RUN.replace('"tanh"', '["tanh", "relu"]')
+
+
+def test_hidden_layers_may_have_activations_of_their_own(capsys, folder):
+    (folder / "run.toml").write_text(MIXED, encoding="utf-8")
+    assert call("solve", "run.toml", "--json", "--no-figure") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["network"]["activation"] == ["tanh", "relu"]
+    X = np.loadtxt("inputs.csv", delimiter=",", skiprows=1)
+    theory = fw.solve(fw.MLP((2, 8, 8, 1), ("tanh", "relu"), C_W=1.2), X, order=0)
+    last = document["layers"][-1]
+    np.testing.assert_allclose(last["ntk"]["mean"], np.diag(theory.output.Theta).mean(), rtol=1e-12)
+    assert run_files.read(folder / "results/run/run.toml").network == theory.net
+
+
+def test_a_network_may_be_written_as_its_layers(capsys, folder):
+    (folder / "run.toml").write_text(LAYERS, encoding="utf-8")
+    assert call("solve", "run.toml", "--no-figure") == 0
+    dense = [fw.Dense(8, C_W=1.2), fw.Dense(6, C_b=0.1, C_W=1.2), fw.Dense(1, C_W=1.2)]
+    network = fw.Network(2, dense[0], "tanh", dense[1], "relu", dense[2])
+    for file in ("run.toml", "results/run/run.toml"):
+        assert run_files.read(folder / file).network == network
+    assert "Dense(6, C_b=0.1, C_W=1.2)" in capsys.readouterr().out
+
+
+WRONG_NETWORKS = [
+    (MIXED.replace('"relu"', '"relu", "gelu"'), "activation has 3 entries for 2 hidden layers"),
+    (MIXED.replace('"relu"', '"rleu"'), "did you mean 'relu'?"),
+    (MIXED.replace('"relu"', "3"), "activation must be a name, got 3"),
+    (LAYERS.replace("input_shape = 2", ""), "[network]: 'input_shape' is missing"),
+    (
+        LAYERS.replace("input_shape = 2", "widths = [2, 1]"),
+        "widths cannot stand beside input_shape and layers",
+    ),
+    (LAYERS.replace("input_shape = 2", "input_shape = 2\ncritical = true"), "critical cannot stand beside"),
+    (LAYERS.replace("input_shape = 2", "input_shape = 3"), "[network] takes 3 inputs, but [data] path has 2"),
+    (LAYERS.replace('"tanh"', "7"), "[network] layers has 7; write the name of an activation"),
+    (LAYERS.replace('"tanh"', "{ kind = [] }"), "[network] layers has {'kind': []}"),
+    (LAYERS.replace('"tanh"', '{ kind = "Dens" }'), "kind = "),
+    (LAYERS.replace('"tanh"', '"tanh", "tanh"'), "activation 'tanh' follows the activation 'tanh'"),
+    (LAYERS.replace("width = 6", "wdth = 6"), "[network] layers has {'kind': 'Dense', 'wdth': 6"),
+]
+
+
+@pytest.mark.parametrize("text, named", WRONG_NETWORKS, ids=[named for _, named in WRONG_NETWORKS])
+def test_wrong_networks_are_one_sentence(capsys, folder, text, named):
+    (folder / "run.toml").write_text(text, encoding="utf-8")
+    assert named in refused(capsys, "solve", "run.toml")
+
+
+@pytest.mark.parametrize(
+    "given, names",
+    [
+        ("tanh", "tanh"),
+        ("tanh,relu", "tanh, relu"),
+        ("polynomial(0, 1, 1) , leaky_relu(0.2)", "polynomial(0, 1, 1), leaky_relu(0.2)"),
+    ],
+)
+def test_audit_takes_an_activation_for_each_hidden_layer(given, names):
+    network, notes = arguments.network_described("4,8,6,1", given, {"C_W": "1.5"}, 1.0)
+    assert network.activation_name == names and network.C_W == (1.5,) * 3 and notes == []
+
+
+def test_audit_refuses_activations_that_do_not_fit(capsys):
+    message = refused(capsys, "audit", "4,8,8,8,1", "--activation", "tanh,relu")
+    assert "activation has 2 entries for 3 hidden layers" in message
+    assert "did you mean 'relu'?" in refused(capsys, "audit", "4,8,8,1", "--activation", "tanh,rleu")
 
 
 # --- ensembles --------------------------------------------------------------------------------------
