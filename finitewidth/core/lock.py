@@ -32,7 +32,7 @@ def locked(path: Path) -> Iterator[None]:
         with _owned(path, lock, owner):
             yield
     finally:
-        with contextlib.suppress(OSError):  # Windows removes an open file only when it is released
+        with contextlib.suppress(OSError):  # Windows removes the file when it is released, and not before
             lock.unlink()
         guard.release()
 
