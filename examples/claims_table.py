@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import finitewidth as fw
-from finitewidth.interface.cli.claims_report import markdown
+from finitewidth.interface.report.claims import markdown
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "claims.md"

@@ -124,14 +124,15 @@ def test_places_that_cannot_hold_a_store_are_refused(tmp_path):
 
 
 def test_the_lock_is_gone_when_a_run_ends_and_one_of_another_machine_is_respected(tmp_path):
-    path, lock = tmp_path / "run.zarr", tmp_path / ".run.zarr.lock"
+    path, owner = tmp_path / "run.zarr", tmp_path / ".run.zarr.owner"
     quick(path)
-    assert not lock.exists()
-    lock.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))
+    assert [file.name for file in tmp_path.iterdir()] == ["run.zarr"]
+    owner.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))
     with refused("in use by process 1 on host elsewhere; .* delete .* if that run is dead"):
         quick(path)
-    lock.write_text("")  # left by a process that died before it wrote its name
+    owner.write_text("")  # left by a process that died before it wrote its name
     quick(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["run.zarr"]
 
 
 def test_results_open_with_xarray_and_know_where_they_come_from(tmp_path):

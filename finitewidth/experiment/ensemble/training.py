@@ -124,8 +124,9 @@ def train_ensemble(
     with runner(client, store, progress, kind="ensemble", configuration=lambda: configuration) as running:
         total = _total(work, parts, running)
         _judge(total, plan, parts, X, key_data)
+        kept = store if keep_members else None
         ensemble = Ensemble.from_moments(
-            plan, X, Y, parts.members, total, control, configuration, store=store if keep_members else None
+            plan, X, Y, parts.members, total, control, running.configuration(), store=kept
         )
         if running.store is not None:
             checkpoint.write_results(running.store, to_xarray(ensemble))

@@ -20,7 +20,7 @@ from finitewidth.critical.findings import Finding, losses
 from finitewidth.critical.one_input import layer_by_layer
 from finitewidth.critical.tuning import products_above
 from finitewidth.interface.adapters.torch_graph import Chain, LinearLayer, Piece
-from finitewidth.interface.cli.advice_report import print_audit
+from finitewidth.interface.report.advice import print_audit
 from finitewidth.network.mlp import MLP, Activations
 from finitewidth.network.network import Network
 

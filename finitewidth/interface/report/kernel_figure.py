@@ -1,7 +1,6 @@
-"""The figure of `finitewidth solve`: kernels over depth and of the output, from the summary of a run."""
+"""The figure of `finitewidth solve` with inputs alone: kernels over depth, and those of the output layer."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,27 +9,25 @@ from matplotlib.figure import Figure
 
 from finitewidth.interface.figures.parts import draw_band, draw_line, draw_matrix, heading, whole_numbers
 from finitewidth.interface.figures.saving import house_style, write_figure
-
-if TYPE_CHECKING:
-    from finitewidth.interface.runs.results import Spread, Summary
+from finitewidth.interface.runs.layer_summary import Spread, Summary
 
 _MOST_LABELS = 20
 _MOST_MARKERS = 30
 
 
-def save_kernels(summary: "Summary", directory: Path) -> None:
-    """K and Theta over depth and the output's Theta, as kernels.svg and kernels.png."""
+def save_kernels(summary: Summary, directory: Path) -> None:
+    """Draw K and Theta over depth and of the output layer, as kernels.svg and kernels.png in `directory`."""
     with house_style():
         figure = _kernels(summary)
         for suffix in ("svg", "png"):
             write_figure(figure, directory / f"kernels.{suffix}")
 
 
-def _kernels(summary: "Summary") -> Figure:
+def _kernels(summary: Summary) -> Figure:
     run, network, layers = summary.run, summary.run.network, summary.layers
     figure = Figure(figsize=(8.4, 7.2))
     heading(
-        figure, f"{network.activation.name}, {network.depth} layers, {len(run.inputs)} inputs, infinite width"
+        figure, f"{network.activation_name}, {network.depth} layers, {len(run.inputs)} inputs, infinite width"
     )
     (kernel, ntk), (kernel_matrix, ntk_matrix) = figure.subplots(2, 2)
     _draw_depth(kernel, [layer.kernel for layer in layers])
@@ -45,7 +42,7 @@ def _kernels(summary: "Summary") -> Figure:
     return figure
 
 
-def _draw_depth(axes: Axes, spreads: "list[Spread]") -> None:
+def _draw_depth(axes: Axes, spreads: list[Spread]) -> None:
     depth = range(1, len(spreads) + 1)
     smallest, largest = [s.smallest for s in spreads], [s.largest for s in spreads]
     marker = "o" if len(spreads) <= _MOST_MARKERS else ""

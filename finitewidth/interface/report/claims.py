@@ -1,6 +1,5 @@
-"""Outcomes of claims as a table, as a list and as a page; nothing is computed here."""
+"""Claims and their outcomes as tables for the terminal and in Markdown; nothing is computed here."""
 
-import math
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -15,7 +14,7 @@ _CHAPTERS = {"10.": "PDLT chapter 10", "inf": "PDLT chapter infinity"}
 
 
 def print_list(claims: Sequence[Claim], console: Console) -> None:
-    """What there is to check."""
+    """The claims with their statements, before any is checked."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.add_column("id", no_wrap=True)
     table.add_column("statement")
@@ -28,7 +27,7 @@ def print_list(claims: Sequence[Claim], console: Console) -> None:
 
 
 def print_outcomes(outcomes: Sequence[Outcome], console: Console) -> None:
-    """A row for each claim, and for those that failed every comparison that did."""
+    """One row for each claim; below the table, every failed comparison of the claims that failed."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.add_column("id", no_wrap=True)
     table.add_column("statement")
@@ -48,11 +47,9 @@ def print_outcomes(outcomes: Sequence[Outcome], console: Console) -> None:
         _print_failure(outcome, console)
     seconds = sum(outcome.seconds for outcome in outcomes)
     console.print(
-        f"{len(outcomes) - len(failed)} of {len(outcomes)} claims hold ({seconds:.0f} s). Shown is the "
-        "comparison that uses "
-        "most of what it was\nallowed: its error is a standard error where networks were sampled (four are "
-        "allowed), else "
-        "the accuracy\nthat was stated beforehand.",
+        f"{len(outcomes) - len(failed)} of {len(outcomes)} claims hold ({seconds:.0f} s). Each row shows the "
+        "comparison that comes closest to failing.\nIts error is a standard error if networks were sampled "
+        "(a difference of four is allowed), and the accuracy stated\nbeforehand otherwise.",
         highlight=False,
     )
 
@@ -64,13 +61,13 @@ def _print_failure(outcome: Outcome, console: Console) -> None:
     for one in outcome.comparisons:
         if not one.holds:
             relation = "should differ from" if one.different else "stated"
-            found = f"measured {one.measured:.6g} ± {one.error:.2g}"
-            text = f"  {one.what}: {found}, {relation} {one.stated:.6g}"
+            measured = f"measured {one.measured:.6g} ± {one.error:.2g}"
+            text = f"  {one.what}: {measured}, {relation} {one.stated:.6g}"
             console.print(escape(text), highlight=False)
 
 
 def numbers(outcome: Outcome) -> tuple[str, str]:
-    """Stated, and measured with its error."""
+    """The stated number, and the measured one with its error."""
     shown = outcome.tightest
     if shown is None:
         return "", "raised an error"
@@ -78,17 +75,8 @@ def numbers(outcome: Outcome) -> tuple[str, str]:
     return stated, f"{shown.measured:.6g} ± {shown.error:.2g}"
 
 
-def finite(document):
-    """JSON has no infinity: such numbers as null."""
-    if isinstance(document, dict):
-        return {key: finite(value) for key, value in document.items()}
-    if isinstance(document, list):
-        return [finite(value) for value in document]
-    return None if isinstance(document, float) and not math.isfinite(document) else document
-
-
 def markdown(outcomes: Sequence[Outcome]) -> str:
-    """Tables by source."""
+    """One table in Markdown for each source."""
     parts = []
     for title, group in groupby(outcomes, key=_title):
         rows = [_row(outcome) for outcome in group]
@@ -115,5 +103,5 @@ def _row(outcome: Outcome) -> str:
 
 
 def _plain(cell: str) -> str:
-    """Averages in angle brackets are no tags, and bars no columns; powers keep their carets."""
+    """Text of a cell: angle brackets around averages are not tags, and bars do not separate columns."""
     return cell.replace("<", "&lt;").replace(">", "&gt;").replace("|", "\\|")

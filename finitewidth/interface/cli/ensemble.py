@@ -1,4 +1,4 @@
-"""`finitewidth ensemble`: real networks without theory."""
+"""`finitewidth ensemble`: trained networks without theory."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from finitewidth.interface.cli.commands import (
+from finitewidth.interface.cli.conventions import (
     INTERRUPTED,
     AsJson,
     Debug,
@@ -24,7 +24,7 @@ ConfigFile = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command to the application."""
     app.command()(ensemble)
 
 
@@ -34,16 +34,16 @@ def ensemble(
     output: Output = None,
     debug: Debug = False,
 ) -> None:
-    r"""Train many real networks: mean, spread and standard errors of what they answer.
+    r"""Train many real networks, and estimate the mean and the spread of their outputs with standard errors.
 
-    Finished batches are kept in the Zarr store ensemble.zarr of the output directory: the same command goes
-    on with a run that was stopped or killed. Results open with xarray.open_zarr.
+    Finished batches are kept in the Zarr store ensemble.zarr of the output directory. After a run was stopped
+    or killed, the same command continues it. Results open with xarray.open_zarr.
 
     Example: finitewidth ensemble config.toml --output results/flow, with a config.toml such as
 
     \[network]
     widths = \[3, 64, 64, 1]     # n_0 ... n_L
-    activation = "tanh"
+    activation = "tanh"          # or one for each hidden layer
     \[data]
     train_inputs = "X.csv"       # or .npy, or .npz
     train_targets = "Y.csv"
@@ -55,13 +55,13 @@ def ensemble(
     \[ensemble]
     members = 1000
     key = 0
-    record_at = \[0, 10]         # likewise ntk = true, kernels = true
+    record_at = \[0, 10]         # further keys: ntk = true, kernels = true
     """
     with plain_errors(debug):
         try:
             _ensemble(config_file, as_json, output)
         except KeyboardInterrupt:
-            complain("interrupted; finished batches are kept, and the same command goes on with them.")
+            complain("interrupted; finished batches are kept, and the same command continues with them.")
             sys.exit(INTERRUPTED)
 
 
@@ -69,31 +69,31 @@ def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
     from rich.console import Console
 
     from finitewidth.experiment.ensemble.training import train_ensemble
-    from finitewidth.interface.report import tables as report
-    from finitewidth.interface.runs import ensembles
+    from finitewidth.interface.report import documents, tables
+    from finitewidth.interface.runs import ensemble_runs
 
-    run = ensembles.read(config_file)
+    run = ensemble_runs.read(config_file)
     assert run.options is not None
     target = output if output is not None else Path("results") / run.name
-    ensembles.check_directory(target)
+    ensemble_runs.check_directory(target)
     with noted_warnings(complain):
-        found = train_ensemble(
+        trained = train_ensemble(
             run.network,
             run.X_train,
             run.Y_train,
             run.X_test,
             algorithm=run.algorithm,
             loss=run.loss,
-            store=target / ensembles.STORE,
+            store=target / ensemble_runs.STORE,
             **run.options,
         )
-    document = ensembles.document(run, found, target)
-    draft = target / ".summary.json"
+    document = documents.ensemble_document(run, trained, target)
+    draft = target / f".{ensemble_runs.SUMMARY}"
     draft.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    draft.replace(target / "summary.json")
+    draft.replace(target / ensemble_runs.SUMMARY)
     if as_json:
         print_json(document)
         return
     console = Console()
-    report.print_ensemble(found, console)
-    report.print_files(target, document["results"]["files"], console)
+    tables.print_ensemble(trained, console)
+    tables.print_files(target, document["results"]["files"], console)

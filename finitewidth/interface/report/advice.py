@@ -1,4 +1,4 @@
-"""What `criticality` and `audit` print and write, from records; nothing is computed here."""
+"""The answers of `criticality` and `audit` as text and as JSON, from records; nothing is computed here."""
 
 import math
 from collections.abc import Mapping
@@ -10,6 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 
 import finitewidth
+from finitewidth.core.estimate import Estimate
+from finitewidth.core.json_values import json_value
+from finitewidth.critical.audit import Audit
+from finitewidth.critical.classification import Criticality
+from finitewidth.interface.report.network_line import describe
+from finitewidth.network.layers.dense import HYPERPARAMETERS
+from finitewidth.network.network import Network
 
 _MEANING = {
     "p_0": "kernel K",
@@ -18,9 +25,9 @@ _MEANING = {
 }
 
 
-def print_criticality(point, fitted: Mapping, console: Console) -> None:
-    """Class, point, exponents and what to set."""
-    _line(console, "activation", point.activation.name)
+def print_criticality(point: Criticality, fitted: Mapping, console: Console) -> None:
+    """Class, critical point, exponents and recommended settings."""
+    _line(console, "activation", str(point.activation.name))
     _line(console, "class", point.universality_class)
     if point.C_W is not None:
         K_star = "any, kept as it is" if point.K_star is None else f"{point.K_star:.9g}"
@@ -42,7 +49,7 @@ def print_criticality(point, fitted: Mapping, console: Console) -> None:
         console.print(f"  {escape(line)}", highlight=False, soft_wrap=True)
 
 
-def _exponent_table(point, fitted: Mapping) -> Table:
+def _exponent_table(point: Criticality, fitted: Mapping) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 1))
     table.add_column("falls with depth as l^-p", no_wrap=True)
     table.add_column("p stated", justify="right")
@@ -58,7 +65,7 @@ def _exponent_table(point, fitted: Mapping) -> Table:
 
 
 def _rows(stated: Mapping, fitted: Mapping) -> list[list[str]]:
-    """One name to a row, or tensors of the same stated exponent together where nothing was fitted."""
+    """Names in rows: one name each, or all tensors of one stated exponent together if nothing was fitted."""
     means = [[name] for name in stated if name in _MEANING]
     tensors = [name for name in {**stated, **fitted} if name not in _MEANING]
     if fitted:
@@ -72,12 +79,12 @@ def _quantity(names: list[str]) -> str:
     return f"{'ratio of' if len(names) == 1 else 'ratios of'} {' '.join(names)} to what they correct"
 
 
-def _estimate(estimate) -> str:
+def _estimate(estimate: Estimate) -> str:
     return f"{float(estimate.value):.4f} ± {float(estimate.stderr):.1g}"
 
 
-def recommended(point) -> list[str]:
-    """Settings in words."""
+def recommended(point: Criticality) -> list[str]:
+    """Recommended settings in words."""
     if point.universality_class in ("none", "unstable"):
         return []
     lines = [
@@ -95,7 +102,7 @@ def recommended(point) -> list[str]:
     return [*lines, f"  in Python: fw.MLP.critical(widths, {name})"]
 
 
-def _rates(point) -> str:
+def _rates(point: Criticality) -> str:
     if point.universality_class != "K*=0":
         return "biases lambda_b / L, weights (lambda_W / L) / fan-in"
     p_0, p_perp = point.exponents["p_0"], point.exponents["p_perp"]
@@ -109,7 +116,7 @@ def _powers(name: str, of_l: float, of_L: float) -> str:
     return " ".join([name, *parts])
 
 
-def criticality_document(point, fitted: Mapping) -> dict[str, Any]:
+def criticality_document(point: Criticality, fitted: Mapping) -> dict[str, Any]:
     """The document of `criticality --json`."""
     exponents = {}
     for name in {**point.exponents, **fitted}:
@@ -124,7 +131,7 @@ def criticality_document(point, fitted: Mapping) -> dict[str, Any]:
         "attracts_from": point.attracts_from,
         "constants": dict(point.constants),
         "exponents": exponents,
-        "residual": point.residual if math.isfinite(point.residual) else None,
+        "residual": json_value(point.residual),
         "converged": point.converged,
         "other_fixed_point": point.other_fixed_point,
         "explanation": point.explanation,
@@ -133,7 +140,7 @@ def criticality_document(point, fitted: Mapping) -> dict[str, Any]:
     }
 
 
-def _point(point) -> dict[str, Any]:
+def _point(point: Criticality) -> dict[str, Any]:
     return {
         "activation": point.activation.name,
         "universality_class": point.universality_class,
@@ -143,94 +150,73 @@ def _point(point) -> dict[str, Any]:
     }
 
 
-def print_audit(found, console: Console) -> None:
-    """Verdict first, then numbers, then what to set."""
-    net = found.net
+def print_audit(audit: Audit, console: Console) -> None:
+    """Verdict first, then numbers, then recommended settings."""
+    net = audit.net
     _line(console, "network", describe(net))
-    _line(console, "verdict", "healthy" if found.healthy else "needs attention")
-    for finding in found.findings:
+    _line(console, "verdict", "healthy" if audit.healthy else "needs attention")
+    for finding in audit.findings:
         _line(console, "depth", str(finding))
-    if not found.findings:
+    if not audit.findings:
         _line(console, "depth", f"signals and gradients survive all {net.depth} layers")
-    _line(console, "length", _lengths(found))
-    _line(console, "width", found.aspect_verdict)
-    if found.deepest is not None:
-        _line(console, "", f"ratios stay below 0.3 up to layer {found.deepest}")
-    if found.report is not None:
-        largest = sorted(found.report.rows, key=lambda row: -abs(row.ratio))[:5]
+    _line(console, "length", _lengths(audit))
+    _line(console, "width", audit.aspect_verdict)
+    if audit.deepest is not None:
+        _line(console, "", f"ratios stay below 0.3 up to layer {audit.deepest}")
+    if audit.report is not None:
+        largest = sorted(audit.report.rows, key=lambda row: -abs(row.ratio))[:5]
         shown = ", ".join(f"{row.name} {row.ratio:.2g}" for row in largest)
         _line(console, "ratios", f"largest of the output layer, 1/n included: {shown}")
-    for line in found.steps:
+    for line in audit.steps:
         _line(console, "layers", line)
-    for line in found.advice:
+    for line in audit.advice:
         _line(console, "instead", line)
 
 
-def describe(net) -> str:
-    """One line that stays short however deep the network is."""
-    runs = [[net.widths[0], 1]]
-    for width in net.widths[1:]:
-        if width == runs[-1][0]:
-            runs[-1][1] += 1
-        else:
-            runs.append([width, 1])
-    widths = ", ".join(f"{width}" if times == 1 else f"{width} x {times}" for width, times in runs)
-    # the hyperparameters as the network's own repr shortens them
-    rest = repr(net).split("activation=", 1)[1].rstrip(")")
-    return f"widths {widths}; {rest.replace('=', ' ').replace(chr(39), '')}"
-
-
-def _lengths(found) -> str:
-    parallel, perp = found.correlation_length_parallel, found.correlation_length_perp
+def _lengths(audit: Audit) -> str:
+    parallel, perp = audit.correlation_length_parallel, audit.correlation_length_perp
     text = f"correlation lengths: norms {_layers(parallel)}, directions and gradients {_layers(perp)}"
-    return text if found.depth_limit is None else f"{text}; lost after about {found.depth_limit} layers"
+    return text if audit.depth_limit is None else f"{text}; lost after about {audit.depth_limit} layers"
 
 
 def _layers(length: float) -> str:
     return "infinite (critical)" if math.isinf(length) else f"{length:.3g} layers"
 
 
-def audit_document(found) -> dict[str, Any]:
+def audit_document(audit: Audit) -> dict[str, Any]:
     """The document of `audit --json`."""
-    net, report = found.net, found.report
+    net, report = audit.net, audit.report
     return {
         "finitewidth": finitewidth.__version__,
         "command": "audit",
-        "network": {
-            "widths": list(net.widths),
-            "activation": net.activation.name,
-            **{name: list(getattr(net, name)) for name in ("C_b", "C_W", "lambda_b", "lambda_W")},
-        },
-        "input_scale": found.input_scale,
-        "healthy": found.healthy,
-        "findings": [{**{k: _finite(v) for k, v in vars(f).items()}, "text": str(f)} for f in found.findings],
-        "correlation_length_parallel": _finite(found.correlation_length_parallel),
-        "correlation_length_perp": _finite(found.correlation_length_perp),
-        "depth_limit": found.depth_limit,
-        "aspect_verdict": found.aspect_verdict,
+        "network": _network(net),
+        "input_scale": audit.input_scale,
+        "healthy": audit.healthy,
+        "findings": [{**json_value(vars(f)), "text": str(f)} for f in audit.findings],
+        "correlation_length_parallel": json_value(audit.correlation_length_parallel),
+        "correlation_length_perp": json_value(audit.correlation_length_perp),
+        "depth_limit": audit.depth_limit,
+        "aspect_verdict": audit.aspect_verdict,
         "expansion_parameter": None if report is None else report.expansion_parameter,
-        "deepest_layer_within_range": found.deepest,
+        "deepest_layer_within_range": audit.deepest,
         "ratios": {} if report is None else {row.name: row.ratio for row in report.rows},
         "layers": [
-            {
-                "layer": l + 1,
-                "K": _finite(K),
-                "Theta": _finite(Theta),
-                "chi_parallel": _finite(a),
-                "chi_perp": _finite(b),
-            }
-            for l, (K, Theta, a, b) in enumerate(zip(*found.path[:4], strict=True))
+            {"layer": l, **json_value({"K": K, "Theta": Theta, "chi_parallel": parallel, "chi_perp": perp})}
+            for l, (K, Theta, parallel, perp) in enumerate(zip(*audit.path[:4], strict=True), start=1)
         ],
-        "advice": list(found.advice),
-        "critical_point": _point(found.point),
+        "advice": list(audit.advice),
+        "critical_point": _point(audit.point),
     }
 
 
-def _finite(value):
-    """JSON has no infinity: null stands for it."""
-    if isinstance(value, str | int):
-        return value
-    return float(value) if math.isfinite(value) else None
+def _network(net: Network) -> dict[str, Any]:
+    """Widths, activation and hyperparameters; functions of the user's, which `to_dict` refuses, by name."""
+    names = [str(activation.name) for activation in net.activations]
+    return {
+        "widths": list(net.widths),
+        "activation": net.activation_name if len(set(names)) < 2 else names,
+        **{name: list(getattr(net, name)) for name in HYPERPARAMETERS},
+    }
 
 
 def _line(console: Console, name: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""`finitewidth page`: the command that serves the page. The server is imported when it is called."""
+"""`finitewidth page`: serves the local page. The server is imported when the command runs."""
 
 import contextlib
 import ipaddress
@@ -7,28 +7,28 @@ from typing import Annotated
 
 import typer
 
-from finitewidth.interface.cli.commands import AsJson, Debug, complain, plain_errors
+from finitewidth.interface.cli.conventions import AsJson, Debug, complain, plain_errors
 
 INSTALL = "the page needs starlette and uvicorn; install them with: pip install 'finitewidth[page]'"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
+    """Add the command to the application."""
     app.command()(page)
 
 
 def page(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 chooses a free one.")] = 0,
     host: Annotated[
-        str, typer.Option(help="Where to listen; the default answers to this machine only.")
+        str, typer.Option(help="Address to listen at; the default serves this machine only.")
     ] = "127.0.0.1",
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """A local page with controls: critical or not, signals, fluctuations, trained networks.
+    """Serve a local page with controls and plots: criticality, signals, fluctuations, trained networks.
 
-    Prints its address, opens the browser, and serves until it is interrupted.
+    Prints its address, opens a browser, and runs until it is interrupted.
 
     Example: finitewidth page --port 8080 --no-browser
     """
@@ -58,7 +58,7 @@ def _serve(port: int, host: str, no_browser: bool, as_json: bool, debug: bool) -
     _announce(address, as_json)
     if not no_browser:
         _open_when_ready(address)
-    with listening, contextlib.suppress(KeyboardInterrupt):  # how a person ends it
+    with listening, contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the usual end
         uvicorn.Server(config).run(sockets=[listening])
 
 
@@ -72,7 +72,7 @@ def _announce(address: str, as_json: bool) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """The socket, made here so that a port that is taken is one sentence."""
+    """The socket, opened here so that a port in use gives one sentence."""
     try:
         listening = socket.create_server((host, port), backlog=128)
     except (OSError, UnicodeError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""The figure of the main job: trained networks at both orders of the theory and as they were measured."""
+"""The figure of `finitewidth solve`: answers of trained networks, predicted at both orders and measured."""
 
 from pathlib import Path
 
@@ -8,39 +8,39 @@ from matplotlib.figure import Figure
 
 from finitewidth.interface.figures.look import ROLES
 from finitewidth.interface.figures.saving import house_style, write_figure
-from finitewidth.interface.runs.main_job import Row
+from finitewidth.interface.runs.answers import Row
 
-_MOST = 24  # entries that fit side by side; the store and --json have all
+_MOST = 24  # answers that fit side by side; the store and --json have all
 _SHIFT = 0.2  # between the marks of one test input
 
 
-def save_main_figure(found: list[Row], *paths: Path) -> None:
-    """Mean and spread at every test input, and what finite width changes, as the file types of `paths`."""
+def save_answers(answers: list[Row], *paths: Path) -> None:
+    """Draw mean and spread at every test input and the change at finite width, as the types of `paths`."""
     with house_style():
-        figure = _draw(found)
+        figure = _draw(answers)
         for path in paths:
             write_figure(figure, path)
 
 
-def _draw(found: list[Row]) -> Figure:
-    """Answers above; below, where there is more than infinite width, what moves them."""
-    shown = found[:_MOST]
+def _draw(answers: list[Row]) -> Figure:
+    """Answers above; below, if there is more than infinite width, their changes at finite width."""
+    shown = answers[:_MOST]
     moved = any(row.finite_width is not None or row.ensemble is not None for row in shown)
     figure = Figure(figsize=(8.4, 6.8 if moved else 3.6))
     grid = figure.add_gridspec(2 if moved else 1, 2)
-    answers = figure.add_subplot(grid[0, :])
+    upper = figure.add_subplot(grid[0, :])
     if moved:
         _draw_change(figure.add_subplot(grid[1, 0]), shown, "", "ensemble_stderr", relative=False)
         _draw_change(figure.add_subplot(grid[1, 1]), shown, "_std", "ensemble_std_stderr", relative=True)
-    _draw_answers(answers, shown)
-    rest = f", the first {_MOST} of {len(found)}" if len(found) > _MOST else ""
-    answers.set_title(f"output on test inputs: mean, and spread (±1 std) between trained networks{rest}")
-    figure.legend(*answers.get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    _draw_answers(upper, shown)
+    rest = f", the first {_MOST} of {len(answers)}" if len(answers) > _MOST else ""
+    upper.set_title(f"output on test inputs: mean, and spread (±1 std) between trained networks{rest}")
+    figure.legend(*upper.get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure
 
 
 def _column(shown: list[Row], name: str) -> np.ndarray:
-    """Numbers of one column; NaN, which is not drawn, where there is none."""
+    """The numbers of one column; NaN, which is not drawn, for a missing number."""
     return np.array([np.nan if getattr(row, name) is None else getattr(row, name) for row in shown])
 
 
@@ -74,7 +74,7 @@ def _style(role: str, marker: str) -> dict:
 
 
 def _draw_change(axes: Axes, shown: list[Row], of: str, error: str, *, relative: bool) -> None:
-    """Order 1/n and the ensemble, both less infinite width, which is the dashed line at zero."""
+    """Order 1/n and the ensemble, both minus infinite width, which is the dashed line at zero."""
     places = np.arange(len(shown), dtype=float)
     base = _column(shown, f"infinite_width{of}")
     scale = base / 100 if relative else np.ones_like(base)

@@ -1,4 +1,4 @@
-"""What all commands share: options, and how they end. Only typer is imported here."""
+"""Conventions of all commands: options, messages and exit statuses. Only typer is imported here."""
 
 import contextlib
 import json
@@ -18,14 +18,14 @@ INTERRUPTED = 130
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Output = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Directory for the results; results/<name of the run> if not given."),
+    typer.Option(metavar="DIR", help="Directory of the results; the default is results/<name of the run>."),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error arose.")]
 
 
 @contextlib.contextmanager
 def plain_errors(debug: bool) -> Iterator[None]:
-    """Errors end in one sentence and a status: 2 for bad input, 1 for a defect; a traceback if asked for."""
+    """Turn errors into one sentence and a status, 2 for bad input and 1 for a defect, unless `debug`."""
     try:
         yield
     except (typer.Exit, BrokenPipeError):
@@ -45,33 +45,33 @@ def plain_errors(debug: bool) -> Iterator[None]:
 
 
 def complain_of_defect(error: Exception) -> int:
-    """One sentence on an error that nobody foresaw, and its status."""
+    """Print one sentence about an unforeseen error, and return its status."""
     complain(
         f"this is a defect of finitewidth ({type(error).__name__}: {error}); "
-        "run the same command with --debug and report what it shows."
+        "run the same command with --debug and report the traceback."
     )
     return DEFECT
 
 
 def refuse(message: str) -> NoReturn:
-    """One sentence on stderr and the status of bad input."""
+    """Print one sentence on stderr and exit with the status of bad input."""
     complain(message)
     raise typer.Exit(BAD_INPUT)
 
 
 def complain(message: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     print(f"finitewidth: {' '.join(message.split())}", file=sys.stderr)
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """One document on stdout."""
+    """Print one document on stdout."""
     print(json.dumps(document, indent=2, allow_nan=False))
 
 
 @contextlib.contextmanager
 def noted_warnings(note: Callable[[str], object]) -> Iterator[None]:
-    """Warnings that are meant for the user go to `note` as text."""
+    """Pass the text of warnings that are meant for the user to `note`."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: note(str(message))
         warnings.simplefilter("always", UserWarning)
@@ -80,14 +80,14 @@ def noted_warnings(note: Callable[[str], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def termination_as_interrupt() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does: cleanly, with what can be resumed kept."""
+    """Let SIGTERM end a command as Ctrl-C does, so that it keeps everything that can be resumed."""
 
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
     try:
         earlier = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # only the main thread may; elsewhere the signal keeps its meaning
+    except ValueError:  # only the main thread may set a handler; in others the signal keeps its default
         yield
         return
     try:
