@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import zarr
 from provenance import stamp
 
 HERE = Path(__file__).resolve().parent
@@ -169,7 +168,7 @@ def member_outputs(case: Case) -> np.ndarray:
     """Trained outputs of every member on the test points, (members, test points)."""
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "ensemble.zarr"
-        fw.train_ensemble(
+        ensemble = fw.train_ensemble(
             case.net,
             *case.data,
             algorithm=case.algorithm,
@@ -180,8 +179,7 @@ def member_outputs(case: Case) -> np.ndarray:
             tolerance=1e-6,  # of gradient flow
             progress=False,
         )
-        kept = np.asarray(zarr.open_group(store, mode="r")["member_outputs"][:])
-    return kept.reshape(case.members, -1)[:, TRAINING - len(X) :]
+        return ensemble.member_outputs()[:, -1, TRAINING:, 0]
 
 
 def algorithm_dependence(members: int, widths: tuple[int, ...]) -> list[str]:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import zarr
 from figure_options import figure_options
 
 import finitewidth as fw
@@ -42,8 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             keep_members=True,
             progress=False,
         )
-        shown = np.asarray(zarr.open_group(store, mode="r")["member_outputs"][:SHOWN])
-    some = shown.reshape(SHOWN, -1)[:, -points:]  # the end of training, test inputs after training inputs
+        some = ensemble.member_outputs(SHOWN)[:, -1, len(X) :, 0]  # the end of training, test inputs
     fw.plots.save(fw.plots.trained_outputs(prediction, ensemble, some), options.output)
     print(f"largest pull {fw.compare(prediction, ensemble).worst:.1f}")
     print(f"figure written to {options.output}")

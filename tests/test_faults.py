@@ -14,8 +14,9 @@ import zarr.storage._local as local
 from problems import refused
 
 import finitewidth as fw
+from finitewidth.comparison.claim import Outcome
 from finitewidth.comparison.claim_store import ClaimStore
-from finitewidth.comparison.claims import Outcome, chosen
+from finitewidth.comparison.claims import chosen
 from finitewidth.comparison.evidence import Comparison
 from finitewidth.core.storage import drafted
 from finitewidth.core.tasks import runner

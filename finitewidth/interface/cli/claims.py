@@ -11,7 +11,7 @@ from finitewidth import __version__
 from finitewidth.interface.cli.conventions import AsJson, Debug, plain_errors, print_json
 
 if TYPE_CHECKING:
-    from finitewidth.comparison.claims import Claim, Outcome
+    from finitewidth.comparison.claim import Claim, Outcome
 
 FAILED = 1
 

@@ -167,6 +167,8 @@ def print_audit(audit: Audit, console: Console) -> None:
         largest = sorted(audit.report.rows, key=lambda row: -abs(row.ratio))[:5]
         shown = ", ".join(f"{row.name} {row.ratio:.2g}" for row in largest)
         _line(console, "ratios", f"largest of the output layer, 1/n included: {shown}")
+    for line in audit.steps:
+        _line(console, "layers", line)
     for line in audit.advice:
         _line(console, "instead", line)
 
@@ -200,7 +202,7 @@ def audit_document(audit: Audit) -> dict[str, Any]:
         "ratios": {} if report is None else {row.name: row.ratio for row in report.rows},
         "layers": [
             {"layer": l, **json_value({"K": K, "Theta": Theta, "chi_parallel": parallel, "chi_perp": perp})}
-            for l, (K, Theta, parallel, perp) in enumerate(zip(*audit.path, strict=True), start=1)
+            for l, (K, Theta, parallel, perp) in enumerate(zip(*audit.path[:4], strict=True), start=1)
         ],
         "advice": list(audit.advice),
         "critical_point": _point(audit.point),

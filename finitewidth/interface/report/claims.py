@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from finitewidth.comparison.claims import Claim, Outcome
+from finitewidth.comparison.claim import Claim, Outcome
 
 _CHAPTERS = {"10.": "PDLT chapter 10", "inf": "PDLT chapter infinity"}
 

@@ -1,7 +1,7 @@
 """The NTK and its differentials of one network, layer by layer, by the exact forward equations.
 
 Every neuron of every layer is a leg, so memory grows with the fourth power of the width: this is the check of
-`derivatives` and `directions` on small networks (PDLT sections 8.1, 11.2 and chapter infinity, corrected).
+`finitewidth.experiment.directions` on small networks (PDLT sections 8.1, 11.2, chapter infinity, corrected).
 Axes are (neuron, sample) for each leg in printed order. In einsum strings i j k l are neurons of the new
 layer, p q r s of the old one, and a b c d samples.
 """
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from finitewidth.core.memory import require_memory
 from finitewidth.experiment.sampling import Parameters
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 
 class Differentials(NamedTuple):
@@ -39,20 +39,22 @@ class _Step(NamedTuple):
     same: Array  # Kronecker delta of the new layer
 
 
-def forward_equations(net: MLP, parameters: Parameters, X: Float[Array, "N n0"]) -> tuple[Differentials, ...]:
+def forward_equations(
+    net: Network, parameters: Parameters, X: Float[Array, "N n0"]
+) -> tuple[Differentials, ...]:
     """Layers 1 ... L."""
     count, widest = X.shape[0], max(net.widths[1:])
     require_memory(
         3 * 8.0 * (count * widest) ** 4,
         f"the ddNTKs of {count} inputs and {widest} neurons",
-        "use a narrower network, or derivatives, which does not keep hidden legs",
+        "use a narrower network, or directions, which does not keep hidden legs",
     )
     layer = _first_layer(net, parameters, X)
-    found = [layer]
+    layers = [layer]
     for l in range(1, net.depth):
         layer = _next_layer(net, l, parameters[l], layer)
-        found.append(layer)
-    return tuple(found)
+        layers.append(layer)
+    return tuple(layers)
 
 
 def _first_layer(net, parameters, X):
@@ -66,7 +68,7 @@ def _first_layer(net, parameters, X):
 
 def _next_layer(net, l, layer_parameters, old):
     b, W = layer_parameters
-    s, d1, d2, d3 = net.activation.derivatives(old.z, 3)
+    s, d1, d2, d3 = net.activations[l - 1].derivatives(old.z, 3)
     u = W[:, :, None] * d1[None]
     step = _Step(W, s, d1, d2, d3, u, net.lambda_W[l] / net.widths[l], jnp.eye(W.shape[0]))
     gram = net.lambda_b[l] + step.rate * s.T @ s
