@@ -6,7 +6,6 @@ Only a few tasks are in progress at a time, which bounds memory.
 """
 
 import contextlib
-import dataclasses
 import itertools
 import queue
 from collections.abc import Callable, Iterator, Sequence
@@ -34,11 +33,6 @@ class Runner:
     client: Any = None
     store: Store | None = None
     progress: Progress = None
-    describe: Callable[[], dict] = dict  # everything that the results depend on, except for the version
-
-    def configuration(self) -> dict:
-        """Everything that the results depend on, with the version of the package."""
-        return {"version": __version__, **self.describe()}
 
     def __post_init__(self):
         if self.client is not None and not hasattr(self.client, "nthreads"):
@@ -98,12 +92,11 @@ def runner(
     configuration: Callable[[], dict],
 ) -> Iterator[Runner]:
     """A runner; with a path `store`, its results are kept there as a run of this kind and configuration."""
-    running = Runner(client, None, progress, configuration)
     if store is None:
-        yield running
+        yield Runner(client, None, progress)
         return
-    with opened(store, running.configuration(), kind=kind) as place:
-        yield dataclasses.replace(running, store=place)
+    with opened(store, {"version": __version__, **configuration()}, kind=kind) as place:
+        yield Runner(client, place, progress)
 
 
 # --- workers ------------------------------------------------------------------------------------------
