@@ -113,7 +113,7 @@ class PairConditioning:
     def run_doubled(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, dict[Family, np.ndarray]]]:
         """Sums with two legs on one sample, p = q: conditioned on that sample alone.
 
-        Entries whose row and column are the same sample are not meant to be used.
+        Entries whose row and column are the same sample are meaningless.
         """
         tasks = [task for task in tasks if len(task.rows) and len(task.columns)]
         conditioned = [condition(self.K, task) for task in tasks]
