@@ -179,13 +179,13 @@ class Counters:
     """Counts operations of the products with two samples fixed, and points where tanh is evaluated."""
 
     def __enter__(self):
-        from finitewidth.gaussian.four_legs import pair as four_legs_pair
+        from finitewidth.gaussian.four_legs import contraction
         from finitewidth.gaussian.tower import Tower
 
-        self.module, self.tower, self.lock = four_legs_pair, Tower, threading.Lock()
-        self.plain = four_legs_pair._weighted_products, Tower.on_block
+        self.module, self.tower, self.lock = contraction, Tower, threading.Lock()
+        self.plain = contraction._weighted_products, Tower.on_block
         self.operations, self.points = 0.0, 0.0
-        four_legs_pair._weighted_products = self._products
+        contraction._weighted_products = self._products
         Tower.on_block = lambda tower, z: self._block(tower, z)
         return self
 

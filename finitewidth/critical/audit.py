@@ -20,6 +20,7 @@ from finitewidth.critical.one_input import OneInput, layer_by_layer, layers_repe
 from finitewidth.critical.phase_diagram import fixed_point
 from finitewidth.critical.susceptibilities import CRITICAL
 from finitewidth.critical.tuning import critical_network
+from finitewidth.critical.words import number
 from finitewidth.network.network import Network
 from finitewidth.theory import single
 from finitewidth.theory.ratios import HOPELESS, TRUSTED, Report, ratios
@@ -172,14 +173,14 @@ def _aspect_verdict(report: Report | None, missing: str | None, *, lost: bool) -
     if report is None:
         return f"not known: {missing}"
     size = report.expansion_parameter
-    number = f"largest ratio {size:.2g}"
+    largest = f"largest ratio {number(size, 2)}"
     if size < TRUSTED and lost:
-        return f"the width is enough ({number}), but depth is lost on signals that do not arrive"
+        return f"the width is enough ({largest}), but depth is lost on signals that do not arrive"
     if size < TRUSTED:
-        return f"effectively deep ({number}: fluctuations between networks are small corrections)"
+        return f"effectively deep ({largest}: fluctuations between networks are small corrections)"
     if size < HOPELESS:
-        return f"at the edge ({number}: fluctuations between networks are no longer small)"
-    return f"too deep for this width ({number}: networks differ from each other by more than their mean)"
+        return f"at the edge ({largest}: fluctuations between networks are no longer small)"
+    return f"too deep for this width ({largest}: networks differ from each other by more than their mean)"
 
 
 def _advice(
@@ -193,7 +194,9 @@ def _advice(
         return (_advice_on_initialization(net, input_scale) if _differ(net) else _advice_on_point(points[0]),)
     if report is not None and report.expansion_parameter >= TRUSTED:
         factor = report.expansion_parameter / TRUSTED
-        return (f"make the hidden layers about {factor:.2g} times wider, or the network as much shallower",)
+        return (
+            f"make the hidden layers about {number(factor, 2)} times wider, or the network as much shallower",
+        )
     return ()
 
 

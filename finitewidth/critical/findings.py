@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from finitewidth.critical.susceptibilities import CRITICAL
+from finitewidth.critical.words import number
 
 LOST = 1e3  # a signal or gradient that changed by this factor, exponentially, is lost
 
@@ -27,7 +28,11 @@ class Finding:
         backwards = self.what == "gradient"
         side = f" ({'before' if backwards else 'after'} {self.activation})" if self.activation else ""
         place = f"in layer {self.layer}{side} and below" if backwards else f"from layer {self.layer}{side} on"
-        size = f"by a factor {self.factor:.2g}" if math.isfinite(self.factor) else "beyond double precision"
+        size = (
+            f"by a factor {number(self.factor, 2)}"
+            if math.isfinite(self.factor)
+            else "beyond double precision"
+        )
         length = (
             f"; correlation length {self.correlation_length:.3g} layers"
             if self.correlation_length < 1 / CRITICAL

@@ -14,6 +14,11 @@ _OUTSIDE = "use gelu or swish, which have a half-stable critical point, or tanh"
 OTHERS = f"Instead, {_OUTSIDE}."
 
 
+def number(value: float, digits: int) -> str:
+    """A number with so many digits, written out up to a million."""
+    return f"{float(f'{value:.{digits}g}'):.7g}"
+
+
 def perceptron() -> str:
     """A step has no critical point."""
     return (
@@ -82,7 +87,7 @@ def half_stable(
     course = (
         f"K* = {point.K:.9g} attracts from {side} and repels from {away}, because the kernel map bends "
         f"{bend} (second derivative {second:.4g}). Both are slow: |K - K*| is about "
-        f"{2 / abs(second):.3g}/l after l layers."
+        f"{number(2 / abs(second), 3)}/l after l layers."
     )
     end = "away" if other is None else f"to K = {other:.5g}"
     further = len(searched.points) - 1

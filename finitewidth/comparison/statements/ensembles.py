@@ -35,8 +35,9 @@ from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
 from finitewidth.theory.records import Layer
 from finitewidth.theory.solve import solve
-from finitewidth.training.first_order.corrections import Modes, corrections
-from finitewidth.training.first_order.finite_width import FiniteWidth, finite_width
+from finitewidth.training.first_order.corrections import corrections
+from finitewidth.training.first_order.modes import Modes
+from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
 from finitewidth.training.first_order.symbols import symbols
 from finitewidth.training.infinite.bayes import bayesian_rates
 
@@ -261,8 +262,8 @@ def dntk_covariance_of_the_library() -> np.ndarray:
     def only_dntk(name: str) -> np.ndarray:
         return getattr(s, name) if name in "PQ" else np.zeros((len(X),) * 4)
 
-    modes = Modes.of(s.K, s.K, s.H, Y, only_dntk)
-    corrected = corrections(modes, symbols(TwoStep(), modes.l), covariance=True)
+    modes = Modes.of(s.K, s.K, s.H, Y)
+    corrected = corrections(modes, only_dntk, symbols(TwoStep(), modes.l), covariance=True)
     assert corrected.own is not None and corrected.wired is not None
     return np.einsum("xw,ij->jwix", corrected.own, np.eye(2)) + corrected.wired.transpose(3, 2, 1, 0)
 

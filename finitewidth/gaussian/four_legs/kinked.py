@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.interpolate import CubicSpline
+from scipy.linalg.lapack import dpstrf  # type: ignore[attr-defined]  # made when scipy is built
 
 from finitewidth.core.cores import on_all_cores
 from finitewidth.gaussian.four_legs.families import Family
@@ -85,20 +86,13 @@ def _averages(
 
 
 def _pivoted_cholesky(K: np.ndarray) -> tuple[list[int], np.ndarray]:
-    """Order of the legs by what the ones before leave open, and L with K = L L^T in that order."""
-    order: list[int] = []
-    columns = np.zeros(K.shape)
-    left = np.diagonal(K).copy()
-    while len(order) < len(K):
-        pivot = max((leg for leg in range(len(K)) if leg not in order), key=lambda leg: left[leg])
-        if left[pivot] > 1e-13 * K[pivot, pivot]:
-            place = len(order)
-            column = (K[:, pivot] - columns @ columns[pivot]) / np.sqrt(left[pivot])
-            column[order] = 0.0
-            columns[:, place] = column
-            left = np.maximum(left - column**2, 0.0)
-        order.append(pivot)
-    return order, columns[order]
+    """The legs, each time the one with the largest variance given those before, and L with K = L L^T."""
+    variances = np.diagonal(K)
+    smallest = variances[variances > 0].min(initial=np.finfo(float).max)
+    factor, order, rank, _ = dpstrf(K, lower=1, tol=1e-13 * smallest)
+    factor = np.tril(factor)
+    factor[:, rank:] = 0.0  # columns that LAPACK has not factorized
+    return (order - 1).tolist(), factor
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from finitewidth.network.mlp import MLP
 from finitewidth.theory.ratios import ratios
 from finitewidth.theory.records import Theory
 from finitewidth.theory.solve import solve
-from finitewidth.training.first_order.finite_width import ExpansionWarning, FiniteWidth, finite_width
+from finitewidth.training.first_order.expansion import ExpansionWarning
+from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.spectrum import spectrum
 from finitewidth.training.prediction import predict

@@ -16,7 +16,8 @@ from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.interface.runs.reading import TrainingRun
 from finitewidth.network.loss import MSE
-from finitewidth.training.first_order.finite_width import DENSE, check_finite_width
+from finitewidth.training.first_order.problem import check_algorithm, check_network
+from finitewidth.training.first_order.statistics import DENSE
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.prediction import predict
 
@@ -82,7 +83,8 @@ def check_run(run: TrainingRun) -> None:
         raise ValueError("[ensemble] keep_members belongs to `finitewidth ensemble`; remove it, or use that.")
     if run.order == 1:
         try:
-            check_finite_width(run.network, run.algorithm)
+            check_network(run.network)
+            check_algorithm(run.algorithm)
         except ValueError as error:
             raise ValueError(f"[theory] order is 1, but {error}") from None
 

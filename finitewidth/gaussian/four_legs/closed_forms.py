@@ -87,12 +87,12 @@ def _of_polynomial(
 @functools.cache
 def _link_numbers(degree: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """All numbers of links with at most `degree` at each leg, and how many links end at each leg."""
-    found = []
+    numbers = []
     for links in itertools.product(range(degree + 1), repeat=len(_LINKS)):
         ends = tuple(sum(k for link, k in zip(_LINKS, links, strict=True) if leg in link) for leg in range(4))
         if max(ends) <= degree:
-            found.append((links, ends))
-    return found
+            numbers.append((links, ends))
+    return numbers
 
 
 def _mean_derivatives(coefficients: np.ndarray, variances: np.ndarray) -> list[np.ndarray]:
@@ -100,10 +100,9 @@ def _mean_derivatives(coefficients: np.ndarray, variances: np.ndarray) -> list[n
     means = []
     for order in range(len(coefficients)):
         mean = np.zeros(len(variances))
-        for power in range(order, len(coefficients), 1):
-            if (power - order) % 2 == 0:
-                half = (power - order) // 2
-                moment = math.factorial(power - order) / (2**half * math.factorial(half))
-                mean = mean + coefficients[power] * math.perm(power, order) * moment * variances**half
+        for power in range(order, len(coefficients), 2):  # odd moments vanish
+            half = (power - order) // 2
+            moment = math.factorial(power - order) / (2**half * math.factorial(half))
+            mean = mean + coefficients[power] * math.perm(power, order) * moment * variances**half
         means.append(mean)
     return means

@@ -1,4 +1,4 @@
-r"""Steps and cuts of trapezoid grids for products of four legs.
+r"""Trapezoid grids for products of four legs: how fine and how far they must be.
 
 The trapezoid rule with step h misses a Gaussian integral by the Fourier transform of the integrand
 at multiples of $2\pi/h$ (Poisson summation). The transform is measured for products of four legs
@@ -7,6 +7,8 @@ step chosen from single legs would not see. Away from the axis growing activatio
 lines beside it are looked at as well.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from finitewidth.gaussian.four_legs.families import Family, arrangements
@@ -14,15 +16,15 @@ from finitewidth.gaussian.tower import Tower
 
 _LARGEST_RADIUS = 40.0
 _LARGEST_FREQUENCY = 400.0
-_BESIDE = 1.5  # how many standard deviations beside the axis spectra are measured, too
+_BESIDE = 1.5  # standard deviations beside the axis at which spectra are measured as well
 _CHUNK = 3_000_000  # numbers held at once while spectra are measured
 
 
 class Unreachable(Exception):
-    """The tolerance asks for more than any grid or series here can give; the text says which."""
+    """No grid or series here reaches the tolerance; the text names the one that fails."""
 
 
-class Steps:
+class TrapezoidSteps:
     """How far and how finely a Gaussian integral over products of four legs must be sampled."""
 
     def __init__(self, tower: Tower, families: tuple[Family, ...], largest_variance: float, tolerance: float):
@@ -99,3 +101,24 @@ class Steps:
             real, imaginary = np.split(products @ waves, 2, axis=-1)
             spectra[part] = np.hypot(real, imaginary).max(axis=0)
         return spectra
+
+
+def plane_grid(
+    steps: Sequence[float] | np.ndarray, radius: float, is_odd: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Trapezoid nodes (points, axes) and weights for x ~ N(0, 1); a step of zero drops the axis.
+
+    The total parity of every family is even, so an odd activation needs half of the plane only.
+    """
+    axes, weight = [], 1.0
+    halve = is_odd and steps[0] > 0
+    for number, step in enumerate(steps):
+        if step == 0:
+            axes.append(np.zeros(1))
+            continue
+        half = int(np.ceil(radius / step))
+        axes.append((np.arange(0 if halve and number == 0 else -half, half) + 0.5) * step)
+        weight *= step / np.sqrt(2 * np.pi)
+    points = np.stack([axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+    points = points[(points**2).sum(axis=1) <= radius**2]
+    return points, np.exp(-(points**2).sum(axis=1) / 2) * weight * (2 if halve else 1)

@@ -1,20 +1,25 @@
-r"""The residual pair: Hermite coefficients of smoothed legs, how many, and by which rule.
+"""How many Hermite terms the two remaining legs need, and by which rule their coefficients are computed.
 
-Given the conditioning legs, a further leg is $\mu + \sqrt v\, g$ with $g$ a standard normal variable.
-Its Hermite coefficients $a^{(m)}_k = \langle \sigma^{(m)}(\mu + \sqrt v g)\, he_k(g)\rangle
-= v^{k/2} S^{(m+k)}(\mu)/\sqrt{k!}$ are derivatives of one smoothed activation $S$. Hence only
-$c_i = S^{(i)}$ for $i < m_{top}$ and $c_{m_{top}+j} = a^{(m_{top})}_j$ are computed; all others are
-these times powers of v, never a division.
+Tables of the largest coefficients and of the errors of candidate rules are made once for an activation;
+the plan of a task is the cheapest choice that keeps the sum within the tolerance.
 """
 
 import functools
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln
 
+from finitewidth.gaussian.four_legs.coefficients import (
+    Rule,
+    coefficients,
+    gauss_hermite,
+    term_exponents,
+    term_factors,
+    trapezoid_rule,
+)
 from finitewidth.gaussian.four_legs.families import Family, arrangements
-from finitewidth.gaussian.four_legs.steps import Unreachable
+from finitewidth.gaussian.four_legs.trapezoid import Unreachable
+from finitewidth.gaussian.hermite import weighted_hermite
 from finitewidth.gaussian.tower import Tower
 from finitewidth.network.activation import Activation
 
@@ -31,71 +36,10 @@ _CUTS = (2.4, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5, 7.0, 7.6, 8.2, 9.0, 10.0)
 class Plan:
     """How the coefficients of the legs of one task are computed, and how well they must be known."""
 
-    rule: tuple[np.ndarray, np.ndarray]
+    rule: Rule
     terms: int
-    sensitivity: np.ndarray  # by how much the result changes with an error of c_i, (i)
+    sensitivity: np.ndarray  # largest change of the result per unit error of c_i, (i)
     tolerance: float
-
-
-def hermite(g: np.ndarray, count: int) -> np.ndarray:
-    """Normalized probabilists' Hermite polynomials he_0 ... he_(count-1) at g, (count, g)."""
-    values = np.ones((count, g.size))
-    if count > 1:
-        values[1] = g
-    for k in range(1, count - 1):
-        values[k + 1] = (g * values[k] - np.sqrt(k) * values[k - 1]) / np.sqrt(k + 1)
-    return values
-
-
-@functools.cache
-def term_exponents(order: int, top: int, terms: int) -> tuple[np.ndarray, np.ndarray]:
-    """For k < terms: j with a_k = v^((k-j)/2) sqrt(j!/k!) c_(order+k), and (k-j)/2."""
-    k = np.arange(terms)
-    j = np.maximum(order + k - top, 0)
-    return j, (k - j) / 2
-
-
-@functools.cache
-def term_factors(orders: tuple[int, int], top: int, terms: int) -> np.ndarray:
-    """sqrt(j_r! j_s!)/k!, what the two coefficients of term k lack besides powers of v."""
-    k = np.arange(terms)
-    logs = sum(gammaln(term_exponents(order, top, terms)[0] + 1) / 2 for order in orders)
-    return np.exp(logs - gammaln(k + 1))
-
-
-@functools.cache
-def gauss_hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights for a standard normal variable; the best rule where the variance is small."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
-    return nodes, weights / np.sqrt(2 * np.pi)
-
-
-@functools.cache
-def trapezoid(cut: float, step: float) -> tuple[np.ndarray, np.ndarray]:
-    """Equidistant nodes up to the cut; the best rule where the variance is large."""
-    half = round(cut / step)
-    nodes = np.arange(-half, half + 1) * step
-    return nodes, np.exp(-(nodes**2) / 2) * step / np.sqrt(2 * np.pi)
-
-
-def coefficients(
-    tower: Tower, means: np.ndarray, deviations: np.ndarray, rule: tuple[np.ndarray, np.ndarray], terms: int
-) -> np.ndarray:
-    """c_0 ... c_(top+terms-1) for every mean and deviation (arrays of one shape), new axis first."""
-    nodes, weights = rule
-    top = tower.highest
-    weighted = hermite(nodes, terms) * weights
-    flat_means, flat_deviations = means.reshape(-1), deviations.reshape(-1)
-    values = np.empty((top + terms, flat_means.size))
-    rows = max(1, tower.block // nodes.size)
-    for start in range(0, flat_means.size, rows):
-        part = slice(start, start + rows)
-        z = flat_means[part, None] + flat_deviations[part, None] * nodes
-        derivatives = tower.on_block(z.reshape(-1))
-        for order in range(top):
-            values[order, part] = derivatives[order].reshape(z.shape) @ weights
-        values[top:, part] = weighted @ derivatives[top].reshape(z.shape).T
-    return values.reshape(top + terms, *means.shape)
 
 
 @functools.lru_cache(maxsize=32)
@@ -105,17 +49,34 @@ def _sizes_and_errors(
     """Largest |c_i| over means, (variance, i), and largest errors, (candidate, variance, i).
 
     Candidates are the Gauss rules, then the trapezoid steps (without cut), then the cuts (of a
-    fine step): the error of a trapezoid rule is the sum of what its step and its cut contribute.
+    fine step): the error of a trapezoid rule is the sum of the errors of its step and of its cut.
     """
     tower = Tower(activation, top)
     means = np.linspace(-4.8, 4.8, 33) * np.sqrt(largest_variance)
     means = means[means >= 0] if activation.is_odd else means
     deviations = np.sqrt(_VARIANCES * largest_variance)
     means, deviations = (a.copy() for a in np.broadcast_arrays(means, deviations[:, None]))
+    exact, trapezoid_errors = _by_trapezoid_rules(tower, means, deviations, terms)
+    gauss_errors = [
+        np.moveaxis(coefficients(tower, means, deviations, gauss_hermite(n), terms), 0, -1) - exact
+        for n in _GAUSS
+    ]
+    sizes = np.abs(exact).max(axis=1)
+    errors = np.stack([np.abs(error).max(axis=1) for error in gauss_errors + trapezoid_errors])
+    # a smaller variance must never look harder than a larger one that stands in for it
+    sizes = np.maximum.accumulate(sizes[::-1], axis=0)[::-1]
+    errors = np.maximum.accumulate(errors[:, ::-1], axis=1)[:, ::-1]
+    return sizes, errors
 
-    nodes, weights = trapezoid(_WIDEST, _FINEST)
+
+def _by_trapezoid_rules(
+    tower: Tower, means: np.ndarray, deviations: np.ndarray, terms: int
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Coefficients (variance, mean, i) by the finest rule, and the errors of every step and every cut."""
+    top = tower.highest
+    nodes, weights = trapezoid_rule(_WIDEST, _FINEST)
     derivatives = tower(means[:, :, None] + deviations[:, :, None] * nodes)
-    weighted = hermite(nodes, terms) * weights
+    weighted = weighted_hermite(nodes, weights, terms)
 
     def on(which: np.ndarray) -> np.ndarray:
         part = np.ascontiguousarray(derivatives[..., which])
@@ -125,23 +86,14 @@ def _sizes_and_errors(
 
     everywhere = np.arange(nodes.size)
     exact = on(everywhere)
-    errors = [
-        np.moveaxis(coefficients(tower, means, deviations, gauss_hermite(n), terms), 0, -1) - exact
-        for n in _GAUSS
-    ]
-    errors += [m * on(everywhere[nodes.size // 2 % m :: m]) - exact for m in _MULTIPLES]
+    of_steps = [m * on(everywhere[nodes.size // 2 % m :: m]) - exact for m in _MULTIPLES]
     beyond = np.searchsorted(_CUTS, np.abs(nodes), side="left")  # how many cuts leave a node out
     shells = [on(np.flatnonzero(beyond == number)) for number in range(1, len(_CUTS) + 1)]
-    errors += list(np.cumsum(shells[::-1], axis=0)[::-1])
-    sizes = np.abs(exact).max(axis=1)
-    errors = np.stack([np.abs(error).max(axis=1) for error in errors])
-    # a smaller variance must never look harder than a larger one that stands in for it
-    sizes = np.maximum.accumulate(sizes[::-1], axis=0)[::-1]
-    errors = np.maximum.accumulate(errors[:, ::-1], axis=1)[:, ::-1]
-    return sizes, errors
+    of_cuts = list(np.cumsum(shells[::-1], axis=0)[::-1])
+    return exact, of_steps + of_cuts
 
 
-class ResidualRules:
+class CoefficientRules:
     """Chooses the number of Hermite terms and the rule for their coefficients."""
 
     def __init__(
@@ -160,7 +112,7 @@ class ResidualRules:
         self._needed = np.array([self._terms_needed(i) for i in range(_VARIANCES.size)])
 
     def _root_mean_squares(self, variances: np.ndarray) -> np.ndarray:
-        nodes, weights = trapezoid(9.0, 0.12)
+        nodes, weights = trapezoid_rule(9.0, 0.12)
         values = self.tower(np.sqrt(variances)[:, None] * nodes)
         return np.sqrt((values**2 @ weights).max(axis=1))
 
@@ -182,15 +134,15 @@ class ResidualRules:
         return self._cache[index]
 
     def sensitivity(self, variance: float, correlation: float, terms: int) -> np.ndarray:
-        """By how much the result changes, at most, with an error of c_i; (i)."""
+        """The largest change of the result per unit error of c_i, (i)."""
         index = int(self._variance_index(variance))
         powers = abs(correlation) ** np.arange(terms)
         result = np.zeros(self.tower.highest + terms)
         for r, s in self.ends:
             factor = self._factor(index, r, s)[:terms] * powers * self.ends[r, s]
             for one, other in ((r, s), (s, r)):
-                felt = result[one : one + terms]
-                np.maximum(felt, factor * self.sizes[index, other : other + terms], out=felt)
+                part = result[one : one + terms]
+                np.maximum(part, factor * self.sizes[index, other : other + terms], out=part)
         return result
 
     def _factor(self, index: int, r: int, s: int) -> np.ndarray:
@@ -213,7 +165,7 @@ class ResidualRules:
         correlation = np.ceil((1 - np.sqrt(1 - size)) * 40 - 1e-9).astype(int)
         return self._needed[variance, np.clip(correlation, 0, 40)]
 
-    def rule(self, variance: float, correlation: float, terms: int) -> tuple[np.ndarray, np.ndarray]:
+    def rule(self, variance: float, correlation: float, terms: int) -> Rule:
         """The cheapest rule whose coefficients, up to this variance, are good enough for the sum."""
         sensitivity = self.sensitivity(variance, correlation, terms)
         total = self.errors[:, self._variance_index(variance), : sensitivity.size] @ sensitivity
@@ -225,7 +177,7 @@ class ResidualRules:
             good = np.array(_CUTS)[cuts + error <= self.tolerance]
             if good.size:
                 step = multiple * _FINEST
-                choices.append((2 * round(good[0] / step) + 1, trapezoid, (float(good[0]), step)))
+                choices.append((2 * round(good[0] / step) + 1, trapezoid_rule, (float(good[0]), step)))
         if not choices:
             raise Unreachable("no rule smooths the legs well enough")
         _, make, arguments = min(choices, key=lambda choice: choice[0])

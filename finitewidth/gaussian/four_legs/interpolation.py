@@ -1,4 +1,4 @@
-r"""Smoothed legs on a plane grid, interpolated along the one direction on which they depend.
+r"""Hermite coefficients of legs on a plane grid, interpolated along the one direction on which they depend.
 
 The coefficients $c_i$ of a leg with mean $B_r\cdot x$ and variance $v_r$ are analytic functions of one
 number. A Chebyshev series in it replaces smoothing at every grid point by one matrix product.
@@ -9,10 +9,11 @@ import functools
 import numpy as np
 from scipy.fft import dct
 
-from finitewidth.gaussian.four_legs.residual import Plan, coefficients
+from finitewidth.gaussian.four_legs.coefficients import coefficients
+from finitewidth.gaussian.four_legs.plans import Plan
 from finitewidth.gaussian.tower import Tower
 
-_TRIALS = (40, 100, 250, 600)  # degrees at which the decay of a series is looked at
+_TRIALS = (40, 100, 250, 600)  # degrees at which the decay of a series is measured
 _CHUNK = 1 << 17  # Chebyshev polynomials held at once
 
 
@@ -46,8 +47,8 @@ def _chebyshev_series(
     degree = 1 if lengths.max() == 0 else _degree_needed(tower, lengths[hardest], deviations[hardest], plan)
     while degree is not None and 2 * degree < points:
         series = _series(tower, lengths, deviations, plan, degree)
-        # what the last coefficients are, the missing ones are at most together
-        if degree == 1 or _felt(series[..., -2:], plan) <= plan.tolerance:
+        # the missing coefficients together are at most as large as the last ones
+        if degree == 1 or _effect(series[..., -2:], plan) <= plan.tolerance:
             return np.ascontiguousarray(series.transpose(1, 0, 2))
         degree = degree + degree // 4 + 2
     return None
@@ -72,7 +73,8 @@ def _series(tower: Tower, lengths: np.ndarray, deviations: np.ndarray, plan: Pla
     return series
 
 
-def _felt(series: np.ndarray, plan: Plan) -> float:
+def _effect(series: np.ndarray, plan: Plan) -> float:
+    """The largest change of the result if these coefficients of the series were left out."""
     return float(np.abs(series).sum(axis=-1).max(axis=1) @ plan.sensitivity)
 
 
@@ -82,7 +84,10 @@ def _chebyshev_nodes(degree: int) -> np.ndarray:
 
 
 def _chebyshev(t: np.ndarray, degree: int) -> np.ndarray:
-    """T_0 ... T_(degree-1) at t, new axis before the last, by doubling: few passes over long arrays."""
+    """T_0 ... T_(degree-1) at t, new axis before the last.
+
+    By doubling, which takes fewer passes over long arrays than the recursion of `chebvander`.
+    """
     values = np.empty((*t.shape[:-1], degree, t.shape[-1]))
     values[..., 0, :] = 1.0
     if degree > 1:
