@@ -16,6 +16,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "": {"core", "interface"},  # the package itself: lazy names and `python -m finitewidth`
     "core": {""},  # the package holds the version
     "network.layers": {"core"},
+    "network.losses": {"core"},
+    "network.algorithms": {"core", "network.losses"},
     "network": {"core", "network.layers"},
     "gaussian": {"core", "network"},
     "gaussian.two_legs": {"core", "network", "gaussian"},
@@ -24,7 +26,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "theory.layers": {"core", "network", "gaussian"},
     "theory.unrolled": {"core", "network", "gaussian", "theory", "theory.layers"},
     "critical": {"core", "network", "gaussian", "theory"},
-    "training": {"core", "network", "theory", "training.infinite", "training.first_order"},
+    "training": {
+        "core",
+        "network",
+        "theory",
+        "training.infinite",
+        "training.first_order",
+        "training.textbook",
+    },
     "training.infinite": {"core", "network", "gaussian", "theory"},
     "training.first_order": {
         "core",

@@ -73,6 +73,15 @@ def as_number(value) -> float:
         return math.nan
 
 
+def as_positive(name: str, value, *, or_zero: bool = False, or_infinite: bool = False) -> float:
+    """A positive number, or also zero or infinity where these make sense."""
+    number = as_number(value)
+    if (number > 0 or (or_zero and number == 0)) and (or_infinite or math.isfinite(number)):
+        return number
+    wanted = "zero or a positive number" if or_zero else "a positive number"
+    raise ValueError(f"{name} must be {wanted}{', or infinity' * or_infinite}, got {value!r}.")
+
+
 def as_count(name: str, value, *, lowest: int, or_infinite: bool = False) -> int | float:
     """A whole number of at least `lowest`, or infinity where that makes sense."""
     number = as_number(value)

@@ -1,30 +1,7 @@
-"""What training minimizes: a sum over samples, never a mean."""
+"""Former address of the losses, for modules that have not followed yet."""
 
-import math
-import numbers
-from dataclasses import dataclass
+from finitewidth.network.losses.abstract import AbstractLoss as Loss
+from finitewidth.network.losses.cross_entropy import CrossEntropy
+from finitewidth.network.losses.squared_error import MSE
 
-
-@dataclass(frozen=True)
-class MSE:
-    r"""$\frac12 \sum (z - y)^2$ over samples and outputs."""
-
-
-@dataclass(frozen=True)
-class CrossEntropy:
-    r"""$-\sum y \log \mathrm{softmax}(z/T)$ over samples and classes, with soft targets $y$ that sum to one.
-
-    `temperature` is $T$.
-    """
-
-    temperature: float = 1.0
-
-    def __post_init__(self):
-        T = self.temperature
-        number = isinstance(T, numbers.Real) and not isinstance(T, bool)
-        if not (number and math.isfinite(T) and T > 0):
-            raise ValueError(f"temperature must be a positive number, got {T!r}.")
-        object.__setattr__(self, "temperature", float(T))
-
-
-Loss = MSE | CrossEntropy
+__all__ = ["MSE", "CrossEntropy", "Loss"]

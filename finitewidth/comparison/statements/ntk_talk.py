@@ -25,8 +25,8 @@ from finitewidth.network.algorithm import GradientDescent
 from finitewidth.network.mlp import MLP
 from finitewidth.theory.means import kernels
 from finitewidth.theory.solve import solve
-from finitewidth.training.infinite.dynamics import trajectory
 from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.trajectories import trajectory
 
 SOURCE = "Talk: Neural Tangent Kernel (Jacot, Gabriel, Hongler)"
 WIDTHS = (32, 128)

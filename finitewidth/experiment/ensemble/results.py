@@ -10,8 +10,8 @@ from jaxtyping import Float
 from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.ensemble.plan import Control, Plan
 from finitewidth.experiment.streaming import covariance_estimate, mean_estimate
-from finitewidth.network.algorithm import Algorithm
-from finitewidth.network.loss import Loss
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.mlp import MLP
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class Ensemble:
     """Trained networks; arrays with a first axis of records have the end of training last."""
 
     net: MLP
-    algorithm: Algorithm
-    loss_function: Loss
+    algorithm: AbstractAlgorithm
+    loss_function: AbstractLoss
     members: int
     diverged: int  # members that are in no estimate
     unfinished: int  # members that did not come to the end, or to the training error

@@ -13,8 +13,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from finitewidth.network.algorithm import Algorithm, GradientFlow
+from finitewidth.network.losses.probabilities import one_hot, outputs_of, softmax
 from finitewidth.network.mlp import MLP
-from finitewidth.training.infinite.cross_entropy import one_hot, outputs_of, softmax
 from finitewidth.training.infinite.fitting import Fitted, fit
 
 

@@ -23,15 +23,9 @@ from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
-from finitewidth.network.algorithm import (
-    Algorithm,
-    GradientDescent,
-    GradientFlow,
-    Newton,
-    Projectors,
-    TwoStep,
-)
-from finitewidth.network.loss import MSE, Loss
+from finitewidth.network.algorithm import Algorithm, GradientFlow
+from finitewidth.network.algorithms.abstract import check_algorithm
+from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.mlp import MLP
 from finitewidth.theory.means import kernels
 from finitewidth.theory.solve import solve_with
@@ -323,20 +317,12 @@ def check_finite_width(net: MLP, algorithm: Algorithm) -> None:
             f"widths={net.widths} has a hidden layer of width 1, where an expansion in 1/n means nothing; "
             "widen it, or use order=0."
         )
-    if isinstance(algorithm, Newton):
-        raise ValueError(
-            "algorithm=Newton() lands beside the minimum at finite width; use fw.TwoStep(), or order=0."
-        )
-    if not isinstance(algorithm, GradientFlow | GradientDescent | TwoStep | Projectors):
-        raise ValueError(
-            f"algorithm={algorithm!r} has no solution at order 1/n; use fw.GradientFlow(), "
-            "fw.GradientDescent(learning_rate), fw.TwoStep() or fw.Projectors(...)."
-        )
+    check_algorithm(algorithm, order=1)
 
 
-def check_first_order(loss: Loss, ridge: float, cutoff: float) -> None:
+def check_first_order(loss: AbstractLoss, ridge: float, cutoff: float) -> None:
     """Refuse losses and ridges that order 1/n does not know."""
-    if not isinstance(loss, MSE):
+    if not loss.is_squared_error:
         raise ValueError(f"order=1 knows loss=fw.MSE() only, got {loss!r}; use order=0.")
     if ridge or cutoff:
         raise ValueError("ridge and cutoff are for order=0; at order 1 stop at a finite time instead.")

@@ -17,13 +17,13 @@ import numpy as np
 from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.core.memory import require_memory
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
-from finitewidth.network.algorithm import Newton
+from finitewidth.network.algorithms.newton import Newton
 from finitewidth.network.mlp import MLP
 from finitewidth.theory.means import kernels
 from finitewidth.theory.solve import solve
 from finitewidth.training.infinite.conditioning import check_independent, singular_error
 from finitewidth.training.infinite.gaussian import Prediction
-from finitewidth.training.infinite.solver import Inverse, Singular, inverse
+from finitewidth.training.infinite.solver import InverseMatrix, Singular, inverse
 
 
 def bayesian_rates(net: MLP) -> MLP:
@@ -42,13 +42,13 @@ def posterior(net: MLP, X_train, Y_train, X_test=None, *, noise: float = 0.0) ->
         f"a posterior of {M} test inputs given {N} training inputs",
         "pass fewer inputs",
     )
-    found = kernels(net, X)
-    solved = _invert(net, X, Y, found.K, noise)
+    train = kernels(net, X)
+    solved = _invert(net, X, Y, train.K, noise)
     cross, prior = kernels(net, X_test, X).K, kernels(net, X_test).K
     half = cross @ solved.apply(cross.T) / 2
     factors = ((np.eye(Y.shape[1]), prior - half - half.T),)
     mean = cross @ solved.apply(Y)
-    return Prediction(bayesian_rates(net), Newton(), 0, mean, factors, solved.condition, found.error)
+    return Prediction(bayesian_rates(net), Newton(), 0, mean, factors, solved.condition, train.error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ def _data(net: MLP, X, Y, noise: float) -> tuple[np.ndarray, np.ndarray]:
     return X, as_targets(Y, X.shape[0], net.widths[-1])
 
 
-def _invert(net: MLP, X, Y, K: np.ndarray, noise: float) -> Inverse:
+def _invert(net: MLP, X, Y, K: np.ndarray, noise: float) -> InverseMatrix:
     what, remedy = "training kernel", "pass noise= above zero"
     if noise == 0:
         check_independent(bayesian_rates(net), X, Y, what=what, remedy=remedy)

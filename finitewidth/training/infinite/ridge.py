@@ -83,9 +83,9 @@ def _refined(basis: Eigenbasis, modes, ridges: np.ndarray, errors: np.ndarray, w
     low, high = sorted_ridges[max(at - 1, 0)], sorted_ridges[min(at + 1, len(order) - 1)]
     if low <= 0 or high <= low:
         return best
-    found: Any = minimize_scalar(
+    lowest: Any = minimize_scalar(
         lambda log: _errors(basis, modes, float(np.exp(log)))[which],
         bounds=(float(np.log(low)), float(np.log(high))),
         method="bounded",
     )
-    return float(np.exp(found.x)) if found.fun < errors[order][at] else best
+    return float(np.exp(lowest.x)) if lowest.fun < errors[order][at] else best
