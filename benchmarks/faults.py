@@ -57,8 +57,8 @@ keep_members = true
 MAIN_JOB = ENSEMBLE.replace("keep_members = true", "").replace("24, 24", "24")
 PREDICTION = """
 import numpy as np, finitewidth as fw
-import finitewidth.training.first_order.finite_width as finite_width
-finite_width.DENSE = 4  # ten samples come leg by leg, as a hundred would
+import finitewidth.training.first_order.statistics as statistics
+statistics.DENSE = 4  # ten samples come leg by leg, as a hundred would
 X = np.random.default_rng(5).standard_normal((10, 3))
 net = fw.MLP((3, 40, 30, 30, 1), "sin", C_b=0.1, C_W=1.2)
 found = fw.predict(net, X[:7], np.sin(X[:7, :1]), X[7:], covariance=False, store="out/run.zarr")

@@ -14,28 +14,18 @@ import numpy as np
 
 from finitewidth.comparison.claims import FILES
 from finitewidth.critical import one_input as trajectory
-from finitewidth.theory import means, single
-from finitewidth.theory import step as finite_width
-from finitewidth.training.first_order import corrections, one_network, symbols
-from finitewidth.training.infinite import solver
+from finitewidth.network.algorithms import clock, projectors
+from finitewidth.theory import recursion, single, solve
+from finitewidth.theory.layers.activation import ActivationStep
+from finitewidth.theory.tensors import SHAPES
+from finitewidth.training.first_order import corrections, one_network
+from finitewidth.training.infinite import dynamics
 from finitewidth.training.textbook import delta_expansion, finite_angle
 
 FACTOR = 1.05  # a coefficient five per cent too large
 
-BLOCKS = {  # row and column feature of every tensor in the recursion for several inputs
-    "V": ("v", "v"),
-    "D": ("x", "v"),
-    "A": ("x", "x"),
-    "F": ("f", "f"),
-    "Q": ("y", "f"),
-    "T": ("y", "y"),
-    "B": ("b", "e"),
-    "P": ("p", "e"),
-    "R": ("r", "e"),
-    "S": ("s", "e"),
-    "U": ("u", "e"),
-}
-SOURCES = {"VDA": "kernel_sources", "FQT": "mixed_sources", "BPRSU": "differential_sources"}
+# row and column feature of every tensor in the recursion for several inputs
+BLOCKS = {name: (shape.row, shape.column) for name, shape in SHAPES.items()}
 MEANS = ("K", "Theta", "G1", "H1")
 
 
@@ -121,13 +111,20 @@ def in_scalar_recursion(name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def in_pair_recursion(which: int) -> Iterator[None]:
     """In the recursion of K and Theta at infinite width: the mean of s s, or that of s' s'."""
-    original = means.Propagation._update
+    original = ActivationStep.on_tiles
 
-    def wrong(self, tile, *averages):
-        averages = [FACTOR * part if k == which else part for k, part in enumerate(averages)]
-        return original(self, tile, *averages)
+    def wrong(self, legs, rule):
+        right = original(self, legs, rule)
 
-    with mock.patch.object(means.Propagation, "_update", wrong):
+        def on_tile(K, Theta, tile):
+            error = right(K, Theta, tile)
+            scaled = (K, Theta)[which]
+            scaled *= FACTOR
+            return error
+
+        return on_tile
+
+    with mock.patch.object(ActivationStep, "on_tiles", wrong):
         yield
 
 
@@ -135,8 +132,14 @@ def scaled_result(original, *arguments, **options):
     return FACTOR * original(*arguments, **options)
 
 
-def opposite(original, *arguments, **options):
-    return -original(*arguments, **options)
+def opposite(contribution: str) -> Callable:
+    """The form of one contribution to the mean with the wrong sign."""
+
+    def wrong(original, modes, tensors, symbols, name):
+        form = original(modes, tensors, symbols, name)
+        return -form if name == contribution else form
+
+    return wrong
 
 
 def scaled_symbol(name: str) -> Callable:
@@ -172,13 +175,10 @@ def wrong_table(original, activation):
     return averages
 
 
-def wrong_wiring(original, modes, s, extra):
-    """What the dNTK adds to the covariance between outputs, five per cent too much of it."""
-    before = None if extra is None else extra.wired.copy()
-    found = original(modes, s, extra)
-    if extra is not None:
-        extra.wired += (FACTOR - 1) * (extra.wired - before)
-    return found
+def wrong_wiring(original, *arguments):
+    """The contribution of the dNTK to the covariance between outputs, five per cent too large."""
+    correct = original(*arguments)
+    return replace(correct, wired=FACTOR * correct.wired)
 
 
 def wrong_two_step(original, algorithm, l):
@@ -193,20 +193,19 @@ def wrong_angle(original, net, square, product, A_2, rho):
 def _statistics() -> Iterator[Fault]:
     sampled = {"A": "ntk", "B": "ntk", "D": "ntk", "F": "ntk", "P": "dntk", "Q": "dntk"}
     sampled |= dict.fromkeys("RSTU", "ddntk")
-    for letters, function in SOURCES.items():
-        for name in letters:
-            claims = [about(name)]
-            if name in sampled:
-                claims.append(f"sparsity.two-layers-{sampled[name]}")
-            if name in "ST":
-                claims.append("inf.46-48")
-            inject = functools.partial(replaced, finite_width, function, scaled_block(BLOCKS[name]))
-            yield Fault(f"source of {name}", inject, tuple(claims))
     for name, key in BLOCKS.items():
-        inject = functools.partial(replaced, finite_width, "propagate", scaled_block(key))
+        claims = [about(name)]
+        if name in sampled:
+            claims.append(f"sparsity.two-layers-{sampled[name]}")
+        if name in "ST":
+            claims.append("inf.46-48")
+        inject = functools.partial(replaced, recursion, "_sources", scaled_block(key))
+        yield Fault(f"source of {name}", inject, tuple(claims))
+    for name, key in BLOCKS.items():
+        inject = functools.partial(replaced, recursion, "propagate", scaled_block(key))
         yield Fault(f"transport of {name}", inject, (about(name),))
     for name in MEANS:
-        inject = functools.partial(replaced, finite_width, "_next_means", scaled_field(name))
+        inject = functools.partial(replaced, solve, "next_layer", scaled_field(name))
         yield Fault(f"{name}, several inputs", inject, (about(name),))
     asymptotic = {name: "effective-theory.order-L-over-n" for name in ("V", "G1", "B", "F", "P")}
     asymptotic |= {name: "inf.30-33" for name in "RSTU"} | {name: "inf.34-38" for name in ("K", "Theta")}
@@ -220,17 +219,18 @@ def _statistics() -> Iterator[Fault]:
 
 def _training() -> Iterator[Fault]:
     for name in ("A", "IA", "IIA", "IIB"):
-        inject = functools.partial(replaced, symbols, "_ordered_symbols", scaled_symbol(name))
+        inject = functools.partial(replaced, clock, "_ordered_symbols", scaled_symbol(name))
         claims = ("inf.149-153", "inf.142-147", "inf.168-171", "inf.141", "inf.126-130")
         yield Fault(f"projector Z_{name}", inject, claims)
     for name in ("B", "IB"):
-        inject = functools.partial(replaced, symbols, "_ordered_symbols", scaled_symbol(name))
+        inject = functools.partial(replaced, clock, "_ordered_symbols", scaled_symbol(name))
         yield Fault(f"projector Z_{name}", inject, ("inf.149-153", "inf.142-147", "inf.168-171", "inf.141"))
-    parts = {"_ntk_fluctuation": "NTK fluctuation", "_dntk": "dNTK", "_first_ddntk": "first ddNTK"}
-    parts |= {"_second_ddntk": "second ddNTK"}
-    for function, what in parts.items():
-        claims = ("inf.172", "inf.160-165") if function == "_ntk_fluctuation" else ("inf.160-165",)
-        inject = functools.partial(replaced, corrections, function, opposite)
+    parts = {"ntk_fluctuation": "NTK fluctuation", "dntk": "dNTK", "ddntk_1": "first ddNTK"}
+    parts |= {"ddntk_2": "second ddNTK"}
+    for name, what in parts.items():
+        claims = ("inf.172", "inf.160-165") if name == "ntk_fluctuation" else ("inf.160-165",)
+        function = "_cubic_form" if name.startswith("ddntk") else "_linear_form"
+        inject = functools.partial(replaced, corrections, function, opposite(name))
         yield Fault(f"sign of the {what} in the mean", inject, claims)
     one = {"evolved_ntk": "inf.117", "evolved_dntk": "inf.101-102", "interaction": "inf.126-130"}
     for function, claim in one.items():
@@ -238,7 +238,7 @@ def _training() -> Iterator[Fault]:
         yield Fault(f"{function} of one network", inject, (claim,))
     inject = functools.partial(replaced, one_network, "_trained_ntk", wrong_trained)
     yield Fault("trained NTK", inject, ("inf.155",))
-    inject = functools.partial(replaced, solver, "learned", scaled_result)
+    inject = functools.partial(replaced, dynamics, "mode_response", scaled_result)
     yield Fault("what training makes of a mode", inject, ("ntk-talk.trajectory",))
     inject = functools.partial(replaced, delta_expansion, "_average", wrong_moments)
     yield Fault("expansion for nearby inputs", inject, ("10.70", "10.62-10.63", "10.110-10.112"))
@@ -248,9 +248,9 @@ def _training() -> Iterator[Fault]:
     yield Fault("expansion for nearby inputs of different norms", inject, ("10.67", "10.65-10.66"))
     inject = functools.partial(replaced, trajectory, "leg_table", wrong_table)
     yield Fault("one input through thousands of layers", inject, ("10.71-10.72", "10.75"))
-    inject = functools.partial(replaced, corrections, "_dntk", wrong_wiring)
+    inject = functools.partial(replaced, corrections, "_output_with_dntk", wrong_wiring)
     yield Fault("covariance from the dNTK", inject, ("inf.166-167",))
-    inject = functools.partial(replaced, symbols, "_converged", wrong_two_step)
+    inject = functools.partial(replaced, projectors, "_fully_trained", wrong_two_step)
     yield Fault("projector Z_B of two steps", inject, ("inf.148",))
     inject = functools.partial(replaced, finite_angle, "_through_layers", wrong_angle)
     yield Fault("angle of relu networks", inject, ("10.90", "10.92-10.95", "10.footnote-37"))

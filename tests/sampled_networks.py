@@ -17,10 +17,10 @@ from finitewidth.experiment.correlators import DIFFERENTIALS as DIFFERENTIALS
 from finitewidth.experiment.correlators import FLUCTUATIONS, STRUCTURES
 from finitewidth.experiment.directions import Outputs, differentials, outputs_and_ntk
 from finitewidth.experiment.sampling import LayerParameters, Parameters, preactivations, up_to
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 
-def parameters(net: MLP, normals: jax.Array) -> Parameters:
+def parameters(net: Network, normals: jax.Array) -> Parameters:
     """Biases and weights of every layer, of variance C_b and C_W / fan-in, from standard normal numbers."""
     found, start = [], 0
     for l, (fan_in, fan_out) in enumerate(zip(net.widths, net.widths[1:], strict=False)):
@@ -33,7 +33,7 @@ def parameters(net: MLP, normals: jax.Array) -> Parameters:
     return tuple(found)
 
 
-def outputs(net: MLP, X: jax.Array, drawn: Parameters, *, order: int) -> Outputs:
+def outputs(net: Network, X: jax.Array, drawn: Parameters, *, order: int) -> Outputs:
     """z and H of one network, and its dNTK and ddNTKs if `order` is 3."""
     return differentials(net, drawn, X) if order == 3 else outputs_and_ntk(net, drawn, X)
 
@@ -69,7 +69,7 @@ def correlators(found: Outputs, names: tuple[str, ...]) -> dict[str, jax.Array]:
 
 
 def batch_estimates(
-    net: MLP, names: tuple[str, ...], X: jax.Array, normals: jax.Array
+    net: Network, names: tuple[str, ...], X: jax.Array, normals: jax.Array
 ) -> dict[str, jax.Array]:
     """Unbiased estimates from one network per row, the 1/n of the last hidden layer stripped from tensors."""
     order = 1 if set(names) <= set(FLUCTUATIONS) else 3
@@ -94,7 +94,9 @@ def _product_of_means(u, v):
     return (size * jnp.einsum("ab,cd->abcd", u.mean(axis=0), v.mean(axis=0)) - same) / (size - 1)
 
 
-def sample(net: MLP, X, names: tuple[str, ...], *, batches: int, size: int, seed: int) -> dict[str, Estimate]:
+def sample(
+    net: Network, X, names: tuple[str, ...], *, batches: int, size: int, seed: int
+) -> dict[str, Estimate]:
     """`G`, `H`, tensors `names` and their products from `batches` times `size` networks.
 
     Errors come from the scatter of the batches.
@@ -117,7 +119,7 @@ def _over_batches(values):
 # --- the mean kernel and NTK alone, with less noise: they deviate from infinite width by 1/n only ----------
 
 
-def kernels_given_hidden(net: MLP, X: jax.Array, drawn: Parameters) -> tuple[jax.Array, ...]:
+def kernels_given_hidden(net: Network, X: jax.Array, drawn: Parameters) -> tuple[jax.Array, ...]:
     """zz and H of an output neuron, averaged over the parameters of the last layer, and the excess below it.
 
     The excess of a hidden layer is the average of zz over its neurons less what the layer before it lets
@@ -125,7 +127,7 @@ def kernels_given_hidden(net: MLP, X: jax.Array, drawn: Parameters) -> tuple[jax
     """
     found = outputs_and_ntk(up_to(net, net.depth - 1), drawn[:-1], X)
     H = jnp.einsum("jajb->jab", found.H)  # of neuron j of the last hidden layer with itself
-    s, slope = net.activation.derivatives(found.z.T, 1)
+    s, slope = net.activations[-1].derivatives(found.z.T, 1)
     overlap, n = s @ s.T, s.shape[1]
     G_out = net.C_b[-1] + net.C_W[-1] / n * overlap
     H_out = net.lambda_b[-1] + net.lambda_W[-1] / n * overlap
@@ -139,11 +141,11 @@ def _excess(net, X, drawn):
     for l, z in enumerate(preactivations(net, drawn, X)):
         expected = net.C_b[l] + net.C_W[l] / net.widths[l] * incoming @ incoming.T
         found.append((z @ z.T / net.widths[l + 1] - expected)[upper])
-        incoming = net.activation(z)
+        incoming = net.activations[l](z)
     return jnp.concatenate(found)
 
 
-def sample_means(net: MLP, X, *, batches: int, size: int, seed: int) -> dict[str, Estimate]:
+def sample_means(net: Network, X, *, batches: int, size: int, seed: int) -> dict[str, Estimate]:
     """`G` and `H` of the output layer; the first batch serves to find how they follow the excess."""
     X = jnp.asarray(X)
     each = jax.jit(jax.vmap(lambda row: kernels_given_hidden(net, X, parameters(net, row))))

@@ -7,7 +7,6 @@ import pytest
 from problems import refused
 
 import finitewidth as fw
-from finitewidth.training.infinite.learned import learned
 
 RANDOM = np.random.default_rng(5)
 X, Y, X_TEST = RANDOM.normal(size=(7, 3)), RANDOM.normal(size=(7, 2)), RANDOM.normal(size=(4, 3))
@@ -99,8 +98,8 @@ def test_small_eigenvalues_keep_their_digits(l):
     descent = sum((1 - eta * l) ** s for s in range(steps)) * eta
     flow = sum((-l) ** k * time ** (k + 1) / math.factorial(k + 1) for k in range(40))
     one = np.asarray([l])
-    np.testing.assert_allclose(learned(fw.GradientDescent(eta, steps), one), descent, rtol=1e-12)
-    np.testing.assert_allclose(learned(fw.GradientFlow(time), one), flow, rtol=1e-12)
+    np.testing.assert_allclose(fw.GradientDescent(eta, steps).response(one), descent, rtol=1e-12)
+    np.testing.assert_allclose(fw.GradientFlow(time).response(one), flow, rtol=1e-12)
 
 
 def test_nothing_is_refused_for_being_singular_before_the_end():

@@ -19,8 +19,8 @@ import finitewidth as fw
 from finitewidth.gaussian.two_legs.expectation import Automatic
 from finitewidth.gaussian.two_legs.kernel_derivatives import _by_quadrature, kernel_derivatives
 from finitewidth.network.activation import as_activation
-from finitewidth.theory.moments import moments
-from finitewidth.theory.solve import KINKED_TENSORS, MATRICES, TENSORS
+from finitewidth.theory.layers.activation import moments
+from finitewidth.theory.tensors import KINKED_TENSORS, MATRICES, TENSORS
 
 EXACT, DIFFERENTIATED, SMOOTH_LIMIT, SMOOTH_LIMIT_OF_MEANS = 1e-12, 1e-7, 1e-2, 4e-2
 

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import finitewidth as fw
-from finitewidth.experiment.ensemble.descent import loss_and_residual, moved, pulled_back
+from finitewidth.experiment.ensemble.descent import moved, pulled_back
 from finitewidth.experiment.sampling import as_key, draw, member_key, outputs
 
 
@@ -27,7 +27,7 @@ def test_scaled_updates_are_the_steps_of_the_librarys_own_networks():
 
     @jax.jit
     def ours(parameters):
-        _, gradient = pulled_back(net, parameters, X, lambda z: loss_and_residual(fw.MSE(), z, Y))
+        _, gradient = pulled_back(net, parameters, X, lambda z: (None, fw.MSE().gradient(z, Y)))
         return moved(net, parameters, gradient, 0.05)
 
     for _ in range(3):

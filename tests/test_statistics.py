@@ -17,13 +17,15 @@ from problems import FINE, VARIED, assert_close, inputs, solved
 
 import finitewidth as fw
 from finitewidth.gaussian.four_legs.averages import four_legs
+from finitewidth.gaussian.four_legs.families import FAMILIES
 from finitewidth.gaussian.two_legs.expectation import Automatic
 from finitewidth.gaussian.two_legs.kernel_derivatives import _by_quadrature
 from finitewidth.network.activation import as_activation
-from finitewidth.theory.moments import moments
-from finitewidth.theory.solve import MATRICES
-from finitewidth.theory.sources import FAMILIES, Averages, Step
-from finitewidth.theory.step import State, next_layer, tensors
+from finitewidth.theory.averages import FourLegs
+from finitewidth.theory.layers.activation import moments
+from finitewidth.theory.recursion import State, next_layer
+from finitewidth.theory.steps import Step
+from finitewidth.theory.tensors import MATRICES, SHAPES
 
 EXACT, DERIVED = 1e-12, 1e-9
 # permutations of the slots a b c d that leave a tensor as it is (statistics section 2)
@@ -386,11 +388,11 @@ def random_statistics(seed):
 
 
 def as_state(K, Theta, old):
-    kernel = {("v", "v"): old["V"], ("x", "v"): old["D"], ("x", "x"): old["A"]}
-    mixed = {("f", "f"): old["F"], ("y", "f"): old["Q"], ("y", "y"): old["T"].transpose(0, 1, 3, 2)}
-    rows = {"b": old["B"], "p": old["P"].transpose(0, 3, 1, 2), "r": old["R"], "s": old["S"], "u": old["U"]}
-    differential = {(row, "e"): block for row, block in rows.items()}
-    return State(K, Theta, old["G1"], old["H1"], kernel, mixed, differential)
+    blocks = {
+        (shape.row, shape.column): np.einsum(f"{shape.printed}->abcd", old[name])
+        for name, shape in SHAPES.items()
+    }
+    return State(K, Theta, old["G1"], old["H1"], blocks)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "gelu"])
@@ -398,12 +400,13 @@ def test_a_step_of_blocks_is_the_recursion_of_every_entry(activation):
     function, old = as_activation(activation), random_statistics(5)
     K, Theta = np.array([[0.9, 0.35], [0.35, 0.6]]), np.array([[1.3, -0.4], [-0.4, 0.8]])
     pairs = moments(function, K, Automatic(1e-12))
-    quadruples = Averages.of(four_legs(function, K, tuple(FAMILIES.values()), tolerance=FINE))
-    step = Step(0.2, 1.4, 0.6, 0.7, 1.25, Theta, pairs, True)  # C_b, C_W, lambda_b, lambda_W, n_l / n_(l-1)
+    quadruples = FourLegs.of(four_legs(function, K, FAMILIES, tolerance=FINE))
+    layer = fw.Dense(5, C_b=0.2, C_W=1.4, lambda_b=0.6, lambda_W=0.7)
+    step = Step(function, layer, 1.25, K, Theta, pairs, smooth=True, bare=False)  # n_l / n_(l-1) = 1.25
     state = next_layer(as_state(K, Theta, old), step, quadruples)
-    found = tensors(state) | {"G1": state.G1, "H1": state.H1}
+    statistics = state.tensors() | {"G1": state.G1, "H1": state.H1}
     slow = Recursions(function, K, Theta, (1.4, 0.7, 1.25), old)
-    for name, value in found.items():
+    for name, value in statistics.items():
         labels = itertools.product((0, 1), repeat=value.ndim)
         exact = np.reshape([getattr(slow, name)(*label) for label in labels], value.shape)
         assert_close(value, exact, DERIVED)

@@ -8,7 +8,7 @@ from problems import FINE, VARIED, assert_close, inputs, solved
 
 import finitewidth as fw
 from finitewidth.core import memory
-from finitewidth.theory.solve import MATRICES, TENSORS
+from finitewidth.theory.tensors import MATRICES, TENSORS
 
 EXACT = 1e-12
 

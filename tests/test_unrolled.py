@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import finitewidth as fw
-from finitewidth.theory.solve import TENSORS
+from finitewidth.theory.tensors import TENSORS
 from finitewidth.theory.unrolled.slots import LegSlices, Request, contract_slots
 from finitewidth.theory.unrolled.unroll import unroll
 

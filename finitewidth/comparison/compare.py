@@ -11,9 +11,9 @@ from finitewidth.core.inputs import as_inputs
 from finitewidth.experiment.ensemble.plan import Control
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.statistics import SampledStatistics
-from finitewidth.network.algorithm import Algorithm
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.solve import Layer
+from finitewidth.theory.records import Layer
 from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
 
@@ -91,7 +91,7 @@ def pulls_of(theory: np.ndarray, estimate: Estimate) -> np.ndarray:
     return np.where((estimate.stderr == 0) & (np.abs(gap) <= 1e-12 * np.abs(theory).max()), 0.0, pulls)
 
 
-def control_variate(net: MLP, X_train, Y_train, X_test, algorithm: Algorithm) -> Control:
+def control_variate(net: MLP, X_train, Y_train, X_test, algorithm: AbstractAlgorithm) -> Control:
     """What infinitely wide networks keep of a member's initial outputs, whose exact mean is zero.
 
     For `fw.train_ensemble(control=...)`: much of what differs between members is there at the start.

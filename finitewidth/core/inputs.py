@@ -93,6 +93,19 @@ def as_count(name: str, value, *, lowest: int, or_infinite: bool = False) -> int
     raise ValueError(f"{name} must be {wanted}, got {value!r}.")
 
 
+def merge_inputs(X: np.ndarray, *, keep: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct rows of X in the order in which they first appear, and the place of each row among them.
+
+    The first `keep` rows all stay, also where some of them are equal.
+    """
+    first = np.empty(X.shape[0], dtype=int)
+    for rows in _groups(X).values():
+        first[rows] = rows[0]
+    first[:keep] = np.arange(keep)
+    distinct, places = np.unique(first, return_inverse=True)
+    return X[distinct], places
+
+
 def coincident_rows(X: np.ndarray, other: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Rows of X and of `other` that are equal, as two lists of indices; within X itself pairs i < j.
 

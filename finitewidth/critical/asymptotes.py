@@ -19,7 +19,7 @@ from jaxtyping import Float
 from finitewidth.critical.classification import Criticality, criticality
 from finitewidth.critical.tuning import equivalent_rates
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.solve import Theory
+from finitewidth.theory.records import Theory
 
 _SAME = 1e-6  # initialization and learning rates are those of the critical network to this accuracy
 

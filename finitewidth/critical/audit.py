@@ -178,7 +178,7 @@ def _aspect(net: MLP, input_scale: float, path: Trajectory) -> tuple[Report | No
         theory = solve(net, X)
     except ValueError as error:
         return None, None, str(error)
-    reports = [ratios(theory, l) for l in range(1, net.depth + 1)]
+    reports = [ratios(theory.layer(l)) for l in range(1, net.depth + 1)]
     beyond = [r.layer for r in reports if r.expansion_parameter >= TRUSTED]
     return reports[-1], beyond[0] - 1 if beyond else None, None
 

@@ -9,55 +9,23 @@ only. Families of tensors differ in their features (what stands on a row or a co
 between features and in the source, and in nothing else.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 import numpy as np
-from jaxtyping import Float
+
+from finitewidth.theory.features import FeatureMaps
 
 Blocks = dict[tuple[str, str], np.ndarray]  # (row feature, column feature): (N, N, N, N)
 
 
-class PairMap(NamedTuple):
-    """The new pair (a b) from the old pairs (a a), (a b) and (b b); None is zero."""
-
-    first: Float[np.ndarray, "N N"] | None
-    both: Float[np.ndarray, "N N"] | None
-    second: Float[np.ndarray, "N N"] | None = None
-
-    def of_rows(self, block: np.ndarray) -> np.ndarray:
-        """The map applied to the row pair of a block."""
-        result = np.zeros_like(block) if self.both is None else self.both[:, :, None, None] * block
-        if self.first is None and self.second is None:
-            return result
-        on_diagonal = np.ascontiguousarray(np.einsum("aacd->acd", block))
-        if self.first is not None:
-            result += self.first[:, :, None, None] * on_diagonal[:, None]
-        if self.second is not None:
-            result += self.second[:, :, None, None] * on_diagonal[None, :]
-        return result
-
-    def of_pairs(self, matrix: np.ndarray) -> np.ndarray:
-        """The map applied to a matrix of pairs (N, N)."""
-        return self.of_rows(matrix[:, :, None, None])[:, :, 0, 0]
-
-
-FeatureMaps = Mapping[str, Mapping[str, PairMap]]  # new feature: {old feature: map}
-
-
-def propagate(blocks: Blocks, rows: FeatureMaps, columns: FeatureMaps) -> Blocks:
-    """R X C^T for every block: rows first, then columns.
+def propagate(blocks: Blocks, maps: FeatureMaps) -> Blocks:
+    """R X C^T for the blocks of one family: rows first, then columns.
 
     Where rows and columns carry the same features, X is symmetric and one of two mirrored blocks is kept.
     """
-    whole = dict(blocks)
-    if rows is columns:
-        whole |= {(c, r): _turned(block) for (r, c), block in blocks.items() if r != c}
-    moved = _rows(whole, rows)
-    turned = {
-        (c, r): _turned(block) for (r, c), block in moved.items() if any(r == kept for kept, _ in blocks)
-    }
-    final = _rows(turned, columns)
+    rows, columns = {r for r, _ in blocks}, {c for _, c in blocks}
+    mirrored = {(c, r): _turned(block) for (r, c), block in blocks.items() if r != c and r in columns}
+    moved = _rows(blocks | mirrored, {r: maps[r] for r in rows if r in maps})
+    turned = {(c, r): _turned(block) for (r, c), block in moved.items()}
+    final = _rows(turned, {c: maps[c] for c in columns if c in maps})
     return {(r, c): _turned(block) for (c, r), block in final.items() if (r, c) in blocks}
 
 

@@ -2,25 +2,47 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import xarray
 
 from finitewidth.core.storage import drafted, seal, with_checksums
-from finitewidth.network.mlp import MLP
-from finitewidth.theory.solve import MATRICES, TENSORS, Layer, Theory
+from finitewidth.network.mlp import network_from_dict
+from finitewidth.network.network import Network
+from finitewidth.theory.tensors import MATRICES, TENSORS
+
+if TYPE_CHECKING:
+    import xarray
 
 _SLOTS = ("sample_a", "sample_b", "sample_c", "sample_d")
 
 
-def to_xarray(theory: Theory) -> xarray.Dataset:
-    """Every statistic over (layer, samples ...), the slots of a tensor in printed order."""
+class Contents(NamedTuple):
+    """Everything that a theory holds, in arrays."""
+
+    net: Network
+    X: np.ndarray
+    order: int
+    error: float
+    four_leg_error: float
+    layers: dict[int, dict[str, np.ndarray]]  # by layer and name
+
+
+def to_xarray(theory: Contents) -> "xarray.Dataset":
+    """Every statistic over (layer, samples ...), the slots of a tensor in printed order.
+
+    A statistic that a layer does not have, because of a kink below it, is NaN there.
+    """
+    import xarray
+
     kept = sorted(theory.layers)
-    names = [name for name in (*MATRICES, *TENSORS) if name in theory.layers[kept[0]].arrays]
     variables = {}
-    for name in names:
-        stacked = np.stack([theory.layers[index].arrays[name] for index in kept])
-        variables[name] = (("layer", *_SLOTS[: stacked.ndim - 1]), stacked)
+    for name in (*MATRICES, *TENSORS):
+        present = [theory.layers[index][name] for index in kept if name in theory.layers[index]]
+        if present:
+            absent = np.full_like(present[0], np.nan) if len(present) < len(kept) else present[0]
+            stacked = np.stack([theory.layers[index].get(name, absent) for index in kept])
+            variables[name] = (("layer", *_SLOTS[: stacked.ndim - 1]), stacked)
     variables["X"] = (("sample_a", "input"), theory.X)
     about = {
         "kind": "finitewidth theory",
@@ -32,7 +54,7 @@ def to_xarray(theory: Theory) -> xarray.Dataset:
     return xarray.Dataset(variables, coords={"layer": kept}, attrs=about)
 
 
-def save(theory: Theory, path: str | Path) -> None:
+def save(theory: Contents, path: str | Path) -> None:
     """Write to a temporary directory beside `path`, then rename: whole or not at all."""
     path = Path(path)
     if path.suffix != ".zarr":
@@ -49,7 +71,7 @@ def save(theory: Theory, path: str | Path) -> None:
         raise ValueError(f"path {str(path)!r} cannot be written: {error.strerror}; choose another.") from None
 
 
-def _seal(data: xarray.Dataset) -> str:
+def _seal(data: "xarray.Dataset") -> str:
     about = {name: value for name, value in data.attrs.items() if name != "seal"}
     return seal({str(name): np.asarray(value) for name, value in data.variables.items()}, about)
 
@@ -61,7 +83,9 @@ def _is_ours(path: Path) -> bool:
         return False
 
 
-def _open(path: Path) -> xarray.Dataset:
+def _open(path: Path) -> "xarray.Dataset":
+    import xarray
+
     try:
         return xarray.open_zarr(path, consolidated=False, chunks=None)
     except FileNotFoundError:
@@ -71,8 +95,8 @@ def _open(path: Path) -> xarray.Dataset:
         raise ValueError(f"path {str(path)!r} is not a readable store ({reason}).") from None
 
 
-def load(path: str | Path) -> Theory:
-    """The theory that `save` wrote."""
+def load(path: str | Path) -> Contents:
+    """The contents that `save` wrote."""
     data = _open(Path(path))
     about = data.attrs
     if about.get("kind") != "finitewidth theory":
@@ -82,11 +106,11 @@ def load(path: str | Path) -> Theory:
             raise ValueError("it is not what was saved")
     except Exception as error:  # a chunk that is missing or damaged
         raise ValueError(f"path {str(path)!r} is damaged ({error}); solve again and save it.") from None
-    net = MLP.from_dict(json.loads(about["network"]))
+    net = network_from_dict(json.loads(about["network"]))
     arrays = {str(name): np.asarray(data[name]) for name in data.data_vars}
     X = arrays.pop("X")
     layers = {
-        int(index): Layer(net, int(index), {name: value[i] for name, value in arrays.items()})
+        int(index): {name: value[i] for name, value in arrays.items() if not np.isnan(value[i]).all()}
         for i, index in enumerate(data["layer"].values)
     }
-    return Theory(net, X, about["order"], about["error"], about["four_leg_error"], layers)
+    return Contents(net, X, about["order"], about["error"], about["four_leg_error"], layers)

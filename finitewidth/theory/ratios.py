@@ -6,8 +6,12 @@ at criticality; theory through 1/n is within its range while the largest is well
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from finitewidth.theory.records import Layer
 
 POWERS = {  # tensor: powers of (K, Theta) that make it dimensionless
     "G1": (1, 0),
@@ -24,8 +28,12 @@ POWERS = {  # tensor: powers of (K, Theta) that make it dimensionless
     "T": (-1, 3),
     "U": (-1, 3),
 }
-TRUSTED = 0.3  # neglected terms are of the order of the square of the ratio
-HOPELESS = 1.0
+
+# What "can be trusted" means, for the whole package. Sizes are corrections of order 1/n relative to the
+# quantity that they correct; neglected terms are of the order of their square.
+TRUSTED = 0.3  # below, neglected terms are under a tenth: within range
+WARNED = 0.5  # above, neglected terms exceed a quarter: predictions come with a warning
+HOPELESS = 1.0  # above, corrections exceed what they correct: out of range
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,8 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        return _verdict(self.expansion_parameter)
+        """Whether the expansion in 1/n is within its range."""
+        return verdict(self.expansion_parameter)
 
     def __str__(self) -> str:
         size = f"expansion parameter {self.expansion_parameter:.3g}, {self.verdict}"
@@ -62,9 +71,8 @@ class Report:
         return "\n".join([head, *lines])
 
 
-def ratios(theory, index: int) -> Report:
-    """Ratios of layer `index`, with all labels on one sample; the sample with the largest is shown."""
-    layer = theory.layer(index)
+def ratios(layer: "Layer") -> Report:
+    """Ratios of a layer, with all labels on one sample; the sample with the largest is shown."""
     K, Theta = np.diag(layer.K), np.diag(layer.Theta)
     rows = []
     for name, (k, theta) in POWERS.items():
@@ -76,18 +84,13 @@ def ratios(theory, index: int) -> Report:
         scale = np.where(K > 0, K, np.nan) ** k * np.where(Theta > 0, Theta, np.nan) ** theta
         relative = np.nan_to_num(values / scale / layer.n)
         worst = int(np.argmax(np.abs(relative)))
-        rows.append(Ratio(name, float(values[worst]), float(relative[worst]), _verdict(abs(relative[worst]))))
-    return Report(index, layer.n, tuple(rows))
+        size = float(relative[worst])
+        rows.append(Ratio(name, float(values[worst]), size, verdict(abs(size))))
+    return Report(layer.index, layer.n, tuple(rows))
 
 
-def report(theory) -> Report:
-    """Ratios of the output layer."""
-    if theory.order < 1:
-        raise ValueError("report needs the 1/n tensors; use fw.solve(net, X, order=1).")
-    return ratios(theory, theory.depth)
-
-
-def _verdict(size: float) -> str:
+def verdict(size: float) -> str:
+    """Whether the expansion in 1/n is within its range where the largest correction has this size."""
     if size < TRUSTED:
         return "within range"
     return "at the edge" if size < HOPELESS else "out of range"

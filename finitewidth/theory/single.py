@@ -5,6 +5,7 @@ scalars, independently of the block form for many inputs, and the two are tested
 """
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -12,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from finitewidth.gaussian.two_legs import quadrature
-from finitewidth.network.activation import Activation
-from finitewidth.network.mlp import MLP
+from finitewidth.network.activation import Activation, linear
+from finitewidth.network.network import Network
 
 _SHORTEST_SCAN = 64  # layers
 
@@ -120,17 +121,24 @@ def _next(now: Scalars, m: _Averages, C_b, C, lb, lW, r) -> Scalars:
     )
 
 
-@functools.partial(jax.jit, static_argnames=("activation",))
-def _scan(activation: Activation, first: Scalars, x, weights, hyperparameters) -> Scalars:
-    def step(now, parameters):
-        if activation.slopes is None:
-            averages = _smooth_averages(activation, x, weights, now.K)
-        else:
-            averages = _scale_invariant_averages(*activation.slopes, now.K)
+@functools.partial(jax.jit, static_argnames=("activations",))
+def _scan(activations: tuple[Activation, ...], first: Scalars, grids, which, hyperparameters) -> Scalars:
+    """All layers from the first; `which` says which of the distinct activations acts on each layer."""
+    branches = [functools.partial(_averages, *pair) for pair in zip(activations, grids, strict=True)]
+
+    def step(now, layer):
+        place, parameters = layer
+        averages = branches[0](now.K) if len(branches) == 1 else jax.lax.switch(place, branches, now.K)
         after = _next(now, averages, *parameters)
         return after, after
 
-    return jax.lax.scan(step, first, hyperparameters)[1]
+    return jax.lax.scan(step, first, (which, hyperparameters))[1]
+
+
+def _averages(activation: Activation, grid, K) -> _Averages:
+    if activation.slopes is not None:
+        return _scale_invariant_averages(*activation.slopes, K)
+    return _smooth_averages(activation, *grid, K)
 
 
 class SingleInput(NamedTuple):
@@ -140,44 +148,60 @@ class SingleInput(NamedTuple):
     error: float
 
 
-def applies(activation: Activation) -> bool:
+def applies(net: Network) -> bool:
     """Smooth activations, and those that are two straight lines."""
-    return activation.is_smooth or activation.is_scale_invariant
+    return all(activation.is_smooth or activation.is_scale_invariant for activation in net.activations)
 
 
-def single_input(net: MLP, square: float, tolerance: float) -> SingleInput:
+def single_input(net: Network, square: float, tolerance: float) -> SingleInput:
     """All statistics of all layers for one input with mean square component `square`."""
-    activation = net.activation
-    K, Theta = net.C_b[0] + net.C_W[0] * square, net.lambda_b[0] + net.lambda_W[0] * square
+    bottom = net.dense[0]
+    K, Theta = bottom.C_b + bottom.C_W * square, bottom.lambda_b + bottom.lambda_W * square
     zeros = [jnp.zeros(())] * 13
     first = Scalars(jnp.asarray(K), jnp.asarray(Theta), *zeros)
+    distinct = tuple(dict.fromkeys(net.activations)) or (linear(),)
     widest = K
-    for attempt in range(20):  # the grid must fit the largest variance on the way
-        orders = tuple((a, a) for a in range(6)) if activation.is_smooth else ((0, 0), (1, 1))
-        precision = quadrature.precision(activation, widest, orders, tolerance)
-        extent = quadrature.reach(activation, widest) + 3  # four legs grow faster than two
-        x, weights = quadrature.gaussian_grid(np.zeros(1), extent, precision.count)
-        padded = _scan(activation, first, jnp.asarray(x), jnp.asarray(weights), _hyperparameters(net))
+    for attempt in range(20):  # the grids must fit the largest variance on the way
+        grids, errors = zip(*(_grid(activation, widest, tolerance) for activation in distinct), strict=True)
+        padded = _scan(distinct, first, grids, _which(net, distinct), _hyperparameters(net))
         rest = Scalars(*(np.asarray(part)[: net.depth - 1] for part in padded))  # type: ignore[arg-type]
         largest = float(np.max(rest.K, initial=widest))
         if not np.isfinite(largest):
             raise ValueError("the kernel grows beyond double precision with depth; lower C_W or the depth.")
-        if largest <= 1.0001 * widest or activation.slopes is not None:
+        if largest <= 1.0001 * widest or all(activation.slopes is not None for activation in distinct):
             break
         widest = largest * (1 + attempt)
     layers = {
         name: np.concatenate([[float(getattr(first, name))], np.asarray(getattr(rest, name))])
         for name in NAMES
     }
-    return SingleInput(layers, precision.error)
+    return SingleInput(layers, max(errors))
 
 
-def _hyperparameters(net: MLP):
+def _grid(activation: Activation, widest: float, tolerance: float) -> tuple[tuple, float]:
+    """Nodes and weights for preactivations of variance up to `widest`, and their error."""
+    orders = tuple((a, a) for a in range(6)) if activation.is_smooth else ((0, 0), (1, 1))
+    precision = quadrature.precision(activation, widest, orders, tolerance)
+    extent = quadrature.reach(activation, widest) + 3  # four legs grow faster than two
+    x, weights = quadrature.gaussian_grid(np.zeros(1), extent, precision.count)
+    return (jnp.asarray(x), jnp.asarray(weights)), precision.error
+
+
+def _which(net: Network, distinct: tuple[Activation, ...]) -> jax.Array:
+    """The place of each layer's activation among the distinct ones."""
+    places = {activation: place for place, activation in enumerate(distinct)}
+    return jnp.asarray(_padded([places[activation] for activation in net.activations], int))
+
+
+def _hyperparameters(net: Network):
     ratios = [net.widths[l] / net.widths[l - 1] for l in range(1, net.depth)]
     table = (net.C_b[1:], net.C_W[1:], net.lambda_b[1:], net.lambda_W[1:], ratios)
-    # depths share few compiled programs: layers beyond the last one repeat it and are cut off
-    length = max(_SHORTEST_SCAN, 1 << (net.depth - 2).bit_length()) if net.depth > 1 else 0
-    return tuple(
-        jnp.asarray(np.pad(np.asarray(column, dtype=float), (0, length - len(column)), mode="edge"))
-        for column in table
-    )
+    return tuple(jnp.asarray(_padded(column, float)) for column in table)
+
+
+def _padded(column: Sequence, dtype: type) -> np.ndarray:
+    """Depths share few compiled programs: layers beyond the last one repeat it and are cut off."""
+    if not column:
+        return np.zeros(0, dtype)
+    length = max(_SHORTEST_SCAN, 1 << (len(column) - 1).bit_length())
+    return np.pad(np.asarray(column, dtype=dtype), (0, length - len(column)), mode="edge")

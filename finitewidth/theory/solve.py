@@ -2,12 +2,10 @@
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_inputs
@@ -16,136 +14,21 @@ from finitewidth.core.precision import require_double_precision
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.gaussian.four_legs.averages import four_legs
+from finitewidth.gaussian.four_legs.families import FAMILIES
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
-from finitewidth.network.activation import Activation
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 from finitewidth.theory import single
-from finitewidth.theory.means import Propagation, accuracy_or_error, check_layer, check_tolerance
-from finitewidth.theory.moments import moments
-from finitewidth.theory.sources import FAMILIES, Averages, Step
-from finitewidth.theory.step import State, next_layer, tensors
-
-if TYPE_CHECKING:
-    import xarray
-
-MATRICES = ("K", "Theta", "G1", "H1")
-TENSORS = ("V", "D", "A", "F", "B", "P", "Q", "R", "S", "T", "U")
-BARE_TENSORS = ("V", "F", "B")  # what exists even between parallel inputs
-KINKED_TENSORS = ("V", "D", "A", "F", "B")  # what exists where sigma'' is a delta function
-
-
-@dataclass(frozen=True, eq=False)
-class Layer:
-    """Statistics of the preactivations and the NTK of one layer, 1/n of the previous layer stripped.
-
-    `K`, `Theta` at infinite width; at order 1 also their corrections `G1`, `H1` and the tensors
-    `V, D, A, F, B, P, Q, R, S, T, U`, axes in the order of their printed subscripts.
-    """
-
-    net: MLP
-    index: int  # l, from 1
-    arrays: dict[str, np.ndarray] = field(repr=False)
-
-    @property
-    def n(self) -> int:
-        """The width of the previous layer, which every stripped 1/n refers to."""
-        return self.net.widths[self.index - 1]
-
-    @property
-    def G(self) -> Float[np.ndarray, "N N"]:
-        """K + G1/n, the mean kernel of networks of this width."""
-        return self.K + self.G1 / self.n
-
-    @property
-    def H(self) -> Float[np.ndarray, "N N"]:
-        """Theta + H1/n, the mean NTK of networks of this width."""
-        return self.Theta + self.H1 / self.n
-
-    def __getattr__(self, name: str) -> np.ndarray:
-        if name not in (*MATRICES, *TENSORS):
-            raise AttributeError(
-                f"Layer has no attribute {name!r}; it has {', '.join((*MATRICES, *TENSORS))}."
-            )
-        if name not in self.arrays:
-            raise ValueError(self._why_missing(name))
-        return self.arrays[name]
-
-    def _why_missing(self, name: str) -> str:
-        activation = self.net.activation
-        if activation.jump_order < 1 and name != "K":
-            return (
-                f"{name} does not exist: activation {activation.name!r} has a kernel but no NTK, since its "
-                "derivative is a delta function; use a continuous activation."
-            )
-        if not activation.is_smooth and name in TENSORS and name not in KINKED_TENSORS:
-            return (
-                f"{name} does not exist: activation {activation.name!r} has a kink, where derivatives of "
-                f"sigma are delta functions and {name} is infinite or depends on how the kink is smoothed; "
-                "use a smooth activation such as gelu or swish."
-            )
-        return f"{name} was not computed; use fw.solve(net, X, order=1) without tensors=, or add to them."
-
-
-@dataclass(frozen=True, eq=False)
-class Theory:
-    """What `solve` found: the network, the inputs and the statistics of the layers."""
-
-    net: MLP
-    X: Float[np.ndarray, "N n0"]
-    order: int
-    error: float  # largest error of a two-leg average, in units of the scale it lives on
-    four_leg_error: float  # largest absolute error of a four-leg average; 0 at infinite width
-    layers: dict[int, Layer] = field(repr=False)
-
-    @property
-    def depth(self) -> int:
-        return self.net.depth
-
-    def layer(self, index: int) -> Layer:
-        """Layer `index`, counted from 1 to L."""
-        check_layer(index, self.depth)
-        if index not in self.layers:
-            raise ValueError(
-                f"layer {index} was not kept; solve again with layers=None or with it among layers."
-            )
-        return self.layers[index]
-
-    @property
-    def output(self) -> Layer:
-        """Layer L."""
-        return self.layer(self.depth)
-
-    def __repr__(self) -> str:
-        return f"Theory({self.net!r}, {self.X.shape[0]} inputs, order={self.order})"
-
-    def report(self):
-        """Dimensionless ratios of the output layer and whether the 1/n expansion can be trusted."""
-        from finitewidth.theory.ratios import report
-
-        return report(self)
-
-    def to_xarray(self) -> "xarray.Dataset":
-        """All statistics as a labelled data set; `fw.load` reads back what `save` writes of it."""
-        from finitewidth.theory.labelled import to_xarray
-
-        return to_xarray(self)
-
-    def save(self, path: str | Path) -> None:
-        """Write everything to a Zarr store with named dimensions and the network inside."""
-        from finitewidth.theory.labelled import save
-
-        save(self, path)
-
-
-def load(path: str | Path) -> Theory:
-    """The theory that `Theory.save` wrote."""
-    from finitewidth.theory.labelled import load as load_labelled
-
-    return load_labelled(path)
+from finitewidth.theory.averages import FourLegs
+from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance
+from finitewidth.theory.propagation import layers as propagated
+from finitewidth.theory.records import Layer, Theory
+from finitewidth.theory.recursion import State, next_layer
+from finitewidth.theory.steps import Step, steps
+from finitewidth.theory.tensors import BARE_TENSORS, MATRICES, TENSORS, existing, why_missing
 
 
 def solve(
-    net: MLP,
+    net: Network,
     X,
     *,
     order: int = 1,
@@ -163,9 +46,9 @@ def solve(
     `four_leg_tolerance` the absolute accuracy of four-leg averages (1e-8, or 1e-5 with kinks). `layers` and
     `tensors` say which to keep, all by default. Single precision and integers are promoted to float64.
 
-    At order 1 the layers' four-leg averages, which take the time, are independent tasks for the Dask
-    `client`; a `store` (a path that ends in .zarr) keeps those that are finished, so that a run that was
-    killed goes on where it was. `progress` as in `train_ensemble`, but no bar is shown by itself.
+    At order 1 most of the time goes into the four-leg averages of the layers, which are independent tasks for
+    the Dask `client`; a `store` (a path that ends in .zarr) keeps those that are finished, so that a run that
+    was killed continues where it stopped. `progress` as in `train_ensemble`, but no bar is shown by itself.
     """
     X = as_inputs(X, net.widths[0])
     layers = None if layers is None else tuple(layers)
@@ -189,8 +72,8 @@ def solve(
 
 def solve_with(
     running: Runner,
-    net: MLP,
-    X,
+    net: Network,
+    X: np.ndarray,
     *,
     order: int = 1,
     tolerance: float = TOLERANCE,
@@ -199,122 +82,131 @@ def solve_with(
     tensors: Iterable[str] | None = None,
     remedy: str = "keep fewer layers (layers=), fewer tensors (tensors=), or contract them in fw.unroll",
 ) -> Theory:
-    """What `solve` finds, its tasks run by a runner; `remedy` is for statistics that memory cannot hold."""
+    """The theory that `solve` returns, for inputs already checked, its tasks run by a runner.
+
+    `remedy` is named where memory cannot hold the statistics.
+    """
     require_double_precision()
     for name, accuracy in (("tolerance", tolerance), ("four_leg_tolerance", four_leg_tolerance)):
         if accuracy is not None:
             check_tolerance(name, accuracy)
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
-    X = as_inputs(X, net.widths[0])
     kept = _kept_layers(layers, net.depth)
-    names = _kept_tensors(tensors, net) if order == 1 else ()
+    names = _kept_tensors(tensors, net, max(kept)) if order == 1 else ()
     _check_memory(X.shape[0], order, len(kept), names, remedy)
     distinct, inverse = np.unique(X, axis=0, return_inverse=True)
     if distinct.shape[0] == X.shape[0]:
         distinct, inverse = X, np.arange(X.shape[0])  # keep the order in which inputs came
     if order == 0:
-        found, error = _infinite_width(net, distinct, kept, tolerance), 0.0
+        solved = _infinite_width(net, distinct, kept, tolerance)
     else:
-        accuracy = four_leg_tolerance
-        if accuracy is None:
-            accuracy = 1e-8 if net.activation.is_smooth else 1e-5
-        found, error = _finite_width(net, distinct, kept, tolerance, accuracy, names, running)
-    arrays, two_leg_error = found
-    accuracy_or_error(two_leg_error, tolerance, net.activation.name)
-    whole = {index: Layer(net, index, _expanded(part, inverse.ravel())) for index, part in arrays.items()}
-    return Theory(net, X, order, two_leg_error, error, whole)
+        accuracy = (1e-8 if net.is_smooth else 1e-5) if four_leg_tolerance is None else four_leg_tolerance
+        solved = _finite_width(net, distinct, _Request(kept, names, tolerance, accuracy), running)
+    accuracy_or_error(solved.error, tolerance, net.activation_name)
+    whole = {l: Layer(net, l, _expanded(part, inverse.ravel())) for l, part in solved.layers.items()}
+    return Theory(net, X, order, solved.error, solved.four_leg_error, whole)
 
 
-Found = tuple[dict[int, dict[str, np.ndarray]], float]
+class _Solved(NamedTuple):
+    """Statistics by layer and name, and the errors of the averages."""
+
+    layers: dict[int, dict[str, np.ndarray]]
+    error: float
+    four_leg_error: float = 0.0
 
 
-def _infinite_width(net: MLP, X: np.ndarray, kept: set[int], tolerance: float) -> Found:
-    state = Propagation(net, X, None, Automatic(tolerance))
-    found = {}
-    for index in range(1, max(kept) + 1):
-        if index > 1:
-            state.advance()
-        if index in kept:
+class _Request(NamedTuple):
+    """What to compute at order 1/n, and how accurately."""
+
+    kept: set[int]
+    names: tuple[str, ...]
+    tolerance: float
+    accuracy: float  # of four-leg averages
+
+    def at(self, net: Network, layer: int) -> tuple[str, ...]:
+        """The tensors asked for that exist at a layer."""
+        return tuple(name for name in self.names if name in existing(net, layer))
+
+
+def _infinite_width(net: Network, X: np.ndarray, kept: set[int], tolerance: float) -> _Solved:
+    solved = {}
+    error = 0.0
+    for state in propagated(net, X, None, Automatic(tolerance)):
+        error = state.error
+        if state.layer in kept:
             pair = zip(("K", "Theta"), state.matrices(), strict=True)
-            found[index] = {name: matrix.copy() for name, matrix in pair if matrix is not None}
-    return found, state.error
+            solved[state.layer] = {name: matrix.copy() for name, matrix in pair if matrix is not None}
+        if state.layer == max(kept):
+            break
+    return _Solved(solved, error)
 
 
-def _finite_width(
-    net: MLP,
-    X: np.ndarray,
-    kept: set[int],
-    tolerance: float,
-    accuracy: float,
-    names: tuple[str, ...],
-    running: Runner,
-) -> tuple[Found, float]:
-    activation = net.activation
-    if activation.jump_order < 1:
+def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runner) -> _Solved:
+    if net.discontinuous is not None:
         raise ValueError(
-            f"activation {activation.name!r} has no NTK, since its derivative is a delta function; use "
-            "order=0 for its kernel, or a continuous activation."
+            f"activation {net.discontinuous.name!r} has no NTK, since its derivative is a delta function; "
+            "use order=0 for its kernel, or a continuous activation."
         )
-    if X.shape[0] == 1 and single.applies(activation):
-        found, error = _one_input(net, X, kept, tolerance, names)
-        return (found, error), error
-    first = Propagation(net, X, None, Automatic(tolerance)).matrices()
-    bare = not activation.is_smooth and set(names) <= set(BARE_TENSORS)
-    state = State(*first, None, None) if bare else State.first_layer(*first)  # type: ignore[arg-type]
-    found = {1: _arrays(state, names, X.shape[0])} if 1 in kept else {}
-    kernels, steps = _steps(net, state, max(kept), Automatic(tolerance), bare)
-    error = max((step.moments.error for step in steps), default=0.0)
-    four_leg_error = max((step.moments.derivative_error for step in steps), default=0.0)
-    work = functools.partial(_averages, activation, kernels, accuracy)
-    results = running.results(work, len(steps), name="layers", what="averaging over layers")
-    index = 1
-    for arrays in results:  # neither zip nor enumerate, which hold on to the last while the next is made
-        averages = Averages.from_arrays(arrays)
-        state = next_layer(state, steps[index - 1], averages)
-        four_leg_error, index = max(four_leg_error, averages.error), index + 1
-        if index in kept:
-            found[index] = _arrays(state, names, X.shape[0])
-        del arrays, averages
-    return (found, error), four_leg_error
+    if X.shape[0] == 1 and single.applies(net):
+        return _one_input(net, X, request)
+    rule = Automatic(request.tolerance)
+    bare = not net.is_smooth and set(request.names) <= set(BARE_TENSORS)
+    K, Theta = next(iter(propagated(net, X, None, rule))).matrices()
+    assert Theta is not None
+    state = State.first_layer(K, Theta, bare=bare)
+    arrays = {1: _arrays(state, request.at(net, 1))} if 1 in request.kept else {}
+    ladder = list(steps(net, (K, Theta), max(request.kept), rule, bare=bare))
+    error = max((step.moments.error for step in ladder), default=0.0)
+    four_leg_error = max((step.moments.derivative_error for step in ladder), default=0.0)
+    work = functools.partial(_averages, [_Legs.of(step) for step in ladder], request.accuracy)
+    results = running.results(work, len(ladder), name="layers", what="averaging over layers")
+    layer = 1
+    for result in results:  # neither zip nor enumerate, which hold on to the last while the next is made
+        averages = FourLegs.from_arrays(result)
+        state = next_layer(state, ladder[layer - 1], averages)
+        four_leg_error, layer = max(four_leg_error, averages.error), layer + 1
+        if layer in request.kept:
+            arrays[layer] = _arrays(state, request.at(net, layer))
+        del result, averages
+    return _Solved(arrays, error, four_leg_error)
 
 
-def _steps(
-    net: MLP, state: State, last: int, rule: Automatic, bare: bool
-) -> tuple[list[np.ndarray], list[Step]]:
-    """The kernels and steps from layer to layer up to `last`; two-leg averages are all it takes."""
-    K, Theta = state.K, state.Theta
-    kernels, steps = [], []
-    for layer in range(1, last):
-        step = Step.above(net, layer, Theta, moments(net.activation, K, rule, bare=bare))
-        kernels.append(K)
-        steps.append(step)
-        K, Theta = step.means_above
-    return kernels, steps
+class _Legs(NamedTuple):
+    """What the four-leg averages of a layer are of; all that a task needs to be sent."""
+
+    activation: Any
+    K: np.ndarray
+    smooth: bool
+
+    @classmethod
+    def of(cls, step: Step) -> "_Legs":
+        return cls(step.activation, step.K, step.smooth)
 
 
-def _averages(
-    activation: Activation, kernels: Sequence[np.ndarray], accuracy: float, layer: int
-) -> dict[str, np.ndarray]:
-    """Four-leg averages of one layer: the task that takes the time, and needs the layer's kernel only."""
-    families = [f for f in FAMILIES.values() if activation.is_smooth or max(f) <= 1]
-    return Averages.of(four_legs(activation, kernels[layer], families, tolerance=accuracy)).to_arrays()
+def _averages(legs: Sequence[_Legs], accuracy: float, task: int) -> dict[str, np.ndarray]:
+    """Four-leg averages of one layer: the slow part, which needs nothing but the layer's kernel."""
+    activation, K, smooth = legs[task]
+    families = [family for family in FAMILIES if smooth or max(family) <= 1]
+    return FourLegs.of(four_legs(activation, K, families, tolerance=accuracy)).to_arrays()
 
 
-def _one_input(net: MLP, X: np.ndarray, kept: set[int], tolerance: float, names: tuple[str, ...]) -> Found:
-    square = float(np.mean(X**2))
-    found = single.single_input(net, square, tolerance)
-    shapes = {name: (-1, 1, 1) if name in MATRICES else (-1, 1, 1, 1, 1) for name in (*MATRICES, *names)}
-    stacked = {name: found.layers[name].reshape(shape) for name, shape in shapes.items()}
-    return {index: {name: value[index - 1] for name, value in stacked.items()} for index in kept}, found.error
+def _one_input(net: Network, X: np.ndarray, request: _Request) -> _Solved:
+    scan = single.single_input(net, float(np.mean(X**2)), request.tolerance)
+    layers = {}
+    for layer in request.kept:
+        matrices = {name: scan.layers[name][layer - 1].reshape(1, 1) for name in MATRICES}
+        tensors = {name: scan.layers[name][layer - 1].reshape(1, 1, 1, 1) for name in request.at(net, layer)}
+        layers[layer] = matrices | tensors
+    return _Solved(layers, scan.error, scan.error)
 
 
-def _arrays(state: State, names: tuple[str, ...], count: int) -> dict[str, np.ndarray]:
+def _arrays(state: State, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     matrices = {name: getattr(state, name) for name in MATRICES if getattr(state, name) is not None}
-    if not state.kernel:
-        return matrices | {name: np.zeros((count,) * 4) for name in names}
-    found = tensors(state)
-    return matrices | {name: found[name] for name in names}
+    if not state.blocks:
+        return matrices | {name: np.zeros((state.K.shape[0],) * 4) for name in names}
+    tensors = state.tensors()
+    return matrices | {name: tensors[name] for name in names}
 
 
 def _expanded(arrays: dict[str, np.ndarray], inverse: np.ndarray) -> dict[str, np.ndarray]:
@@ -333,16 +225,16 @@ def _kept_layers(layers: Iterable[int] | None, depth: int) -> set[int]:
     return kept
 
 
-def _kept_tensors(names: Iterable[str] | None, net: MLP) -> tuple[str, ...]:
-    existing = TENSORS if net.activation.is_smooth else KINKED_TENSORS
+def _kept_tensors(names: Iterable[str] | None, net: Network, last: int) -> tuple[str, ...]:
+    """The tensors asked for, or all that exist in some layer."""
     if names is None:
-        return existing
+        return existing(net, 1)
     names = tuple(names)
     for name in names:
         if name not in TENSORS:
             raise ValueError(f"tensors must be among {', '.join(TENSORS)}, got {name!r}.")
-        if name not in existing:
-            raise ValueError(Layer(net, net.depth, {})._why_missing(name))
+        if name not in existing(net, last):
+            raise ValueError(why_missing(net, last, name))
     return names
 
 

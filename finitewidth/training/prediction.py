@@ -1,21 +1,16 @@
 """The distribution of trained networks on test inputs, at infinite width and through order 1/n."""
 
-import functools
 from pathlib import Path
 from typing import Any
 
 from finitewidth.core.progress import Progress
-from finitewidth.core.tasks import runner
-from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
-from finitewidth.network.mlp import MLP
-from finitewidth.training.first_order.finite_width import (
-    check_first_order,
-    described,
-    prepare,
-)
+from finitewidth.network.network import Network
+from finitewidth.training.first_order.problem import check_loss
+from finitewidth.training.first_order.statistics import predict_first_order
 from finitewidth.training.infinite.fitting import check_ridge, fit
 from finitewidth.training.infinite.function_space import predict_any_loss
 from finitewidth.training.infinite.gaussian import Prediction
@@ -23,7 +18,7 @@ from finitewidth.training.infinite.sampled import SampledPrediction
 
 
 def predict(
-    net: MLP,
+    net: Network,
     X_train,
     Y_train,
     X_test=None,
@@ -55,14 +50,21 @@ def predict(
     """
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
-    loss, algorithm = as_loss(loss), check_algorithm(algorithm, order=order)
+    loss = as_loss(loss)
     if order == 1:
-        check_first_order(loss, ridge, cutoff)
-        request = (net, X_train, X_test, four_leg_tolerance, covariance, Y_train, algorithm)
-        configuration = functools.partial(described, *request)
-        with runner(client, store, progress, kind="prediction", configuration=configuration) as running:
-            prepared = prepare(running, net, X_train, Y_train, X_test, four_leg_tolerance, covariance)
-            return prepared.predict_with(running, algorithm, covariance)
+        check_loss(loss, ridge, cutoff)
+        return predict_first_order(
+            net,
+            X_train,
+            Y_train,
+            X_test,
+            algorithm=algorithm,
+            four_leg_tolerance=four_leg_tolerance,
+            covariance=covariance,
+            client=client,
+            store=store,
+            progress=progress,
+        )
     X_test = X_train if X_test is None else X_test
     if loss.is_squared_error:
         return fit(net, X_train, Y_train, algorithm=algorithm, ridge=ridge, cutoff=cutoff).predict(X_test)

@@ -11,8 +11,9 @@ from finitewidth.network.algorithms.abstract import AbstractAlgorithm, as_algori
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
-from finitewidth.network.mlp import MLP
-from finitewidth.training.first_order.finite_width import check_first_order, finite_width
+from finitewidth.network.network import Network
+from finitewidth.training.first_order.problem import check_loss
+from finitewidth.training.first_order.statistics import finite_width
 from finitewidth.training.infinite.dynamics import gaussian_trajectory
 from finitewidth.training.infinite.fitting import check_ridge, require_ntk
 from finitewidth.training.infinite.function_space import sampled_trajectory
@@ -47,7 +48,7 @@ class Trajectory:
 
 
 def trajectory(
-    net: MLP,
+    net: Network,
     X_train,
     Y_train,
     X_test=None,
@@ -70,7 +71,7 @@ def trajectory(
     loss, stops = as_loss(loss), _stops(algorithm, times)
     ends = np.asarray(times, dtype=np.float64)
     if order == 1:
-        check_first_order(loss, ridge, cutoff)
+        check_loss(loss, ridge, cutoff)
         prepared = finite_width(net, X_train, Y_train, X_test)
         return Trajectory(ends, tuple(prepared.predict(stop) for stop in stops))
     require_ntk(net)

@@ -32,11 +32,15 @@ from finitewidth.comparison.statements.problems import (
 from finitewidth.comparison.statements.projectors import printed_projectors, symmetrized
 from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.ensemble.training import train_ensemble
-from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
-from finitewidth.theory.solve import Layer, solve
-from finitewidth.training.first_order.corrections import Modes, corrections
-from finitewidth.training.first_order.finite_width import FiniteWidth, finite_width
-from finitewidth.training.first_order.symbols import symbols
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.algorithms.gradient_descent import GradientDescent
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.algorithms.newton import TwoStep
+from finitewidth.theory.records import Layer
+from finitewidth.theory.solve import solve
+from finitewidth.training.first_order.corrections import corrections
+from finitewidth.training.first_order.modes import Modes
+from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
 from finitewidth.training.infinite.bayes import bayesian_rates
 
 DATA = (X[:TRAINING], Y, X[TRAINING:])
@@ -65,7 +69,7 @@ def universal() -> dict[str, np.ndarray]:
     return found | {"IB": -np.einsum("ad,be,cf->abcdef", h, h, h) / 6, "IA": zero, "IIA": zero, "IIB": zero}
 
 
-def algorithms() -> dict[str, tuple[Algorithm, dict[str, np.ndarray]]]:
+def algorithms() -> dict[str, tuple[AbstractAlgorithm, dict[str, np.ndarray]]]:
     """Three that train fully, with their projectors in sample space."""
     H = statistics().H[t, t]
     return {
@@ -244,8 +248,8 @@ def dntk_covariance() -> Iterator[Comparison]:
     on = source - e("xy,jwiy->jwix", H[:, t] @ inverse, source[..., t])
     covariance = (on + on.transpose(2, 3, 0, 1)) / n
     only = lambda name: getattr(s, name) if name in "PQ" else np.zeros((len(X),) * 4)  # noqa: E731
-    modes = Modes.of(K, K, H, Y, only)
-    found = corrections(modes, symbols(TwoStep(), modes.l), covariance=True)
+    modes = Modes.of(K, K, H, Y)
+    found = corrections(modes, only, TwoStep().symbols(modes.l), covariance=True)
     assert found.own is not None and found.wired is not None
     library = e("xw,ij->jwix", found.own, I) + found.wired.transpose(3, 2, 1, 0)
     B = slice(TRAINING, None)

@@ -23,7 +23,7 @@ from finitewidth.comparison.statements.problems import (
 from finitewidth.experiment.directions import ntk
 from finitewidth.experiment.sampling import preactivations, rates
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.training.textbook.linear import fit_kernel_machine, fit_linear_model, with_constant
 
 DRAWN, WIDTHS = 4000, (16, 256)

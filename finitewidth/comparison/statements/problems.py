@@ -15,7 +15,7 @@ from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.experiment.sampling import Parameters, draw, draw_members, outputs, rates
 from finitewidth.network.activation import Activation
 from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.prediction import predict
 

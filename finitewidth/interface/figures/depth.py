@@ -19,7 +19,8 @@ from finitewidth.interface.figures.parts import (
 )
 from finitewidth.interface.figures.saving import in_house_style
 from finitewidth.theory.ratios import POWERS
-from finitewidth.theory.solve import TENSORS, Theory
+from finitewidth.theory.records import Theory
+from finitewidth.theory.tensors import TENSORS
 
 _THEORY, _SAMPLED = "what fw.solve returns", "what fw.sample_statistics returns"
 _WORDS = {

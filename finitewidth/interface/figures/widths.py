@@ -19,7 +19,7 @@ from finitewidth.interface.figures.parts import (
     require,
 )
 from finitewidth.interface.figures.saving import in_house_style
-from finitewidth.theory.solve import Theory
+from finitewidth.theory.records import Theory
 from finitewidth.training.infinite.gaussian import Prediction
 
 _ENSEMBLE = "what fw.train_ensemble returns"

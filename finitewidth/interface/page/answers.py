@@ -11,8 +11,10 @@ from finitewidth.interface.page import problem
 from finitewidth.interface.page.values import BadValues, Values
 from finitewidth.network.mlp import MLP
 from finitewidth.theory.ratios import ratios
-from finitewidth.theory.solve import Theory, solve
-from finitewidth.training.first_order.finite_width import ExpansionWarning, FiniteWidth, finite_width
+from finitewidth.theory.records import Theory
+from finitewidth.theory.solve import solve
+from finitewidth.training.first_order.expansion import ExpansionWarning
+from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.spectrum import spectrum
 from finitewidth.training.prediction import predict
@@ -141,7 +143,7 @@ def _over_depth(net: MLP, found: Audit) -> dict:
 
 
 def _ratios(one: Theory, layers: list[int]) -> dict[str, list]:
-    reports = [{row.name: row.ratio for row in ratios(one, l).rows} for l in layers]
+    reports = [{row.name: row.ratio for row in ratios(one.layer(l)).rows} for l in layers]
     return {name: _numbers([report[name] for report in reports]) for name in SHOWN_RATIOS}
 
 

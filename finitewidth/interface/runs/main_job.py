@@ -15,8 +15,9 @@ from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.interface.runs.reading import TrainingRun
-from finitewidth.network.loss import MSE
-from finitewidth.training.first_order.finite_width import DENSE, check_finite_width
+from finitewidth.network.algorithms.abstract import check_algorithm
+from finitewidth.training.first_order.problem import check_network
+from finitewidth.training.first_order.statistics import DENSE
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.prediction import predict
 
@@ -73,7 +74,7 @@ class Agreement:
 
 def check_run(run: TrainingRun) -> None:
     """Refuse, before any work, what the theory does not know or the results could not hold."""
-    if not isinstance(run.loss, MSE):
+    if not run.loss.is_squared_error:
         raise ValueError(
             "[training] loss: solve compares means and covariances, which the theory knows for 'mse'; "
             "use it, or train without theory by `finitewidth ensemble`."
@@ -82,7 +83,8 @@ def check_run(run: TrainingRun) -> None:
         raise ValueError("[ensemble] keep_members belongs to `finitewidth ensemble`; remove it, or use that.")
     if run.order == 1:
         try:
-            check_finite_width(run.network, run.algorithm)
+            check_network(run.network)
+            check_algorithm(run.algorithm, order=1)
         except ValueError as error:
             raise ValueError(f"[theory] order is 1, but {error}") from None
 

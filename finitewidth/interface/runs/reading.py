@@ -11,15 +11,14 @@ import numpy as np
 
 from finitewidth.core.inputs import as_count
 from finitewidth.interface.runs.data_files import read_matrix
-from finitewidth.network.algorithm import (
-    Algorithm,
-    GradientDescent,
-    GradientFlow,
-    Newton,
-    StochasticGradientDescent,
-    TwoStep,
-)
-from finitewidth.network.loss import MSE, CrossEntropy, Loss
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.algorithms.gradient_descent import GradientDescent
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.algorithms.newton import Newton, TwoStep
+from finitewidth.network.algorithms.stochastic import StochasticGradientDescent
+from finitewidth.network.losses.abstract import AbstractLoss
+from finitewidth.network.losses.cross_entropy import CrossEntropy
+from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.mlp import MLP
 
 _ALGORITHMS = {
@@ -67,8 +66,8 @@ class TrainingRun:
     Y_train: np.ndarray  # (N, n_L)
     X_test: np.ndarray  # (M, n_0)
     Y_test: np.ndarray | None  # (M, n_L), only shown
-    algorithm: Algorithm
-    loss: Loss
+    algorithm: AbstractAlgorithm
+    loss: AbstractLoss
     order: int  # of the theory
     tolerance: float | None  # of its four-leg averages
     options: dict[str, Any] | None  # of `train_ensemble`; None: no networks are trained
@@ -220,7 +219,7 @@ def read_network(table: Mapping, where: str, input_scale: float) -> MLP:
 # --- training, ensemble and theory --------------------------------------------------------------------
 
 
-def _algorithm(training: Mapping, where: str) -> Algorithm:
+def _algorithm(training: Mapping, where: str) -> AbstractAlgorithm:
     if "algorithm" not in training:
         raise ValueError(f"{where}: 'algorithm' is missing; known are {', '.join(_ALGORITHMS)}.")
     kind, fields = _ALGORITHMS[_choice("algorithm", training["algorithm"], _ALGORITHMS, where)]

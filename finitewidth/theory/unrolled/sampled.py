@@ -5,24 +5,27 @@ whose edges are pair matrices and ties of Theta: matrix products of size N do it
 between the sums over rows and over columns.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from finitewidth.core.estimate import Estimate
 from finitewidth.gaussian.tower import Tower
-from finitewidth.theory.unrolled.unroll import Shape, Source, Unrolled
+from finitewidth.theory.tensors import Shape
+from finitewidth.theory.unrolled.sources import Source
 
 _BATCH = 64
 
 
 def sampled(
-    unrolled: Unrolled, shape: Shape, vectors: dict[str, np.ndarray], samples: int, key: int
+    sources: Sequence[Source], shape: Shape, vectors: dict[str, np.ndarray], samples: int, key: int
 ) -> Estimate:
     """Mean over samples and standard error, source layers independent of each other."""
     value, variance = 0.0, 0.0
-    for index, source in enumerate(unrolled.sources):
+    for index, source in enumerate(sources):
         generator = np.random.default_rng([key, index])
         root = _root(source.K)
-        tower = Tower(unrolled.net.activation, 3)
+        tower = Tower(source.activation, 3)
         parts = []
         for start in range(0, samples, _BATCH):
             size = min(_BATCH, samples - start)
@@ -56,7 +59,7 @@ def _per_sample(source: Source, shape: Shape, vectors, legs: np.ndarray) -> tupl
 def _feature_matrix(source: Source, feature: str, legs: np.ndarray) -> np.ndarray:
     """The feature of every pair for every sample (samples, N, N)."""
     total = np.zeros((legs.shape[1], legs.shape[2], legs.shape[2]))
-    for matrix, ((i, a), (j, b)) in source.feature(feature):
+    for ((i, a), (j, b)), matrix in source.features[feature].items():
         first = legs[a][:, :, None] if i == 0 else legs[a][:, None, :]
         second = legs[b][:, :, None] if j == 0 else legs[b][:, None, :]
         total += matrix * (first * second)

@@ -15,8 +15,11 @@ import numpy as np
 
 from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.core.tasks import HERE, Runner
-from finitewidth.theory.unrolled.dense import Labelled, family_of, mean_of_feature, products
-from finitewidth.theory.unrolled.unroll import SHAPES, Shape, Source, Unrolled, averages_with_fixed_leg
+from finitewidth.theory.averages import Product
+from finitewidth.theory.tensors import SHAPES, Shape
+from finitewidth.theory.unrolled.dense import averages_with_fixed_leg
+from finitewidth.theory.unrolled.sources import Source
+from finitewidth.theory.unrolled.unroll import Unrolled
 
 
 class Request(NamedTuple):
@@ -65,8 +68,8 @@ class LegSlices:
     def __call__(self, task: int) -> dict[str, np.ndarray]:
         layer, fixed = divmod(task, self.unrolled.count)
         source = self.unrolled.sources[layer]
-        found = leg_slice(self.unrolled, source, fixed, self.requests, self.tolerance)
-        return {str(index): part for index, part in enumerate(found)}
+        parts = leg_slice(source, fixed, self.requests, self.tolerance)
+        return {str(index): part for index, part in enumerate(parts)}
 
 
 def contract_slots(slices: LegSlices, running: Runner = HERE) -> list[np.ndarray]:
@@ -74,26 +77,24 @@ def contract_slots(slices: LegSlices, running: Runner = HERE) -> list[np.ndarray
     unrolled, requests = slices.unrolled, slices.requests
     totals = [np.zeros((request.dual.shape[0], unrolled.count)) for request in requests]
     results = running.results(slices, slices.count, name="legs", what="contracting legs", at_once=2)
-    for found in results:
+    for parts in results:
         for index, total in enumerate(totals):
-            total += found[str(index)]
+            total += parts[str(index)]
     for source in unrolled.sources:
         for total, request in zip(totals, requests, strict=True):
             total -= source.weight * _product_of_means(source, request)
     return totals
 
 
-def leg_slice(
-    unrolled: Unrolled, source: Source, fixed: int, requests: list[Request], tolerance: float
-) -> list[np.ndarray]:
-    """What quadruples whose last sample is `fixed` add to every request; such slices are independent.
+def leg_slice(source: Source, fixed: int, requests: list[Request], tolerance: float) -> list[np.ndarray]:
+    """The share in every request of the quadruples whose last sample is `fixed`; such slices are independent.
 
-    An average of four legs does not ask for the order of its samples. So each is computed once, in the slice
-    of its last sample, and met there in every slot that this sample can stand in.
+    An average of four legs does not depend on the order of its samples. Each is therefore computed once, in
+    the slice of its last sample, and used there in every slot that this sample can stand in.
     """
-    families = {family_of(legs) for r in requests for _, _, legs in products(source, r.shape)}
+    families = {product.family for r in requests for product in source.products(r.shape)}
     until = replace(source, K=source.K[: fixed + 1, : fixed + 1])
-    averages = averages_with_fixed_leg(unrolled, until, fixed, tuple(sorted(families)), tolerance)
+    averages = averages_with_fixed_leg(until, fixed, tuple(sorted(families)), tolerance)
     return [source.weight * _request_slice(source, request, fixed, averages) for request in requests]
 
 
@@ -116,11 +117,12 @@ def _block(source: Source, request: Request, label: str, fixed: int, averages, a
         name: source.K.shape[0] if name == request.open_label else request.dual.shape[1] for name in axes
     }
     terms = []
-    for row, column, legs in products(source, request.shape):
-        present = {name for _, name in legs}
+    for product in source.products(request.shape):
+        present = {name for _, name in product.legs}
         if label in present:
             ends = {name: min(end, fixed + (name > label)) for name, end in whole.items() if name in present}
-            terms.append((whole | ends, [(row, "ab"), (column, "cd"), _average(averages, legs, label)]))
+            factors = [(product.row, "ab"), (product.column, "cd"), _average(averages, product, label)]
+            terms.append((whole | ends, factors))
     reach = {name: max((ends[name] for ends, _ in terms), default=0) for name in axes}
     block = np.zeros([reach[name] for name in axes])
     for ends, factors in terms:
@@ -135,11 +137,11 @@ def _cut(dual: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return dual[(slice(None), *map(slice, shape))]
 
 
-def _average(averages, legs: Labelled, label: str) -> tuple[np.ndarray, str]:
+def _average(averages, product: Product, label: str) -> tuple[np.ndarray, str]:
     """The average with `label` fixed in the last of its slots, and the labels of the other slots."""
-    slot = max(index for index, (_, name) in enumerate(legs) if name == label)
-    rest = "".join(name for index, (_, name) in enumerate(legs) if index != slot)
-    return averages[family_of(legs), slot].value, rest
+    slot = max(index for index, (_, name) in enumerate(product.legs) if name == label)
+    rest = "".join(name for index, (_, name) in enumerate(product.legs) if index != slot)
+    return averages[product.family, slot].value, rest
 
 
 def _at(
@@ -167,11 +169,11 @@ def _outer(factors: list[tuple[np.ndarray, str]], labels: str) -> np.ndarray:
 
 
 def _product_of_means(source: Source, request: Request) -> np.ndarray:
-    """What a covariance subtracts, (k, N)."""
+    """The product of means that a covariance subtracts, (k, N)."""
     shape, count = request.shape, request.dual.shape[1]
     if not shape.centred:
         return np.zeros((request.dual.shape[0], source.K.shape[0]))
-    pairs = [(mean_of_feature(source, shape.row), "ab"), (mean_of_feature(source, shape.column), "cd")]
+    pairs = [(source.mean(shape.row), "ab"), (source.mean(shape.column), "cd")]
     ends = {name: count for name in request.other_labels} | {request.open_label: source.K.shape[0]}
     cut = [_at(array, labels, "", 0, ends) for array, labels in pairs]
     subscripts = f"{cut[0][1]},{cut[1][1]},k{request.other_labels}->k{request.open_label}"

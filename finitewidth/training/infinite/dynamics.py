@@ -14,8 +14,8 @@ import numpy as np
 from finitewidth.core.memory import require_memory
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.squared_error import MSE
-from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.network.network import Network
+from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.conditioning import check_independent, singular_error
 from finitewidth.training.infinite.fitting import ntk
 from finitewidth.training.infinite.gaussian import Prediction
@@ -23,7 +23,7 @@ from finitewidth.training.infinite.solver import Eigenbasis, Singular, condition
 
 
 def gaussian_trajectory(
-    net: MLP,
+    net: Network,
     X: np.ndarray,
     Y: np.ndarray,
     X_test: np.ndarray,

@@ -19,8 +19,8 @@ from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_alg
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.losses.squared_error import MSE
-from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import Kernels, kernels
+from finitewidth.network.network import Network
+from finitewidth.theory.kernels import Kernels, kernels
 from finitewidth.training.infinite.conditioning import check_independent, singular_error
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.solver import ResponseMatrix, Singular, response_matrix
@@ -32,7 +32,7 @@ BLOCK = 1024  # test inputs at a time, for means and standard deviations alone
 class Fitted:
     """Infinitely wide networks trained on a data set, ready to predict at any inputs."""
 
-    net: MLP
+    net: Network
     algorithm: AbstractAlgorithm
     X: Float[np.ndarray, "N n0"]
     K: Float[np.ndarray, "N N"] = field(repr=False)
@@ -124,17 +124,17 @@ def check_ridge(ridge: float, cutoff: float, loss: AbstractLoss) -> None:
         )
 
 
-def require_ntk(net: MLP) -> None:
+def require_ntk(net: Network) -> None:
     """Refuse activations that gradients cannot train."""
-    if net.activation.jump_order < 1 and net.depth > 1:
+    if net.discontinuous is not None:
         raise ValueError(
-            f"activation {net.activation.name!r} has no neural tangent kernel, since its derivative is a "
+            f"activation {net.discontinuous.name!r} has no neural tangent kernel, since its derivative is a "
             "delta function; use a continuous activation, or fw.posterior for Bayesian inference."
         )
 
 
 def fit(
-    net: MLP,
+    net: Network,
     X_train,
     Y_train,
     *,
@@ -156,7 +156,7 @@ def fit(
 
 
 def fit_outputs(
-    net: MLP,
+    net: Network,
     X: np.ndarray,
     Y: np.ndarray,
     algorithm: AbstractAlgorithm,

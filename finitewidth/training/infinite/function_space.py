@@ -19,8 +19,8 @@ from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.core.memory import require_memory
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.losses.abstract import AbstractLoss
-from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.network.network import Network
+from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.fitting import fit_outputs, ntk, require_ntk
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.sampled import SampledPrediction, gaussian_members
@@ -28,7 +28,7 @@ from finitewidth.training.infinite.solver import largest_eigenvalue
 
 
 def predict_any_loss(
-    net: MLP,
+    net: Network,
     X_train,
     Y_train,
     X_test,
@@ -62,7 +62,7 @@ def _end_of_training(net, X, Y, X_test, algorithm: AbstractAlgorithm, loss: Abst
 
 
 def sampled_trajectory(
-    net: MLP,
+    net: Network,
     X: np.ndarray,
     Y: np.ndarray,
     X_test,

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 
 from finitewidth.core.inputs import as_inputs, as_targets
-from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.network.network import Network
+from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.conditioning import check_independent, largest_condition, singular_error
 from finitewidth.training.infinite.fitting import ntk, require_ntk
 from finitewidth.training.infinite.solver import Eigenbasis, condition_of, eigenbasis
@@ -34,7 +34,7 @@ class RidgePath:
 
 
 def choose_ridge(
-    net: MLP, X_train, Y_train, *, ridges: Sequence[float] | np.ndarray | None = None
+    net: Network, X_train, Y_train, *, ridges: Sequence[float] | np.ndarray | None = None
 ) -> RidgePath:
     """Cross-validation errors over ridges, by default from 1e-12 to 1 times the largest eigenvalue."""
     require_ntk(net)

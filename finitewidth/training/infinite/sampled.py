@@ -10,14 +10,14 @@ from jaxtyping import Float
 from finitewidth.core.estimate import Estimate
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 
 @dataclass(frozen=True, eq=False)
 class SampledPrediction:
     """Outputs of sampled members of a trained ensemble at infinite width."""
 
-    net: MLP
+    net: Network
     algorithm: AbstractAlgorithm
     loss: AbstractLoss
     outputs: Float[np.ndarray, "members M n_L"] = field(repr=False)

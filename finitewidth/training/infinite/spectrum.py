@@ -8,8 +8,8 @@ from jaxtyping import Float
 from finitewidth.core.inputs import as_inputs
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.losses.squared_error import MSE
-from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.network.network import Network
+from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.fitting import ntk, require_ntk
 from finitewidth.training.infinite.solver import condition_of, eigenbasis
 
@@ -18,7 +18,7 @@ from finitewidth.training.infinite.solver import condition_of, eigenbasis
 class Spectrum:
     """Eigenvalues and eigenvectors of the training NTK at infinite width."""
 
-    net: MLP
+    net: Network
     eigenvalues: Float[np.ndarray, " N"]  # ascending
     eigenvectors: Float[np.ndarray, "N N"] = field(repr=False)  # in columns
     condition: float  # largest over smallest eigenvalue
@@ -45,7 +45,7 @@ class Spectrum:
         return reached
 
 
-def spectrum(net: MLP, X_train) -> Spectrum:
+def spectrum(net: Network, X_train) -> Spectrum:
     """Eigenvalues, condition number, largest stable learning rate and time scales of the training NTK."""
     require_ntk(net)
     train = kernels(net, as_inputs(X_train, net.widths[0], name="X_train"))

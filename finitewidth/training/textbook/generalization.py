@@ -18,8 +18,8 @@ from jaxtyping import Float
 from finitewidth.core.inputs import as_targets
 from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
-from finitewidth.network.mlp import MLP
-from finitewidth.theory.means import kernels
+from finitewidth.network.network import Network
+from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.sampled import SampledPrediction
 from finitewidth.training.textbook.delta_expansion import two_inputs
@@ -107,7 +107,7 @@ class Neighbour:
         return self.ratio * np.asarray(y_train) - np.asarray(y_test)
 
 
-def neighbour(net: MLP, x_train, x_test) -> Neighbour:
+def neighbour(net: Network, x_train, x_test) -> Neighbour:
     """Robustness and variance of the prediction at `x_test` after training on `x_train` alone."""
     both = kernels(net, np.stack(two_inputs(net, x_train, x_test, names=("x_train", "x_test"))))
     K, Theta = both.K, both.Theta

@@ -1,6 +1,9 @@
-r"""Two-leg averages of one step, as derivatives of averages with respect to the kernel.
+r"""Activations in the theory.
 
-A change v of the kernel changes $\langle u_1 u_2 \rangle$, with u = sigma or u = sigma', by
+$$K' = \langle\sigma\sigma\rangle_K, \qquad \Theta' = \langle\sigma'\sigma'\rangle_K\, \Theta$$
+
+at infinite width. At order 1/n a step also asks how these averages answer to a change of the kernel: a change
+v of it changes $\langle u_1 u_2 \rangle$, with u = sigma or u = sigma', by
 
 $$\tfrac12 \langle u''_1 u_2 \rangle v_{11} + \langle u'_1 u'_2 \rangle v_{12}
   + \tfrac12 \langle u_1 u''_2 \rangle v_{22},$$
@@ -9,18 +12,49 @@ and to second order by fourth derivatives. For kinked activations the separate a
 the two legs coincide, while the derivative with respect to the kernel does not.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
+from finitewidth.gaussian.tiles import Tile
+from finitewidth.gaussian.two_legs.expectation import AbstractExpectation, mean_square
 from finitewidth.gaussian.two_legs.kernel_derivatives import kernel_derivatives
 from finitewidth.network.activation import Activation
-from finitewidth.theory.blocks import PairMap
+from finitewidth.theory.layers.interface import AbstractStep, Legs, TileStep, register
+from finitewidth.theory.layers.pair_map import PairMap
 
 
-class Response(NamedTuple):
+@dataclass(frozen=True)
+class ActivationStep(AbstractStep):
+    """An activation acting on pairs of Gaussian preactivations."""
+
+    activation: Activation
+
+    def on_tiles(self, legs: Legs, rule: AbstractExpectation) -> TileStep:
+        orders = ((0, 0), (1, 1)) if legs.has_ntk else ((0, 0),)
+        evaluate = rule.on_tiles(self.activation, legs.first, legs.second, orders, legs.largest_correlation)
+
+        def on_tile(K: np.ndarray, Theta: np.ndarray | None, tile: Tile) -> float:
+            averages, error = evaluate(K, tile)
+            K[...] = averages[0]
+            if Theta is not None:
+                Theta *= averages[1]
+            return error
+
+        return on_tile
+
+    def of_variances(self, variances: np.ndarray, rule: AbstractExpectation) -> np.ndarray:
+        return mean_square(self.activation, variances, rule)
+
+
+@register
+def _(layer: Activation) -> AbstractStep:
+    return ActivationStep(layer)
+
+
+class KernelResponse(NamedTuple):
     r"""How $\langle u_1 u_2 \rangle$ answers to a change of the kernel, to first and second order."""
 
     value: Float[np.ndarray, "N N"]
@@ -43,10 +77,10 @@ class Response(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Everything that a step needs to know of pairs of legs."""
+    """All averages over pairs of legs that a step at order 1/n needs."""
 
-    sigma: Response  # of <sigma sigma>
-    slope: Response  # of <sigma' sigma'>
+    sigma: KernelResponse  # of <sigma sigma>
+    slope: KernelResponse  # of <sigma' sigma'>
     leading: np.ndarray | None  # <sigma'' sigma>, for the maps that treat the two legs differently
     third: np.ndarray | None  # <sigma''' sigma'>
     error: float  # of averages, in units of the scale they live on
@@ -72,10 +106,10 @@ def moments(
     return Moments(_response(e, 0), _response(e, 1), e[2, 0], e[3, 1], error, 0.0)
 
 
-def _response(e: dict[tuple[int, int], np.ndarray], u: int) -> Response:
+def _response(e: dict[tuple[int, int], np.ndarray], u: int) -> KernelResponse:
     slope = PairMap(e[u + 2, u] / 2, e[u + 1, u + 1], e[u, u + 2] / 2)
     bend = tuple(e[u + 4 - k, u + k] for k in range(5))
-    return Response(e[u, u], slope, bend)
+    return KernelResponse(e[u, u], slope, bend)
 
 
 def _kinked(activation: Activation, K: np.ndarray, rule: AbstractExpectation) -> Moments:
@@ -87,13 +121,12 @@ def _kinked(activation: Activation, K: np.ndarray, rule: AbstractExpectation) ->
         first, second = (d.first, d.second) if u else (values[2, 0] / 2, values[2, 0].T / 2)
         slope = PairMap(first, d.both if u else values[1, 1], second)
         bend = (4 * d.first2, 2 * d.first_both, d.both2, 2 * d.first_both.T, 4 * d.first2.T)
-        responses.append(Response(values[u, u], slope, bend))
+        responses.append(KernelResponse(values[u, u], slope, bend))
     return Moments(responses[0], responses[1], values[2, 0], None, error, derivative_error)
 
 
 def _bare(activation: Activation, K: np.ndarray, rule: AbstractExpectation) -> Moments:
     values, error = rule.relative_two_legs(activation, K, ((0, 0), (1, 1), (2, 0)))
     slope = PairMap(values[2, 0] / 2, values[1, 1], values[2, 0].T / 2)
-    return Moments(
-        Response(values[0, 0], slope, ()), Response(values[1, 1], None, ()), values[2, 0], None, error, 0.0
-    )
+    sigma = KernelResponse(values[0, 0], slope, ())
+    return Moments(sigma, KernelResponse(values[1, 1], None, ()), values[2, 0], None, error, 0.0)

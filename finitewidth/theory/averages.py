@@ -1,0 +1,130 @@
+"""Averages of products of two features: the sources of the 1/n tensors, from four-leg averages."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from finitewidth.gaussian.average import Average
+from finitewidth.gaussian.four_legs.families import Family
+from finitewidth.theory.layers.activation import Moments
+from finitewidth.theory.layers.pair_map import Coefficient, Feature, Legs
+from finitewidth.theory.tensors import Shape
+
+Labelled = tuple[tuple[int, str], ...]  # (derivative order, label a b c d), highest orders first
+
+
+@dataclass(frozen=True)
+class FourLegs:
+    """Four-leg averages of one layer by derivative orders."""
+
+    values: dict[Family, np.ndarray]
+    error: float  # largest absolute error
+
+    @classmethod
+    def of(cls, averages: Mapping[Family, Average]) -> "FourLegs":
+        return cls(
+            {family: np.asarray(average.value) for family, average in averages.items()},
+            max(float(average.error) for average in averages.values()),
+        )
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Arrays that can be sent and stored, named by their derivative orders, such as 2110."""
+        named = {"".join(map(str, family)): value for family, value in self.values.items()}
+        return {**named, "error": np.asarray(self.error)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "FourLegs":
+        """The averages that `to_arrays` made."""
+        named = {_family(name): value for name, value in arrays.items() if name != "error"}
+        return cls(named, float(arrays["error"]))
+
+
+def _family(name: str) -> Family:
+    first, second, third, fourth = map(int, name)
+    return first, second, third, fourth
+
+
+class Product(NamedTuple):
+    """One term of the product of a row feature and a column feature."""
+
+    row: Coefficient
+    column: Coefficient
+    legs: Labelled
+
+    @property
+    def family(self) -> Family:
+        first, second, third, fourth = (order for order, _ in self.legs)
+        return first, second, third, fourth
+
+
+def products(row: Feature, column: Feature) -> Iterator[Product]:
+    """Every product of a row term and a column term, with its legs sorted by derivative order."""
+    for (row_legs, first), (column_legs, second) in itertools.product(row.items(), column.items()):
+        legs = [*_labelled(row_legs, "ab"), *_labelled(column_legs, "cd")]
+        yield Product(first, second, tuple(sorted(legs, key=lambda leg: -leg[0])))
+
+
+def _labelled(legs: Legs, labels: str) -> list[tuple[int, str]]:
+    return [(order, labels[sample]) for sample, order in legs]
+
+
+def moment(row: Feature, column: Feature, averages: Mapping[Family, np.ndarray]) -> np.ndarray:
+    """<row feature of (a b) times column feature of (c d)>, (N, N, N, N)."""
+    total = None
+    for product in products(row, column):
+        values = averages[product.family]
+        if total is None:
+            total = np.zeros(values.shape)
+        labels = "".join(label for _, label in product.legs)
+        present = "".join(sorted(set(labels)))
+        average = np.einsum(f"{labels}->{present}", values)
+        average = average.reshape([values.shape[0] if label in present else 1 for label in "abcd"])
+        total += _weighted(average, product.row, product.column)
+    assert total is not None
+    return total
+
+
+def _weighted(average: np.ndarray, row: Coefficient, column: Coefficient) -> np.ndarray:
+    rows, columns = np.asarray(row)[..., None, None], np.asarray(column)
+    if rows.size == 1 or columns.size == 1:
+        return average * (rows * columns)
+    return average * rows * columns
+
+
+def mean(feature: Feature, moments: Moments) -> np.ndarray:
+    """<feature> over pairs (N, N), for features of sigma sigma and sigma' sigma'."""
+    averages = {(0, 0): moments.sigma.value, (1, 1): moments.slope.value}
+    total = np.zeros_like(moments.sigma.value)
+    for ((i, a), (j, b)), coefficient in feature.items():
+        average = averages[a, b]
+        if i == j:
+            alone = np.diag(average)
+            average = alone[:, None] if i == 0 else alone[None, :]
+        total = total + coefficient * average
+    return total
+
+
+def source(
+    shape: Shape,
+    features: Mapping[str, Feature],
+    moments: Moments,
+    Theta: np.ndarray,
+    averages: Mapping[Family, np.ndarray],
+) -> np.ndarray:
+    """The block that one layer creates of a tensor, labels in the order a b c d."""
+    row, column = features[shape.row], features[shape.column]
+    block = moment(row, column, averages)
+    if shape.centred:
+        block -= np.multiply.outer(mean(row, moments), mean(column, moments))
+    for first, second in shape.ties:
+        block *= tie(Theta, first, second)
+    return block
+
+
+def tie(Theta: np.ndarray, first: str, second: str) -> np.ndarray:
+    """Theta between two of the labels a b c d, shaped to multiply a block."""
+    shape = [Theta.shape[0] if label in (first, second) else 1 for label in "abcd"]
+    return Theta.reshape(shape)  # Theta is symmetric, so the order of the labels does not matter

@@ -1,0 +1,26 @@
+"""Checks that every entry to the theory shares."""
+
+import numpy as np
+
+from finitewidth.core.inputs import as_number
+
+
+def check_tolerance(name: str, value) -> None:
+    """Tolerances are fractions."""
+    if not 0 < as_number(value) < 1:
+        raise ValueError(f"{name} must lie between 0 and 1, got {value!r}.")
+
+
+def accuracy_or_error(error: float, tolerance: float, name: str | None) -> None:
+    """Refuse results whose averages are much worse than was asked for."""
+    if error > 100 * tolerance:
+        raise ValueError(
+            f"the averages of activation {name!r} reach an accuracy of {error:.1e} only, not tolerance="
+            f"{tolerance:g}; ask for tolerance={2 * error:.0e} or lower the variances (C_W, inputs)."
+        )
+
+
+def check_layer(layer: int, depth: int) -> None:
+    """Layers are numbered 1 to L."""
+    if not (isinstance(layer, int | np.integer) and 1 <= layer <= depth):
+        raise ValueError(f"layer must be a whole number from 1 to {depth}, got {layer!r}.")

@@ -1,0 +1,72 @@
+"""The infinite-width kernel and NTK of one layer, between two sets of inputs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.inputs import as_inputs
+from finitewidth.core.memory import require_memory
+from finitewidth.core.precision import require_double_precision
+from finitewidth.core.storage import read_arrays, write_arrays
+from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
+from finitewidth.network.mlp import network_from_dict
+from finitewidth.network.network import Network
+from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance
+from finitewidth.theory.propagation import layers
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """Kernel and NTK between two sets of inputs at one layer, at infinite width."""
+
+    net: Network
+    layer: int
+    K: Float[np.ndarray, "N M"]
+    Theta: Float[np.ndarray, "N M"] | None  # None where the activation has no derivative
+    error: float  # largest error of an average, in units of the scale it lives on
+
+    def save(self, path: str | Path) -> None:
+        """Write the kernels and the network to one npz file."""
+        arrays = {"K": self.K} if self.Theta is None else {"K": self.K, "Theta": self.Theta}
+        about = {"network": self.net.to_dict(), "layer": self.layer, "error": self.error}
+        write_arrays(path, arrays, {"kind": "kernels", **about})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Kernels":
+        """The kernels that `save` wrote."""
+        arrays, about = read_arrays(path, kind="kernels")
+        try:
+            net = network_from_dict(about["network"])
+            return cls(net, about["layer"], arrays["K"], arrays.get("Theta"), about["error"])
+        except KeyError as missing:
+            raise ValueError(
+                f"{str(path)!r} has no {missing} and is no file of kernels; write it again with save."
+            ) from None
+
+
+def kernels(
+    net: Network, X, X_other=None, *, layer: int | None = None, tolerance: float = TOLERANCE
+) -> Kernels:
+    """Kernel and NTK between X and X_other (or X and itself) at one layer, the output by default.
+
+    Nothing but the two matrices of that layer is stored: memory is bounded by them and a few tiles.
+    """
+    require_double_precision()
+    check_tolerance("tolerance", tolerance)
+    X = as_inputs(X, net.widths[0])
+    other = None if X_other is None else as_inputs(X_other, net.widths[0], name="X_other")
+    layer = net.depth if layer is None else layer
+    check_layer(layer, net.depth)
+    columns = X.shape[0] if other is None else other.shape[0]
+    require_memory(
+        5 * 8 * X.shape[0] * columns,
+        f"a kernel of {X.shape[0]} x {columns} pairs",
+        "pass fewer inputs at a time",
+    )
+    for state in layers(net, X, other, Automatic(tolerance)):
+        if state.layer == layer:
+            break
+    accuracy_or_error(state.error, tolerance, net.activation_name)
+    return Kernels(net, layer, *state.matrices(), state.error)

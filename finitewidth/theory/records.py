@@ -1,0 +1,112 @@
+"""The records of the theory: statistics of one layer, and of a network on a data set."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.network.network import Network
+from finitewidth.theory import labelled
+from finitewidth.theory.checks import check_layer
+from finitewidth.theory.ratios import Report, ratios
+from finitewidth.theory.tensors import MATRICES, TENSORS, why_missing
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Statistics of the preactivations and the NTK of one layer, 1/n of the previous layer stripped.
+
+    `K`, `Theta` at infinite width; at order 1 also their corrections `G1`, `H1` and the tensors
+    `V, D, A, F, B, P, Q, R, S, T, U`, axes in the order of their printed subscripts.
+    """
+
+    net: Network
+    index: int  # l, from 1
+    arrays: dict[str, np.ndarray] = field(repr=False)
+
+    @property
+    def n(self) -> int:
+        """The width of the previous layer, which every stripped 1/n refers to."""
+        return self.net.widths[self.index - 1]
+
+    @property
+    def G(self) -> Float[np.ndarray, "N N"]:
+        """K + G1/n, the mean kernel of networks of this width."""
+        return self.K + self.G1 / self.n
+
+    @property
+    def H(self) -> Float[np.ndarray, "N N"]:
+        """Theta + H1/n, the mean NTK of networks of this width."""
+        return self.Theta + self.H1 / self.n
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        if name not in (*MATRICES, *TENSORS):
+            raise AttributeError(
+                f"Layer has no attribute {name!r}; it has {', '.join((*MATRICES, *TENSORS))}."
+            )
+        if name not in self.arrays:
+            raise ValueError(why_missing(self.net, self.index, name))
+        return self.arrays[name]
+
+
+@dataclass(frozen=True, eq=False)
+class Theory:
+    """The statistics of a network at initialization on a data set, as `solve` computes them."""
+
+    net: Network
+    X: Float[np.ndarray, "N n0"]
+    order: int
+    error: float  # largest error of a two-leg average, in units of the scale it lives on
+    four_leg_error: float  # largest absolute error of a four-leg average; 0 at infinite width
+    layers: dict[int, Layer] = field(repr=False)
+
+    @property
+    def depth(self) -> int:
+        return self.net.depth
+
+    def layer(self, index: int) -> Layer:
+        """Layer `index`, counted from 1 to L."""
+        check_layer(index, self.depth)
+        if index not in self.layers:
+            raise ValueError(
+                f"layer {index} was not kept; solve again with layers=None or with it among layers."
+            )
+        return self.layers[index]
+
+    @property
+    def output(self) -> Layer:
+        """Layer L."""
+        return self.layer(self.depth)
+
+    def __repr__(self) -> str:
+        return f"Theory({self.net!r}, {self.X.shape[0]} inputs, order={self.order})"
+
+    def report(self) -> Report:
+        """Dimensionless ratios of the output layer and whether the 1/n expansion can be trusted."""
+        if self.order < 1:
+            raise ValueError("report needs the 1/n tensors; use fw.solve(net, X, order=1).")
+        return ratios(self.output)
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """All statistics as a labelled data set; `fw.load` reads back the store that `save` writes."""
+        return labelled.to_xarray(self._contents())
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to a Zarr store with named dimensions and the network inside."""
+        labelled.save(self._contents(), path)
+
+    def _contents(self) -> labelled.Contents:
+        arrays = {index: layer.arrays for index, layer in self.layers.items()}
+        return labelled.Contents(self.net, self.X, self.order, self.error, self.four_leg_error, arrays)
+
+
+def load(path: str | Path) -> Theory:
+    """The theory that `Theory.save` wrote."""
+    contents = labelled.load(path)
+    layers = {index: Layer(contents.net, index, arrays) for index, arrays in contents.layers.items()}
+    return Theory(*contents[:-1], layers)

@@ -1,0 +1,68 @@
+"""The tensors of order 1/n: names, what each is made of, and where each exists.
+
+A tensor is a matrix between a row pair (a b) and a column pair (c d) of samples: the average of a row feature
+and a column feature of one neuron, times factors of Theta that tie rows to columns.
+"""
+
+from dataclasses import dataclass
+
+from finitewidth.network.network import Network
+
+MATRICES = ("K", "Theta", "G1", "H1")
+TENSORS = ("V", "D", "A", "F", "B", "P", "Q", "R", "S", "T", "U")
+BARE_TENSORS = ("V", "F", "B")  # exist with kinks even between parallel inputs
+KINKED_TENSORS = ("V", "D", "A", "F", "B")  # exist where sigma'' is a delta function
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What distinguishes a tensor: its features, the ties of Theta and its printed order of slots."""
+
+    row: str
+    column: str
+    ties: tuple[str, ...] = ()  # pairs of the labels a b | c d, each tied by a factor of Theta
+    centred: bool = False  # a covariance, not a second moment
+    printed: str = "abcd"  # the labels in the order in which the tensor's subscripts are printed
+
+
+SHAPES = {
+    "V": Shape("v", "v", centred=True),
+    "D": Shape("x", "v", centred=True),
+    "A": Shape("x", "x", centred=True),
+    "F": Shape("f", "f", ("ac",)),
+    "Q": Shape("y", "f", ("ac",)),
+    "T": Shape("y", "y", ("ac",), printed="abdc"),
+    "B": Shape("b", "b", ("ac", "bd")),
+    "P": Shape("p", "b", ("ac", "ad"), printed="acdb"),
+    "R": Shape("r", "b", ("ac", "ad")),
+    "S": Shape("s", "b", ("ac", "bd")),
+    "U": Shape("u", "u", ("ac", "ad", "cb")),
+}
+
+
+def existing(net: Network, layer: int) -> tuple[str, ...]:
+    """The tensors that exist at a layer: those that no kink below makes infinite.
+
+    In layer 1 all vanish, and those are shown that exist in layer 2.
+    """
+    below = net.activations[: max(layer - 1, 1)]
+    return TENSORS if all(activation.is_smooth for activation in below) else KINKED_TENSORS
+
+
+def why_missing(net: Network, layer: int, name: str) -> str:
+    """Why a statistic of a layer is not there, and the remedy."""
+    below = net.activations[: max(layer - 1, 1)]
+    jumping = net.discontinuous
+    if jumping is not None and name != "K":
+        return (
+            f"{name} does not exist: activation {jumping.name!r} has a kernel but no NTK, since its "
+            "derivative is a delta function; use a continuous activation."
+        )
+    kinked = next((activation for activation in below if not activation.is_smooth), None)
+    if kinked is not None and name in TENSORS and name not in KINKED_TENSORS:
+        return (
+            f"{name} does not exist: activation {kinked.name!r} has a kink, where derivatives of "
+            f"sigma are delta functions and {name} is infinite or depends on how the kink is smoothed; "
+            "use a smooth activation such as gelu or swish."
+        )
+    return f"{name} was not computed; use fw.solve(net, X, order=1) without tensors=, or add to them."

@@ -1,0 +1,65 @@
+r"""Source layers: what each layer creates of the 1/n tensors, as the layer asked for sees it.
+
+Unrolling the recursions over depth, every tensor is
+
+$$\sum_{\text{source layers}} w \times \text{ties of } \Theta \times \langle \text{row feature} \times
+  \text{column feature} \rangle,$$
+
+where a feature of a pair (a b) is a short sum of pair matrices times two legs of the source layer. Only the
+pair matrices travel through depth, moved by the same maps as the blocks of the recursion.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from finitewidth.network.activation import Activation
+from finitewidth.theory.averages import Product, mean, products
+from finitewidth.theory.features import created, feature_maps
+from finitewidth.theory.layers.activation import Moments
+from finitewidth.theory.layers.pair_map import Feature, add_to
+from finitewidth.theory.steps import Step
+from finitewidth.theory.tensors import Shape
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source layer: its activation, kernel and NTK, and the features it sends to the layer asked for."""
+
+    activation: Activation
+    K: np.ndarray
+    Theta: np.ndarray
+    moments: Moments
+    weight: float  # product of width ratios on the way
+    features: dict[str, Feature]
+
+    @classmethod
+    def at(cls, step: Step) -> "Source":
+        """The source as the next layer sees it."""
+        features = {
+            name: {legs: np.broadcast_to(c, step.K.shape) for legs, c in feature.items()}
+            for name, feature in created(step).items()
+        }
+        return cls(step.activation, step.K, step.Theta, step.moments, 1.0, features)
+
+    def lifted(self, step: Step) -> "Source":
+        """The same source seen from one layer further up."""
+        features: dict[str, Feature] = {}
+        for maps in feature_maps(step):
+            for new, sources in maps.items():
+                features[new] = {}
+                for old, pair_map in sources.items():
+                    for legs, coefficient in pair_map.of_feature(self.features[old]).items():
+                        add_to(features[new], legs, coefficient)
+        weight = self.weight * step.width_ratio
+        return Source(self.activation, self.K, self.Theta, self.moments, weight, features)
+
+    def products(self, shape: Shape) -> Iterable[Product]:
+        """The terms of a tensor's row feature times its column feature that do not vanish."""
+        terms = products(self.features[shape.row], self.features[shape.column])
+        return (term for term in terms if np.any(term.row) and np.any(term.column))
+
+    def mean(self, feature: str) -> np.ndarray:
+        """<feature> over pairs (N, N)."""
+        return mean(self.features[feature], self.moments)
