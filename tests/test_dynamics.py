@@ -132,7 +132,7 @@ def test_early_stopping_finds_the_lowest_expected_loss():
         (dict(times=[]), "times must be a row of one or more numbers"),
         (dict(times=[-1.0]), "time must be zero or a positive number"),
         (dict(times=[1.5], algorithm=fw.GradientDescent(0.01)), "steps must be a whole number"),
-        (dict(times=[1.0], algorithm=fw.Newton()), "a path over time needs fw.GradientFlow"),
+        (dict(times=[1.0], algorithm=fw.Newton()), "a trajectory needs fw.GradientFlow"),
         (dict(times=[1], algorithm=fw.GradientDescent(9.0)), "learning_rate=9 is not below"),
     ],
 )
