@@ -29,7 +29,6 @@ from .interface.figures import plots as plots
 from .interface.figures.plots import save_spectrum as save_spectrum
 from .network.activation import Activation as Activation
 from .network.activation import KinkWarning as KinkWarning
-from .network.activation import activations as activations
 from .network.algorithms.abstract import AbstractAlgorithm as AbstractAlgorithm
 from .network.algorithms.gradient_descent import GradientDescent as GradientDescent
 from .network.algorithms.gradient_flow import GradientFlow as GradientFlow
@@ -47,6 +46,7 @@ from .network.losses.probabilities import outputs_of as outputs_of
 from .network.losses.probabilities import softmax as softmax
 from .network.losses.squared_error import MSE as MSE
 from .network.mlp import MLP as MLP
+from .network.named import activations as activations
 from .network.network import Network as Network
 from .theory.kernels import Kernels as Kernels
 from .theory.kernels import kernels as kernels

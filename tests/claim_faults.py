@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 
 from finitewidth.comparison.claims import FILES
-from finitewidth.critical import one_input as trajectory
+from finitewidth.critical import one_input
 from finitewidth.network.algorithms import clock, projectors
 from finitewidth.theory import recursion, single, solve
 from finitewidth.theory.layers.activation import ActivationStep
@@ -246,7 +246,7 @@ def _training() -> Iterator[Fault]:
     yield Fault("curvature between nearby inputs", inject, ("10.113-10.116", "10.110-10.112"))
     inject = functools.partial(replaced, delta_expansion, "_average", wrong_first_moments)
     yield Fault("expansion for nearby inputs of different norms", inject, ("10.67", "10.65-10.66"))
-    inject = functools.partial(replaced, trajectory, "leg_table", wrong_table)
+    inject = functools.partial(replaced, one_input, "leg_table", wrong_table)
     yield Fault("one input through thousands of layers", inject, ("10.71-10.72", "10.75"))
     inject = functools.partial(replaced, corrections, "_output_with_dntk", wrong_wiring)
     yield Fault("covariance from the dNTK", inject, ("inf.166-167",))

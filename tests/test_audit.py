@@ -9,7 +9,7 @@ import pytest
 from test_cli import call, refused
 
 import finitewidth as fw
-from finitewidth.critical.audit import LOST
+from finitewidth.critical.findings import LOST
 
 
 def network(activation, depth=200, width=100, **hyperparameters):

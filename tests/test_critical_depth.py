@@ -14,7 +14,7 @@ import pytest
 
 import finitewidth as fw
 from finitewidth.critical.exponents import fit_power
-from finitewidth.critical.one_input import trajectory
+from finitewidth.critical.one_input import layer_by_layer
 from finitewidth.critical.tuning import products_above
 
 LAW, LOGARITHMIC, LENGTH, DERIVED, EXACT = 0.01, 0.03, 0.01, 1e-8, 1e-12
@@ -35,7 +35,7 @@ def tilted(z):
 @functools.cache
 def deep(activation, lambda_b=0.7, lambda_W=1.3):
     net = fw.MLP.critical((1, *[1] * DEPTH), activation, lambda_b=lambda_b, lambda_W=lambda_W)
-    return net, trajectory(net, 1.0)
+    return net, layer_by_layer(net, 1.0)
 
 
 @pytest.mark.parametrize("activation", ["tanh", tilted])
@@ -62,7 +62,7 @@ def test_the_scalar_path_is_that_of_solve():
         fw.MLP((1, *[1] * 12), "elu", C_b=0.1, C_W=1.2, lambda_b=0.3),
     ):
         order = 0 if net.activation.name == "elu" else 1
-        path, theory = trajectory(net, 1.0), fw.solve(net, [[1.0]], order=order)
+        path, theory = layer_by_layer(net, 1.0), fw.solve(net, [[1.0]], order=order)
         for l in (1, 2, 7, net.depth):
             assert path.K[l - 1] == pytest.approx(theory.layer(l).K.item(), rel=DERIVED)
             assert path.Theta[l - 1] == pytest.approx(theory.layer(l).Theta.item(), rel=DERIVED)
@@ -73,7 +73,7 @@ def test_odd_functions_separate_inputs_with_exponent_one(activation):
     """Fitted from the product of chi_perp over depth; b_1/a_1 is not used."""
     point = fw.criticality(activation)
     net = fw.MLP((1, *[1] * DEPTH), activation, C_b=point.C_b, C_W=point.C_W)
-    path = trajectory(net, 0.5)
+    path = layer_by_layer(net, 0.5)
     fitted = fit_power(np.concatenate([[1.0], np.cumprod(path.perpendicular[:-1])]))
     assert fitted.stderr < 0.005
     assert abs(fitted.value - 1) < 3 * fitted.stderr
@@ -97,7 +97,7 @@ def test_nearby_inputs_approach_each_other_as_one_over_depth():
 
 def test_nearby_inputs_are_moved_by_the_product_of_chi_perpendicular():
     net, apart = distances(tilted, 40, [5, 40])
-    chi = trajectory(net, 1.0).perpendicular[4:39]
+    chi = layer_by_layer(net, 1.0).perpendicular[4:39]
     assert apart[1] / apart[0] == pytest.approx(np.prod(chi), rel=1e-5)
 
 
@@ -114,7 +114,7 @@ def test_fitted_exponents_are_the_stated_ones(activation):
 def test_other_first_corrections_have_other_exponents(activation, p):
     """K' = K - c K^(1+q) falls as l^(-1/q): q = 1/2 where sigma'' jumps at zero, q = 2 for z - z^5/50."""
     net = fw.MLP.critical((1, *[1] * DEPTH), activation)
-    path = trajectory(net, 1.0)
+    path = layer_by_layer(net, 1.0)
     separation = np.concatenate([[1.0], np.cumprod(path.perpendicular[:-1])])
     exponents = fw.criticality(activation).exponents
     for curve, name in ((path.K, "p_0"), (separation, "p_perp"), (path.Theta, "p_Theta")):
@@ -200,7 +200,7 @@ def test_all_layers_of_a_half_stable_network_contribute_equally():
     parts = contributions(net, [[math.sqrt(2.5)]])
     np.testing.assert_allclose(parts[:, 0], parts[0, 0], rtol=1e-9)
     np.testing.assert_allclose(parts[1:, 1], parts[1, 1], rtol=1e-9)
-    above = products_above(trajectory(net, 2.5).perpendicular)
+    above = products_above(layer_by_layer(net, 2.5).perpendicular)
     np.testing.assert_allclose(np.asarray(net.lambda_b) * above, net.lambda_b[-1], rtol=1e-7)
 
 
@@ -213,7 +213,7 @@ def test_deep_layers_of_a_critical_tanh_network_contribute_equally():
         for name in ("lambda_b", "lambda_W"):
             alone = tuple(rate if i == l else 0.0 for i, rate in enumerate(getattr(picked, name)))
             parts.append(
-                trajectory(net.replace(**{"lambda_b": off, "lambda_W": off, name: alone}), 1.0).Theta[-1]
+                layer_by_layer(net.replace(**{"lambda_b": off, "lambda_W": off, name: alone}), 1.0).Theta[-1]
             )
     biases, weights = parts[::2], parts[1::2]
     assert max(biases) / min(biases) < 1.1

@@ -1,4 +1,4 @@
-r"""What the kernel and the NTK of an input tend to in deep critical networks (PDLT 5.2, 5.3, 9.4).
+r"""The laws that the kernel and the NTK of an input approach in deep critical networks (PDLT 5.2, 5.3, 9.4).
 
 | class | kernel | NTK, with the learning rates of `MLP.critical` |
 |---|---|---|
@@ -7,21 +7,21 @@ r"""What the kernel and the NTK of an input tend to in deep critical networks (P
 | half-stable | $K^*$ | $(\lambda_b + \lambda_W (K^* - C_b)/C_W)\, l/L$ |
 
 with $\kappa = (-q\alpha)^{-1/q}$, $p_0 = 1/q$ where the kernel map is $K(1 + \alpha K^q + \ldots)$: for
-smooth activations $K \to 1/((-a_1) l)$. Corrections at K* = 0 are of relative order $\log l / l$.
+smooth activations $K \to 1/((-a_1) l)$. Corrections at K* = 0 are of relative order $\log l / l$. All layers
+have the same activation.
 """
 
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.critical.classification import Criticality, criticality
+from finitewidth.critical.classification import Criticality
+from finitewidth.critical.initialization import critical_points, is_critical
+from finitewidth.critical.susceptibilities import CRITICAL
 from finitewidth.critical.tuning import equivalent_rates
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 from finitewidth.theory.records import Theory
-
-_SAME = 1e-6  # initialization and learning rates are those of the critical network to this accuracy
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,41 +35,51 @@ class Asymptotes:
 
 
 def asymptotes(theory: Theory) -> Asymptotes:
-    """Laws that the diagonals of K and Theta of a critical network approach with depth."""
-    net, point = theory.net, criticality(theory.net.activation)
-    C_W = point.C_W or math.nan  # None where there is no critical point, which has no law
-    if not _is_critical(net, point):
-        return Asymptotes(None, None, "not at criticality", "not at criticality")
+    """Laws that the diagonals of K and Theta of a critical network approach with depth.
+
+    Networks off criticality and networks of different activations have none; the words say so.
+    """
+    net = theory.net
+    if len(set(net.activations)) > 1:
+        return _no_law("known for one activation only")
+    if not is_critical(net):
+        return _no_law("not at criticality")
+    point = critical_points(net)[0]
     first = np.diag(theory.layer(1).K)
-    l = np.arange(1, net.depth + 1.0)
-    match point.universality_class:
-        case "scale-invariant":
-            K, law = np.multiply.outer(first, np.ones_like(l)), "constant"
-            squares = first / C_W
-        case "half-stable":
-            K, law = np.full((first.size, l.size), point.K_star), "constant, K*"
-            squares = np.full(first.size, (point.K_star - point.C_b) / C_W)  # type: ignore[operator]
-        case _:
-            kappa = _amplitude(point)
-            if kappa is None:
-                return Asymptotes(None, None, "slower than any power", "unknown")
-            K = np.tile(kappa * l ** -point.exponents["p_0"], (first.size, 1))
-            law, squares = _power(-point.exponents["p_0"]), np.full(first.size, kappa / C_W)
+    kernel = _kernel_law(point, first, net.depth)
+    if kernel is None:
+        return Asymptotes(None, None, "slower than any power", "unknown")
+    K, law, squares = kernel
     rates = _common_rates(net, point)
     if rates is None:
         return Asymptotes(K, None, law, "learning rates differ from those of MLP.critical")
     rise = 1 - point.exponents.get("p_perp", 0.0)
+    l = np.arange(1, net.depth + 1.0)
     Theta = np.multiply.outer(rates[0] + rates[1] * squares, (l / net.depth) ** rise)
     return Asymptotes(K, Theta, law, _power(rise))
 
 
-def _is_critical(net: MLP, point: Criticality) -> bool:
-    """Above the first layer, whose kernel is that of the inputs."""
-    if point.C_b is None or point.C_W is None or point.universality_class == "unstable":
-        return False
-    return np.allclose(net.C_b[1:], point.C_b, rtol=_SAME, atol=1e-12) and np.allclose(
-        net.C_W[1:], point.C_W, rtol=_SAME, atol=0
-    )
+def _no_law(reason: str) -> Asymptotes:
+    return Asymptotes(None, None, reason, reason)
+
+
+def _kernel_law(
+    point: Criticality, first: np.ndarray, depth: int
+) -> tuple[np.ndarray, str, np.ndarray] | None:
+    """K of each input and layer, the law in words, and <sigma^2> up to powers of l; None if no power law."""
+    l, C_W = np.arange(1, depth + 1.0), point.C_W
+    assert C_W is not None and point.C_b is not None  # a critical network has them
+    if point.universality_class == "scale-invariant":
+        return np.multiply.outer(first, np.ones_like(l)), "constant", first / C_W
+    if point.universality_class == "half-stable":
+        assert point.K_star is not None
+        squares = np.full(first.size, (point.K_star - point.C_b) / C_W)
+        return np.full((first.size, l.size), point.K_star), "constant, K*", squares
+    kappa = _amplitude(point)
+    if kappa is None:
+        return None
+    K = np.tile(kappa * l ** -point.exponents["p_0"], (first.size, 1))
+    return K, _power(-point.exponents["p_0"]), np.full(first.size, kappa / C_W)
 
 
 def _amplitude(point: Criticality) -> float | None:
@@ -83,12 +93,12 @@ def _amplitude(point: Criticality) -> float | None:
     return float((-q * constants["alpha"]) ** (-1 / q))
 
 
-def _common_rates(net: MLP, point: Criticality) -> tuple[float, float] | None:
-    """lambda_b and lambda_W before the layers' shares, or None where shares are others."""
+def _common_rates(net: Network, point: Criticality) -> tuple[float, float] | None:
+    """lambda_b and lambda_W as given to MLP.critical, or None where the layers' shares differ from its."""
     even = (np.full(net.depth, 1 / net.depth),) * 2  # of a signal that starts at K*
-    shares = even if point.universality_class == "half-stable" else equivalent_rates(point, net, 1.0)
+    shares = even if point.universality_class == "half-stable" else equivalent_rates(net, 1.0)
     rates = (np.asarray(net.lambda_b) / shares[0], np.asarray(net.lambda_W) / shares[1])
-    if any(np.ptp(rate) > _SAME * rate.max() for rate in rates):
+    if any(np.ptp(rate) > CRITICAL * rate.max() for rate in rates):
         return None
     return float(rates[0][0]), float(rates[1][0])
 

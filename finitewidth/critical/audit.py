@@ -1,9 +1,9 @@
 r"""Whether signals and gradients survive a network's depth, and whether its width is enough.
 
 Off criticality differences and gradients change as $e^{\pm l/\xi}$ with the correlation lengths $\xi$ of the
-fixed point that the kernel flows to. At criticality what is left is the aspect ratio: fluctuations between
-networks grow as depth over width, and the largest dimensionless ratio of the 1/n tensors says how far they
-have come.
+fixed point that the kernel flows to. At criticality the aspect ratio remains: fluctuations between networks
+grow as depth over width, and their size is the largest dimensionless ratio of the 1/n tensors. Every layer is
+judged by its own activation.
 """
 
 import math
@@ -12,59 +12,45 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from finitewidth.critical.classification import Criticality, criticality
-from finitewidth.critical.one_input import Trajectory, trajectory
+from finitewidth.critical.classification import Criticality
+from finitewidth.critical.explanation import settings_in_words, steps_in_words
+from finitewidth.critical.findings import LOST, Finding, losses
+from finitewidth.critical.initialization import critical_points, is_critical
+from finitewidth.critical.one_input import OneInput, layer_by_layer, layers_repeated, readers
 from finitewidth.critical.phase_diagram import fixed_point
-from finitewidth.network.activation import Activation
-from finitewidth.network.mlp import MLP
+from finitewidth.critical.susceptibilities import CRITICAL
+from finitewidth.critical.tuning import critical_network
+from finitewidth.critical.words import number
+from finitewidth.network.network import Network
+from finitewidth.theory import single
 from finitewidth.theory.ratios import HOPELESS, TRUSTED, Report, ratios
 from finitewidth.theory.solve import solve
 
-LOST = 1e3  # a signal or gradient that changed by this factor, exponentially, is lost
-_ENDLESS = 1e6  # correlation lengths beyond are criticality
 _SLOW_LAYERS = 64  # kinked activations other than two straight lines are solved layer by layer
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that goes wrong: what, how, from which layer on, and the number behind it."""
-
-    what: str  # "signal", "gradient", "nearby inputs"
-    how: str  # "explodes", "vanishes", "separate", "merge"
-    layer: int
-    factor: float  # the largest change on the way
-    correlation_length: float
-
-    def __str__(self) -> str:
-        place = (
-            f"in layer {self.layer} and below" if self.what == "gradient" else f"from layer {self.layer} on"
-        )
-        size = f"by a factor {self.factor:.2g}" if math.isfinite(self.factor) else "beyond double precision"
-        length = (
-            f"; correlation length {self.correlation_length:.3g} layers"
-            if self.correlation_length < _ENDLESS
-            else ""
-        )
-        subject = self.what if self.what == "nearby inputs" else f"the {self.what}"
-        return f"{subject} {self.how} {place} ({size}{length})"
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
     """The verdict on one network."""
 
-    net: MLP
+    net: Network
     input_scale: float
     findings: tuple[Finding, ...]
-    path: Trajectory = field(repr=False)  # K, Theta, susceptibilities of each layer at infinite width
+    path: OneInput = field(repr=False)  # K, Theta, susceptibilities of each layer at infinite width
     correlation_length_parallel: float
     correlation_length_perp: float
     report: Report | None = field(repr=False)  # ratios of the output layer; None where they cannot be had
-    report_missing: str | None  # and why
+    report_missing: str | None  # the reason
     aspect_verdict: str
     deepest: int | None  # the layer up to which ratios stay within range at these widths, None if all
-    point: Criticality = field(repr=False)
+    points: tuple[Criticality, ...] = field(repr=False)  # of the activation on each hidden layer
     advice: tuple[str, ...]
+    steps: tuple[str, ...] = field(repr=False)  # the initialization in words, where activations differ
+
+    @property
+    def point(self) -> Criticality:
+        """The critical point of the network's activation, of the first one where they differ."""
+        return self.points[0]
 
     @property
     def depth_limit(self) -> int | None:
@@ -78,17 +64,19 @@ class Audit:
         return not self.findings and (self.report is None or self.report.expansion_parameter < TRUSTED)
 
 
-def audit(net: MLP, *, input_scale=1.0) -> Audit:
-    """What explodes or vanishes, at which layer, whether the width is enough, and what to set instead.
+def audit(net: Network, *, input_scale=1.0) -> Audit:
+    """The verdict on a network: what explodes or vanishes and where, whether the width is enough, a remedy.
 
-    `input_scale` is the mean square of the input components.
+    `net` is an MLP, with one activation or with one for each hidden layer. `input_scale` is the mean square
+    of the input components. `steps` of the verdict says of each layer of a network with different activations
+    how it is initialized and whether that is critical.
     """
     if not (isinstance(input_scale, numbers.Real) and math.isfinite(input_scale) and input_scale > 0):
         raise ValueError(f"input_scale must be a finite number above 0, got {input_scale!r}.")
-    point = criticality(net.activation)
-    path = trajectory(net, float(input_scale))
+    points = critical_points(net)
+    path = layer_by_layer(net, float(input_scale))
     lengths = _correlation_lengths(net, path)
-    findings = _findings(path, net.depth, *lengths)
+    findings = _findings(net, path, *lengths)
     report, deepest, missing = _aspect(net, float(input_scale), path)
     return Audit(
         net,
@@ -100,78 +88,76 @@ def audit(net: MLP, *, input_scale=1.0) -> Audit:
         report_missing=missing,
         aspect_verdict=_aspect_verdict(report, missing, lost=bool(findings)),
         deepest=deepest,
-        point=point,
-        advice=_advice(net, point, findings, report),
+        points=points,
+        advice=_advice(net, float(input_scale), points, findings, report),
+        steps=steps_in_words(net, path) if _differ(net) else (),
     )
 
 
-def _correlation_lengths(net: MLP, path: Trajectory) -> tuple[float, float]:
+def _differ(net: Network) -> bool:
+    return len(set(net.activations)) > 1
+
+
+def _correlation_lengths(net: Network, path: OneInput) -> tuple[float, float]:
     """Of norms and of directions, in layers: at the fixed point of the last layers, or on the way there.
 
-    The longer of the two counts. A critical network is on its way for ever, with chi - 1 falling as 1/l; a
-    half-stable one does not leave K* within any practical depth.
+    The longer of the two counts. A critical network approaches its fixed point for ever, with chi - 1 falling
+    as 1/l; a half-stable one does not leave K* within any practical depth.
     """
+    if _differ(net):
+        return _mean_correlation_lengths(net, path)
     end = np.flatnonzero(np.isfinite(path.parallel))[-1]
-    goal = fixed_point(net.activation, net.C_b[-1], net.C_W[-1], float(path.K[end]))
+    goal = fixed_point(readers(net)[-1], net.C_b[-1], net.C_W[-1], float(path.K[end]))
     parallel = max(_length(float(path.parallel[end])), _length(goal.parallel))
     return parallel, max(_length(float(path.perpendicular[end])), _length(goal.perpendicular))
+
+
+def _mean_correlation_lengths(net: Network, path: OneInput) -> tuple[float, float]:
+    """The same from the geometric mean of chi over the layers, each with its own activation.
+
+    The fixed point is that of the whole stack of layers, repeated. Critical networks without a half-stable
+    activation approach K = 0, where all susceptibilities are one.
+    """
+    if is_critical(net) and all(point.universality_class != "half-stable" for point in critical_points(net)):
+        return math.inf, math.inf
+    goal = layers_repeated(net, float(path.K[0]))
+    parallel = max(_length(_mean(path.parallel)), _length(_mean(goal.parallel)))
+    return parallel, max(_length(_mean(path.perpendicular)), _length(_mean(goal.perpendicular)))
+
+
+def _mean(chi: np.ndarray) -> float:
+    """The geometric mean over the steps between layers, as far as the kernel is finite."""
+    steps = np.abs(chi[:-1][np.isfinite(chi[:-1])])
+    with np.errstate(divide="ignore"):
+        return float(np.exp(np.mean(np.log(steps)))) if steps.size else math.nan
 
 
 def _length(chi: float) -> float:
     if math.isnan(chi):  # the kernel grows without end
         return 0.0
     rate = abs(math.log(abs(chi))) if chi != 0 else math.inf
-    return 1 / rate if rate > 1 / _ENDLESS else math.inf
+    return 1 / rate if rate > CRITICAL else math.inf
 
 
-def _findings(path: Trajectory, depth: int, parallel: float, perp: float) -> tuple[Finding, ...]:
-    signal = path.K / path.K[0] if path.K[0] > 0 else np.ones(depth)
+def _findings(net: Network, path: OneInput, parallel: float, perp: float) -> tuple[Finding, ...]:
+    names = tuple(str(activation.name) for activation in net.activations) if _differ(net) else ()
+    lengths = (parallel, perp, perp)
+    signal = path.K / path.K[0] if path.K[0] > 0 else np.ones(net.depth)
     chi = np.where(np.isfinite(path.perpendicular), path.perpendicular, np.nan)[:-1]
     if not np.isfinite(chi).all():  # beyond double precision the signal's finding says it all
-        return losses(signal, np.ones(depth), np.ones(depth), (parallel, perp, perp))
+        return losses(signal, np.ones(net.depth), np.ones(net.depth), lengths, names)
     angle = np.concatenate([[1.0], np.cumprod(chi)])
     nearby = angle * path.K[0] / path.K
-    return losses(signal, nearby, angle[-1] / angle, (parallel, perp, perp))
+    return losses(signal, nearby, angle[-1] / angle, lengths, names)
 
 
-def losses(
-    signal: np.ndarray, nearby: np.ndarray, gradient: np.ndarray, lengths: tuple[float, float, float]
-) -> tuple[Finding, ...]:
-    """What is lost on the way through the layers, from curves over depth and their correlation lengths.
-
-    Signals and separations of nearby inputs are relative to the first layer's, gradients to the output's.
-    """
-    depth = len(signal)
-    found = _lost("signal", ("explodes", "vanishes"), signal, lengths[0], depth)
-    found += _lost("nearby inputs", ("separate", "merge"), nearby, lengths[1], depth)
-    from_output = _lost("gradient", ("explodes", "vanishes"), gradient[::-1], lengths[2], depth)
-    found += [
-        Finding(f.what, f.how, depth + 1 - f.layer, f.factor, f.correlation_length) for f in from_output
-    ]
-    return tuple(found)
-
-
-def _lost(what: str, hows: tuple[str, str], curve: np.ndarray, length: float, depth: int) -> list[Finding]:
-    """What changed by more than a factor LOST, and exponentially: within a length below half the depth."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        size = np.log(np.where(np.isnan(curve), np.inf, curve))
-    beyond = np.flatnonzero(np.abs(size) > math.log(LOST))
-    if not beyond.size or 2 * length > depth:
-        return []
-    how = hows[0] if size[beyond[0]] > 0 else hows[1]
-    worst = int(np.argmax(np.abs(size)))
-    return [Finding(what, how, int(beyond[0]) + 1, float(curve[worst]), length)]
-
-
-def _aspect(net: MLP, input_scale: float, path: Trajectory) -> tuple[Report | None, int | None, str | None]:
-    """Ratios of the output layer, and the first layer whose ratios leave the range."""
-    activation: Activation = net.activation
+def _aspect(net: Network, input_scale: float, path: OneInput) -> tuple[Report | None, int | None, str | None]:
+    """Ratios of the output layer, the last layer whose ratios stay within range, and what prevents both."""
     if not np.isfinite(path.K).all():
         return None, None, "the kernel grows beyond double precision"
     if path.K.min() < 1e-100 or path.Theta.min() < 1e-100:
         return None, None, "the signal is lost, so ratios to it mean nothing"
-    two_lines = activation.is_smooth or activation.is_scale_invariant
-    if not two_lines and net.depth > _SLOW_LAYERS:
+    if net.depth > _SLOW_LAYERS and not single.applies(net):
         return None, None, f"more than {_SLOW_LAYERS} layers of an activation with kinks would take long"
     X = np.full((1, net.widths[0]), math.sqrt(input_scale))
     try:
@@ -179,7 +165,7 @@ def _aspect(net: MLP, input_scale: float, path: Trajectory) -> tuple[Report | No
     except ValueError as error:
         return None, None, str(error)
     reports = [ratios(theory.layer(l)) for l in range(1, net.depth + 1)]
-    beyond = [r.layer for r in reports if r.expansion_parameter >= TRUSTED]
+    beyond = [report.layer for report in reports if report.expansion_parameter >= TRUSTED]
     return reports[-1], beyond[0] - 1 if beyond else None, None
 
 
@@ -187,33 +173,47 @@ def _aspect_verdict(report: Report | None, missing: str | None, *, lost: bool) -
     if report is None:
         return f"not known: {missing}"
     size = report.expansion_parameter
-    number = f"largest ratio {size:.2g}"
+    largest = f"largest ratio {number(size, 2)}"
     if size < TRUSTED and lost:
-        return f"the width is enough ({number}), but depth is lost on signals that do not arrive"
+        return f"the width is enough ({largest}), but depth is lost on signals that do not arrive"
     if size < TRUSTED:
-        return f"effectively deep ({number}: fluctuations between networks are small corrections)"
+        return f"effectively deep ({largest}: fluctuations between networks are small corrections)"
     if size < HOPELESS:
-        return f"at the edge ({number}: fluctuations between networks are no longer small)"
-    return f"too deep for this width ({number}: networks differ from each other by more than their mean)"
+        return f"at the edge ({largest}: fluctuations between networks are no longer small)"
+    return f"too deep for this width ({largest}: networks differ from each other by more than their mean)"
 
 
 def _advice(
-    net: MLP, point: Criticality, findings: tuple[Finding, ...], report: Report | None
+    net: Network,
+    input_scale: float,
+    points: tuple[Criticality, ...],
+    findings: tuple[Finding, ...],
+    report: Report | None,
 ) -> tuple[str, ...]:
-    advice = []
-    if findings:
-        if point.C_W is None or point.universality_class == "unstable":
-            advice.append(point.explanation)
-        else:
-            advice.append(
-                f"set C_b = {point.C_b:.9g} and C_W = {point.C_W:.9g}, the critical point of "
-                f"{net.activation.name}: "
-                "fw.MLP.critical(widths, activation)"
-            )
+    if findings:  # the ratios will change with the initialization
+        return (_advice_on_initialization(net, input_scale) if _differ(net) else _advice_on_point(points[0]),)
     if report is not None and report.expansion_parameter >= TRUSTED:
         factor = report.expansion_parameter / TRUSTED
-        if not findings:  # otherwise the ratios will change with the initialization
-            advice.append(
-                f"make the hidden layers about {factor:.2g} times wider, or the network as much shallower"
-            )
-    return tuple(advice)
+        return (
+            f"make the hidden layers about {number(factor, 2)} times wider, or the network as much shallower",
+        )
+    return ()
+
+
+def _advice_on_point(point: Criticality) -> str:
+    if point.C_W is None or point.universality_class == "unstable":
+        return point.explanation
+    return (
+        f"set C_b = {point.C_b:.9g} and C_W = {point.C_W:.9g}, the critical point of "
+        f"{point.activation.name}: fw.MLP.critical(widths, activation)"
+    )
+
+
+def _advice_on_initialization(net: Network, input_scale: float) -> str:
+    """C_b and C_W of the critical network with these activations, or the reason why there is none."""
+    try:
+        critical = critical_network(net.widths, net.activations, input_scale=input_scale)
+    except ValueError as error:
+        return str(error)
+    settings = "; ".join(settings_in_words(critical))
+    return f"use fw.MLP.critical(widths, activation), which sets {settings}"

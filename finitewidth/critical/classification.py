@@ -32,10 +32,10 @@ _CONVERGED = 1e-9  # largest residual of a critical point
 
 @dataclass(frozen=True, eq=False)
 class Criticality:
-    """What an activation allows: its universality class and the initialization that belongs to it.
+    """The universality class of an activation and the critical initialization that belongs to it.
 
     `C_b`, `C_W` and `K_star` are None where there is no critical point; `K_star` is also None for
-    scale-invariant activations, which keep whatever kernel the first layer gives.
+    scale-invariant activations, which keep any kernel that the first layer gives.
     """
 
     activation: Activation
@@ -67,9 +67,9 @@ class Criticality:
 def criticality(activation: str | Activation | Callable) -> Criticality:
     """The universality class, critical point and exponents of any activation (PDLT sections 5.2 and 5.3).
 
-    Half-stable points are looked for over K from 1e-10 to 1e10 before anything is called unstable.
+    Half-stable points are searched over K from 1e-10 to 1e10 before an activation is called unstable.
     `converged` is False if that search was cut short, or if the point misses its conditions by more than
-    1e-9.
+    1e-9. `activation` is one activation; networks of several are judged by `fw.audit`.
     """
     require_double_precision()
     return _classify(as_activation(activation))
@@ -85,14 +85,14 @@ def _classify(activation: Activation) -> Criticality:
     table = leg_table(activation)
     zero = table.zero
     first = onset(zero, table) if _has_slope_at_zero(zero, table) else None
-    found = search(activation, table)
+    searched = search(activation, table)
     if first is not None and first.alpha < 0:
-        return _zero_class(activation, zero, table, first, found)
-    if found.points:
-        return _half_stable(activation, found)
+        return _zero_class(activation, zero, table, first, searched)
+    if searched.points:
+        return _half_stable(activation, searched)
     if first is not None:
-        return _unstable(activation, zero, table, first, found)
-    return _without_point(activation, zero, found)
+        return _unstable(activation, zero, table, first, searched)
+    return _without_point(activation, zero, searched)
 
 
 def _has_slope_at_zero(zero: Origin, table: LegTable) -> bool:
@@ -124,7 +124,7 @@ def _scale_invariant(activation: Activation, a_plus: float, a_minus: float) -> C
 
 
 def _zero_class(
-    activation: Activation, zero: Origin, table: LegTable, first: Onset, found: Search
+    activation: Activation, zero: Origin, table: LegTable, first: Onset, searched: Search
 ) -> Criticality:
     other = _first_crossing(activation, table, first)
     residual = abs(zero.slope / first.A_2 - 1)
@@ -142,12 +142,12 @@ def _zero_class(
         converged=residual < _CONVERGED,
         explanation=words.zero_class(first, other),
         other_fixed_point=other,
-        other_points=found.points,
+        other_points=searched.points,
     )
 
 
-def _half_stable(activation: Activation, found: Search) -> Criticality:
-    point = found.points[0]
+def _half_stable(activation: Activation, searched: Search) -> Criticality:
+    point = searched.points[0]
     bend = curvatures(activation, point.K)
     second, slope = point.C_W * bend.square, point.C_W * bend.slope
     other = other_fixed_point(activation, point)
@@ -165,14 +165,14 @@ def _half_stable(activation: Activation, found: Search) -> Criticality:
         exponents={},
         residual=residual,
         converged=residual < _CONVERGED,
-        explanation=words.half_stable(point, side, second, slope, other, found),
+        explanation=words.half_stable(point, side, second, slope, other, searched),
         other_fixed_point=other,
-        other_points=found.points[1:],
+        other_points=searched.points[1:],
     )
 
 
 def _unstable(
-    activation: Activation, zero: Origin, table: LegTable, first: Onset, found: Search
+    activation: Activation, zero: Origin, table: LegTable, first: Onset, searched: Search
 ) -> Criticality:
     other = _first_crossing(activation, table, first)
     chi_perp = None
@@ -189,23 +189,25 @@ def _unstable(
         constants=_constants_at_zero(zero, first),
         exponents={},
         residual=abs(zero.slope / first.A_2 - 1),
-        converged=found.certain,
-        explanation=words.unstable(first, other, chi_perp, found),
+        converged=searched.certain,
+        explanation=words.unstable(first, other, chi_perp, searched),
         other_fixed_point=other,
     )
 
 
-def _without_point(activation: Activation, zero: Origin, found: Search) -> Criticality:
-    reason = words.no_point(zero, found)
+def _without_point(activation: Activation, zero: Origin, searched: Search) -> Criticality:
+    reason = words.no_point(zero, searched)
     if zero.value == 0:
-        return _none(activation, f"{reason} {words.OTHERS}", converged=found.certain)
+        return _none(activation, f"{reason} {words.OTHERS}", converged=searched.certain)
     remedy = _classify(shifted(activation, zero.value))
     return _none(
-        activation, f"{reason} {words.shift(zero.value, remedy)}", converged=found.certain, remedy=remedy
+        activation, f"{reason} {words.shift(zero.value, remedy)}", converged=searched.certain, remedy=remedy
     )
 
 
-def _none(activation: Activation, explanation: str, *, converged: bool, remedy: Criticality | None = None):
+def _none(
+    activation: Activation, explanation: str, *, converged: bool, remedy: Criticality | None = None
+) -> Criticality:
     return Criticality(
         activation,
         "none",
@@ -235,7 +237,7 @@ def _constants_at_zero(zero: Origin, first: Onset) -> dict[str, float]:
 
 
 def _first_crossing(activation: Activation, table: LegTable, first: Onset) -> float | None:
-    """The smallest K > 0 at which K = <sigma^2>/A_2, where the drift away from or towards zero ends."""
+    """The smallest K > 0 at which K = <sigma^2>/A_2: there the drift away from or towards zero ends."""
     correction = table.averages.square / (first.A_2 * table.K) - 1
     sure = np.abs(correction) > np.maximum(1e-11, 10 * table.averages.error)
     against = np.flatnonzero(sure & (np.sign(correction) == -np.sign(first.alpha)))

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from finitewidth.core.estimate import Estimate
-from finitewidth.network.activation import Activation
+from finitewidth.network.activation import Activation, as_activation
+from finitewidth.network.network import Network
 
 _FINITE_WITH_KINKS = ("V", "D", "A", "F", "B")
 _ALL = (*_FINITE_WITH_KINKS, "P", "Q", "R", "S", "T", "U")
@@ -21,10 +22,10 @@ _VANISHING_IF_LINEAR = ("P", "R", "U")
 def stated_exponents(
     universality_class: str, activation: Activation, p_0: float, p_perp: float
 ) -> dict[str, float]:
-    """What the theory states; tensors that vanish or do not exist are left out.
+    """The exponents that the theory states; tensors that vanish or do not exist are left out.
 
-    The tensors' exponents are stated for scale-invariant activations and for smooth ones at K* = 0 with p_0 =
-    1.
+    The exponents of tensors are stated for scale-invariant activations, and for smooth ones at K* = 0 that
+    have p_0 = 1.
     """
     means = {"p_0": p_0, "p_perp": p_perp, "p_Theta": p_perp - 1}
     if universality_class == "scale-invariant":
@@ -45,41 +46,41 @@ def fit_exponents(
 ) -> Mapping[str, Estimate]:
     """Exponents measured on a critical network of that depth with one input, each with an error bar.
 
-    Nothing stated enters but the critical point and the learning rates. Activations with kinks that are
-    not scale-invariant give p_0, p_perp and p_Theta only.
+    The critical point and the learning rates are used; the stated exponents are not. The network has one
+    activation in all layers. Activations with kinks that are not scale-invariant give p_0, p_perp and p_Theta
+    only.
     """
     from finitewidth.critical.tuning import critical_network
 
     if depth < 100:
         raise ValueError(f"depth must be at least 100 for a power of the depth to show, got {depth}.")
-    net = critical_network((1, *[1] * depth), activation, lambda_b, lambda_W)
+    net = critical_network((1, *[1] * depth), as_activation(activation), lambda_b, lambda_W)
     curves = _curves(net)
     return {name: fit_power(curve) for name, curve in curves.items() if curve[depth // 2 :].any()}
 
 
-def _curves(net) -> dict[str, np.ndarray]:
+def _curves(net: Network) -> dict[str, np.ndarray]:
     """|X| by layer for every statistic that the network has."""
-    from finitewidth.critical.one_input import trajectory
+    from finitewidth.critical.one_input import layer_by_layer
     from finitewidth.theory import single
     from finitewidth.theory.ratios import POWERS
 
-    path = trajectory(net, 1.0)
+    path = layer_by_layer(net, 1.0)
     separation = np.concatenate([[1.0], np.cumprod(path.perpendicular[:-1])])
     curves = {"p_0": path.K, "p_perp": separation, "p_Theta": path.Theta}
-    if not single.applies(net.activation):
+    if not single.applies(net):
         return curves
-    found = single.single_input(net, 1.0, 1e-12).layers
-    names = _ALL if net.activation.is_smooth else _FINITE_WITH_KINKS
-    for name in names:
+    statistics = single.single_input(net, 1.0, 1e-12).layers
+    for name in _ALL if net.is_smooth else _FINITE_WITH_KINKS:
         k, theta = POWERS[name]
-        curves[name] = np.abs(found[name]) / (found["K"] ** k * found["Theta"] ** theta)
+        curves[name] = np.abs(statistics[name]) / (statistics["K"] ** k * statistics["Theta"] ** theta)
     return curves
 
 
 def fit_power(curve: np.ndarray) -> Estimate:
-    """The p of l^-p at the end of a curve over layers 1, 2, ..., and how far the fit can be trusted.
+    """The p of l^-p at the end of a curve over layers 1, 2, ..., with an error bar.
 
-    Corrections to a power law are of relative order (a + b log l)/l and are fitted too. What they leave over
+    Corrections to a power law are of relative order (a + b log l)/l and are fitted too. The remaining error
     is systematic: the error bar is twice the largest change when the window of layers is moved, plus
     rounding.
     """

@@ -1,4 +1,4 @@
-r"""Where both susceptibilities can be one at the same K* > 0, looked for over twenty decades of K.
+r"""The search for kernels K* > 0 at which both susceptibilities can be one, over twenty decades of K.
 
 $\chi_\parallel = \chi_\perp$ means $\langle\sigma\sigma''\rangle_{K^*} = 0$. Then
 $C_W = 1/\langle\sigma'\sigma'\rangle$ makes both one and $C_b = K^* - C_W \langle\sigma\sigma\rangle$ makes
@@ -26,12 +26,12 @@ class CriticalPoint(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What was found, and how far one may trust that there is nothing else."""
+    """The critical points with K* > 0, and whether others are excluded."""
 
     points: tuple[CriticalPoint, ...]  # by increasing K
     impossible: tuple[CriticalPoint, ...]  # C_b would be negative
     lowest: float
-    highest: float  # of the variances that were looked at
+    highest: float  # of the variances that were searched
     sign: int  # of <sigma sigma''> if it is the same for every K, else 0
     certain: bool
 
@@ -40,10 +40,10 @@ def search(activation: Activation, table: LegTable) -> Search:
     """All critical points with K* > 0."""
     definite = sign_for_every_variance(activation)
     roots, clean = ([], True) if definite else _roots(activation, table)
-    found = [_at(activation, K) for K in roots]
+    candidates = [_at(activation, K) for K in roots]
     return Search(
-        points=tuple(point for point in found if point.C_b >= 0),
-        impossible=tuple(point for point in found if point.C_b < 0),
+        points=tuple(point for point in candidates if point.C_b >= 0),
+        impossible=tuple(point for point in candidates if point.C_b < 0),
         lowest=float(table.K[0]),
         highest=float(table.K[-1]),
         sign=definite or _sign_on_grid(table),
@@ -52,12 +52,12 @@ def search(activation: Activation, table: LegTable) -> Search:
 
 
 def sign_for_every_variance(activation: Activation) -> int:
-    """The sign of <sigma sigma''> if it is the same for all K because it is so at every |z|; 0 if not known.
+    """The sign of <sigma sigma''> if its integrand has one sign at every |z| and so at all K; 0 if not known.
 
     A centred Gaussian sees only the even part, f(z) + f(-z) with f = sigma sigma'', and at a kink
     the delta function of weight sigma times the jump of sigma'.
     """
-    z = np.geomspace(1e-7, 1e7, 4001)  # 36 standard deviations at any K that is looked at
+    z = np.geomspace(1e-7, 1e7, 4001)  # 36 standard deviations at any K that is searched
     s, _, second = Tower(activation, 2)(np.stack([z, -z]))
     with np.errstate(over="ignore", invalid="ignore"):
         parts = s * second
@@ -66,8 +66,8 @@ def sign_for_every_variance(activation: Activation) -> int:
     if not tame[z < 30].all():
         return 0
     signs = np.where(np.abs(even) <= 1e-11 * size, 0.0, np.sign(even))[tame]
-    found = {int(sign) for sign in (*signs, *_kink_signs(activation))} - {0}
-    return found.pop() if len(found) == 1 else 0
+    distinct = {int(sign) for sign in (*signs, *_kink_signs(activation))} - {0}
+    return distinct.pop() if len(distinct) == 1 else 0
 
 
 def _kink_signs(activation: Activation) -> list[float]:
@@ -88,8 +88,8 @@ def _signs(table: LegTable) -> np.ndarray:
 
 
 def _sign_on_grid(table: LegTable) -> int:
-    found = set(_signs(table)) - {0.0}
-    return int(found.pop()) if len(found) == 1 else 0
+    distinct = set(_signs(table)) - {0.0}
+    return int(distinct.pop()) if len(distinct) == 1 else 0
 
 
 def _roots(activation: Activation, table: LegTable) -> tuple[list[float], bool]:
@@ -107,7 +107,7 @@ def _roots(activation: Activation, table: LegTable) -> tuple[list[float], bool]:
         if signs[low] == signs[high]:
             continue
         if np.sign(bend(float(grid[low]))) == np.sign(bend(float(grid[high]))):
-            clean = False  # the averages are not what they seemed
+            clean = False  # the averages on the grid were wrong
         else:
             roots.append(bracketed_root(bend, grid[low], grid[high]))
     for low, high in _dips(table, signs):
@@ -123,15 +123,15 @@ def _lowest(function: Callable[[float], float], low: float, high: float) -> floa
 
 
 def bracketed_root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function that changes sign between `low` and `high` vanishes, to rounding."""
+    """The zero, to rounding, of a function that changes sign between `low` and `high`."""
     return float(brentq(function, low, high, xtol=1e-13 * (high - low), rtol=1e-14))  # type: ignore[arg-type]
 
 
 def _dips(table: LegTable, signs: np.ndarray) -> list[tuple[int, int]]:
     """Neighbourhoods where <sigma sigma''> comes close to zero and turns back.
 
-    A smooth function with two zeros between neighbours of the grid is there at most half of what it is
-    further out.
+    A smooth function with two zeros between neighbours of the grid is there at most half as large as further
+    out.
     """
     size = np.abs(table.averages.bend / table.averages.slope)
     inner = (size[1:-1] <= size[:-2]) & (size[1:-1] <= size[2:])
@@ -150,14 +150,14 @@ def _at(activation: Activation, K: float) -> CriticalPoint:
 def other_fixed_point(activation: Activation, point: CriticalPoint) -> float | None:
     """The nearest further solution of K = C_b + C_W <sigma^2>, or None.
 
-    The critical point is a double root: the equation is divided by its square before signs are compared.
+    The critical point is a double root, so the equation is divided by (K - K*)^2 before signs are compared.
     """
 
     def divided(K: np.ndarray) -> np.ndarray:
         image = point.C_b + point.C_W * leg_averages(activation, K).square
         return (image - K) / (K - point.K) ** 2 * point.K
 
-    found = []
+    crossings = []
     for direction in (-1, 1):
         steps = np.geomspace(1e-3, 8.0, 241)
         K = point.K * np.exp(direction * steps)
@@ -168,5 +168,5 @@ def other_fixed_point(activation: Activation, point: CriticalPoint) -> float | N
         turns = np.flatnonzero(np.sign(values[:-1]) != np.sign(values[1:]))
         if turns.size:
             ends = sorted(K[[turns[0], turns[0] + 1]])
-            found.append(bracketed_root(lambda k: float(divided(np.asarray([k]))[0]), *ends))
-    return min(found, key=lambda K: abs(np.log(K / point.K)), default=None)
+            crossings.append(bracketed_root(lambda k: float(divided(np.asarray([k]))[0]), *ends))
+    return min(crossings, key=lambda K: abs(np.log(K / point.K)), default=None)

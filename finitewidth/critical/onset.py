@@ -1,4 +1,4 @@
-r"""The kernel map next to K = 0, where sigma(0) = 0: what its first correction does to a deep network.
+r"""The kernel map next to K = 0, where sigma(0) = 0: its first correction decides the fate of deep networks.
 
 At $C_b = 0$, $C_W = 1/A_2$ with $A_2$ the mean of $\sigma'(0^\pm)^2$,
 
@@ -22,21 +22,25 @@ _VISIBLE = 1e-9  # corrections well above the error of the averages
 
 
 class Onset(NamedTuple):
-    """The first correction to the kernel map at K = 0; `power` is infinite where sigma is linear around "
-    "zero."""
+    """The first correction to the kernel map at K = 0.
+
+    `power` is infinite where sigma is linear around zero.
+    """
 
     A_2: float
     power: float  # q
     alpha: float  # sign only, where power is infinite
     beta: float
-    numerical: bool  # found from averages at small K, not from derivatives at zero
+    numerical: bool  # from averages at small K, not from derivatives at zero
 
     @property
     def p_0(self) -> float:
+        """K falls as l^-p_0."""
         return 1 / self.power
 
     @property
     def p_perp(self) -> float:
+        """A small separation of directions falls as l^-p_perp."""
         return 0.0 if math.isinf(self.power) else self.beta / (self.power * self.alpha)
 
 

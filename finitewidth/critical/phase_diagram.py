@@ -1,4 +1,4 @@
-r"""The phase diagram of an activation: where deep networks forget and where they are chaotic.
+r"""The phase diagram of an activation: initializations at which deep networks are ordered or chaotic.
 
 For each (C_b, C_W) the kernel of one input flows to a fixed point
 $K^* = C_b + C_W\langle\sigma\sigma\rangle_{K^*}$. There $\chi_\perp < 1$ means that nearby inputs merge
@@ -15,11 +15,11 @@ from jaxtyping import Float
 
 from finitewidth.core.precision import require_double_precision
 from finitewidth.critical.classification import Criticality, criticality
+from finitewidth.critical.susceptibilities import CRITICAL
 from finitewidth.gaussian.two_legs.leg_table import LegTable, leg_table
 from finitewidth.network.activation import Activation, as_activation
 
 REGIONS = ("ordered", "critical", "chaotic", "diverging")
-_CRITICAL = 1e-6  # chi_perp this close to one counts as critical
 _HALVINGS = 40
 _FOLLOWED = 200  # layers
 
@@ -28,8 +28,8 @@ _FOLLOWED = 200  # layers
 class PhaseDiagram:
     """Fixed points over a grid, axes (C_b, C_W); infinite K_star and NaN susceptibilities where K diverges.
 
-    The fixed point is the one that a kernel of `start` flows to: where there are several, another start may
-    find another.
+    The fixed point is the one that a kernel of `start` flows to; where there are several, another start may
+    lead to another.
     """
 
     activation: Activation
@@ -39,7 +39,7 @@ class PhaseDiagram:
     K_star: Float[np.ndarray, "B W"]
     chi_parallel: Float[np.ndarray, "B W"]
     chi_perp: Float[np.ndarray, "B W"]
-    fixed_points: np.ndarray = field(repr=False)  # how many the kernel map has, (B, W)
+    fixed_points: np.ndarray = field(repr=False)  # their number at each initialization, (B, W)
     point: Criticality = field(repr=False)  # the critical point to be marked
 
     @property
@@ -56,7 +56,7 @@ class PhaseDiagram:
     def region(self) -> np.ndarray:
         """One of REGIONS for each point of the grid."""
         chi = np.where(np.isnan(self.chi_perp), np.inf, self.chi_perp)
-        ordered, critical = chi < 1 - _CRITICAL, np.abs(chi - 1) <= _CRITICAL
+        ordered, critical = chi < 1 - CRITICAL, np.abs(chi - 1) <= CRITICAL
         names = np.select(
             [np.isinf(self.K_star), ordered, critical], ["diverging", "ordered", "critical"], "chaotic"
         )
@@ -88,7 +88,7 @@ def phase_diagram(
 
 
 class FixedPoint(NamedTuple):
-    """Where the kernel of a deep network ends; infinite K and NaN susceptibilities if nowhere."""
+    """The end of a deep network's kernel; infinite K and NaN susceptibilities if it grows without end."""
 
     K: float
     parallel: float
@@ -114,8 +114,8 @@ def _fixed_points(
     low, high = np.empty(K.shape), np.empty(K.shape)
     turns = _turning_points(table, C_W)
     for column, weight in enumerate(C_W):
-        found = _flow(table, turns[column], C_b, float(weight), K[:, column])
-        low[:, column], high[:, column], count[:, column] = found
+        cells = _flow(table, turns[column], C_b, float(weight), K[:, column])
+        low[:, column], high[:, column], count[:, column] = cells
     return _refined(table, low, high, C_b[:, None], C_W), count
 
 
@@ -135,10 +135,10 @@ def _turning_points(table: LegTable, C_W: np.ndarray) -> list[np.ndarray]:
 def _flow(
     table: LegTable, turns: np.ndarray, C_b: np.ndarray, C_W: float, start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Between which K the kernel ends, for one C_W and every C_b, and the number of fixed points.
+    """Bounds on the K at which the kernel ends, for one C_W and every C_b, and the number of fixed points.
 
-    Where the map increases, a kernel that grows goes up to the next fixed point and one that falls goes
-    down to it. No cell of the grid holds two, since the turning points are among its nodes.
+    Where the map increases, a growing kernel goes up to the next fixed point above it, and a falling one goes
+    down to the next below. No cell of the grid holds two, since the turning points are among its nodes.
     """
     positive = np.sort(np.concatenate([table.K, turns]))
     grid = np.concatenate([[0.0], positive])

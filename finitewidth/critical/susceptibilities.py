@@ -1,11 +1,11 @@
-r"""How one layer moves the kernel of nearby inputs: the two susceptibilities, for any activation.
+r"""The two susceptibilities of a layer: the factors on small differences between kernels, for any activation.
 
 $$\chi_\parallel = C_W \frac{d}{dK}\langle\sigma\sigma\rangle_K
   = C_W \big(\langle\sigma'\sigma'\rangle_K + \langle\sigma\sigma''\rangle_K\big), \qquad
   \chi_\perp = C_W \langle\sigma'\sigma'\rangle_K$$
 
 (PDLT section 5.1). The first multiplies differences of norm, the second differences of direction and
-gradients. A kink's delta function in sigma'' is counted, by parts: nothing is ever differenced.
+gradients. The delta function of sigma'' at a kink is counted by integration by parts, without differences.
 """
 
 import math
@@ -19,6 +19,7 @@ from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.two_legs.one_leg import leg_averages
 from finitewidth.network.activation import Activation, as_activation
 
+CRITICAL = 1e-6  # a susceptibility this close to one, or a variance this close to its critical value, is it
 Numbers = float | Float[np.ndarray, "..."]
 
 

@@ -1,9 +1,10 @@
 r"""The critical network: initialization at the critical point, learning rates by the equivalence principle.
 
 Every layer shall contribute equally to the NTK (PDLT section 9.4). A layer's contribution is its learning
-rate times the product of $\chi_\perp$ over the layers above, and for weights also times the kernel below.
+rate times the product of $\chi_\perp$ over the layers above, and for weights also times the mean square of
+the signal that arrives.
 
-| class | lambda_b of layer l | lambda_W of layer l |
+| class of the one activation | lambda_b of layer l | lambda_W of layer l |
 |---|---|---|
 | scale-invariant, (9.94) | lambda_b / L | lambda_W / L |
 | K* = 0, (9.95) | lambda_b l^-p_perp L^(p_perp-1) | lambda_W (L/l)^(p_perp-1) |
@@ -11,73 +12,80 @@ rate times the product of $\chi_\perp$ over the layers above, and for weights al
 
 Where K falls as l^-p_0 with p_0 other than one (a derivative jumps at zero, or a_1 vanishes) the weights' law
 becomes lambda_W l^(p_0-p_perp) L^(p_perp-1), which is the one in the table for p_0 = 1.
+
+Where activations differ, no law in l exists and the contributions of one input are computed:
+
+$$\lambda_b^{(l)} = \frac{\lambda_b}{L} \prod_{m=l}^{L-1} \frac{1}{\chi_\perp^{(m)}}, \qquad
+  \lambda_W^{(l)} = \frac{x^2}{\langle\sigma_{l-1}^2\rangle}\, \frac{\lambda_W}{L}
+  \prod_{m=l}^{L-1} \frac{1}{\chi_\perp^{(m)}}$$
+
+with $x^2$ the mean square of the input components. The NTK of that input is then $\lambda_b + \lambda_W x^2$,
+as it is for one layer, and every layer has an equal share in both terms.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from finitewidth.critical.classification import Criticality, criticality
-from finitewidth.critical.one_input import trajectory
-from finitewidth.network.activation import Activation
-from finitewidth.network.mlp import MLP
+from finitewidth.critical.classification import Criticality
+from finitewidth.critical.initialization import critical_initialization, critical_points
+from finitewidth.critical.one_input import layer_by_layer
+from finitewidth.network.mlp import MLP, Activations
+from finitewidth.network.network import Network
 
 
 def critical_network(
     widths: Sequence[int],
-    activation: str | Activation | Callable,
+    activation: Activations,
     lambda_b=1.0,
     lambda_W=1.0,
     input_scale=1.0,
 ) -> MLP:
     """A network at criticality whose layers contribute equally to the NTK (PDLT sections 5.2, 5.3 and 9.4).
 
-    The first layer is like the others, except at a half-stable point: there C_b = 0 and C_W =
-    K*/`input_scale`, so that an input whose components have mean square `input_scale` starts at K*.
+    `activation` is one activation, or one for each hidden layer: `critical_initialization` has the rule for
+    C_b and C_W. `input_scale` is the mean square of the input components; it matters where the kernel must
+    start at a K* > 0 and for the learning rates of networks with different activations.
     """
     input_scale = _positive("input_scale", input_scale)
     given = {"lambda_b": _rate("lambda_b", lambda_b), "lambda_W": _rate("lambda_W", lambda_W)}
-    point = criticality(activation)
-    _require_point(point)
-    net = MLP(widths, point.activation, C_b=point.C_b, C_W=point.C_W)  # type: ignore[arg-type]
-    if point.universality_class == "half-stable":
-        first_C_W = point.K_star / input_scale  # type: ignore[operator]
-        net = net.replace(C_b=(0.0, *net.C_b[1:]), C_W=(first_C_W, *net.C_W[1:]))
-    weights_b, weights_W = equivalent_rates(point, net, input_scale)
-    rates_b, rates_W = given["lambda_b"] * weights_b, given["lambda_W"] * weights_W
+    net = MLP(widths, activation)
+    C_b, C_W = critical_initialization(net, input_scale)
+    net = net.replace(C_b=C_b, C_W=C_W)
+    shares_b, shares_W = equivalent_rates(net, input_scale)
+    rates_b, rates_W = given["lambda_b"] * shares_b, given["lambda_W"] * shares_W
     return net.replace(lambda_b=tuple(rates_b.tolist()), lambda_W=tuple(rates_W.tolist()))
 
 
-def equivalent_rates(point: Criticality, net: MLP, input_scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """What lambda_b and lambda_W of each layer are multiplied by, (L,) and (L,)."""
-    L = net.depth
-    l = np.arange(1, L + 1.0)
+def equivalent_rates(net: Network, input_scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """The factors on lambda_b and lambda_W of each layer of a critical network, (L,) and (L,)."""
+    points = critical_points(net)
+    if len(set(net.activations)) > 1:
+        return _computed_rates(net, input_scale)
+    if points[0].universality_class == "half-stable":
+        above = products_above(layer_by_layer(net, input_scale).perpendicular)
+        return 1 / (net.depth * above), 1 / (net.depth * above)
+    return _rates_by_law(points[0], net.depth)
+
+
+def _rates_by_law(point: Criticality, L: int) -> tuple[np.ndarray, np.ndarray]:
     if point.universality_class == "scale-invariant":
         return np.full(L, 1 / L), np.full(L, 1 / L)
-    if point.universality_class == "K*=0":
-        p_0, p_perp = point.exponents["p_0"], point.exponents["p_perp"]
-        return l**-p_perp * L ** (p_perp - 1), l ** (p_0 - p_perp) * L ** (p_perp - 1)
-    above = products_above(trajectory(net, input_scale).perpendicular)
-    return 1 / (L * above), 1 / (L * above)
+    l = np.arange(1, L + 1.0)
+    p_0, p_perp = point.exponents["p_0"], point.exponents["p_perp"]
+    return l**-p_perp * L ** (p_perp - 1), l ** (p_0 - p_perp) * L ** (p_perp - 1)
+
+
+def _computed_rates(net: Network, input_scale: float) -> tuple[np.ndarray, np.ndarray]:
+    path = layer_by_layer(net, input_scale)
+    biases = 1 / (net.depth * products_above(path.perpendicular))
+    return biases, biases * input_scale / path.arriving
 
 
 def products_above(chi: np.ndarray) -> np.ndarray:
     """For each layer the product of chi_perp from it to the layer before the output."""
     return np.concatenate([np.cumprod(chi[:-1][::-1])[::-1], [1.0]])
-
-
-def _require_point(point: Criticality) -> None:
-    if point.universality_class in ("none", "unstable"):
-        raise ValueError(
-            f"activation {point.activation.name!r} has no critical point to initialize at "
-            f"({point.universality_class}). {point.explanation}"
-        )
-    if not point.converged:
-        raise ValueError(
-            f"the critical point of activation {point.activation.name!r} was not found to accuracy (residual "
-            f"{point.residual:.1e}); pass C_b and C_W to fw.MLP yourself."
-        )
 
 
 def _positive(name: str, value) -> float:

@@ -1,5 +1,4 @@
-"""What `criticality` says in words: one place, so that the command line and the documentation say the "
-"same."""
+"""The explanations of `criticality`: one place, so that the command line and the documentation agree."""
 
 import math
 from typing import TYPE_CHECKING
@@ -15,87 +14,93 @@ _OUTSIDE = "use gelu or swish, which have a half-stable critical point, or tanh"
 OTHERS = f"Instead, {_OUTSIDE}."
 
 
+def number(value: float, digits: int) -> str:
+    """A number with so many digits, written out up to a million."""
+    return f"{float(f'{value:.{digits}g}'):.7g}"
+
+
 def perceptron() -> str:
+    """A step has no critical point."""
     return (
-        "The step has the same <sigma^2> = 1/2 at every K, so chi_parallel is 0, and its derivative is a "
-        "delta "
-        "function, so chi_perpendicular is infinite: no C_W makes both one. Use tanh, which is a smooth step."
+        "The step has the same <sigma^2> = 1/2 at every K, so chi_parallel is 0. Its derivative is a delta "
+        "function, so chi_perpendicular is infinite. No C_W makes both one; use tanh, which is a smooth step."
     )
 
 
 def vanishing() -> str:
-    return "The activation is zero everywhere and passes no signal; use another."
+    """A function that is zero has no critical point."""
+    return "The activation is zero everywhere and passes no signal on; use another."
 
 
 def scale_invariant(A_2: float, rho: float) -> str:
+    """Two straight lines are critical at every K."""
     angle = (
         "Angles between inputs are preserved."
         if rho == 0
         else f"Angles between inputs shrink as 3/(rho l) = {3 / rho:.4g}/l."
     )
     return (
-        f"sigma(c z) = c sigma(z), so both susceptibilities are C_W A_2 with A_2 = {A_2:.6g} at every K: at "
-        f"C_W = 1/A_2 "
-        f"each layer passes on exactly the kernel that the first layer sets. {angle}"
+        f"sigma(c z) = c sigma(z), so both susceptibilities are C_W A_2 with A_2 = {A_2:.6g} at every K. At "
+        f"C_W = 1/A_2 each layer passes on exactly the kernel that the first layer sets. {angle}"
     )
 
 
 def zero_class(first: Onset, other: float | None) -> str:
-    if first.power == 1:
-        law = (
-            f"K falls as {-1 / first.alpha:.4g}/l, since a_1 = {first.alpha:.4g} is negative, "
-            f"and p_perp = b_1/a_1 = {first.p_perp:.4g}."
-        )
-    elif math.isinf(first.power):
-        law = (
-            "sigma is linear around zero, so a_1 = 0 and every further power vanishes: averages at small K "
-            "show that K still "
-            "falls, but more slowly than any power of the depth; exponents are zero up to logarithms."
-        )
-    elif first.numerical:
-        law = (
-            f"a_1 = 0; averages at small K show that the next order, K' = K (1 - {-first.alpha:.3g} "
-            f"K^{first.power:.3g}), makes "
-            f"K fall as l^-{first.p_0:.3g}."
-        )
-    else:
-        law = (
-            f"A derivative of sigma jumps at zero, so K' = K (1 - {-first.alpha:.4g} sqrt(K)) in place of "
-            f"a_1, "
-            f"and K falls as l^-2 with p_perp = {first.p_perp:.4g}."
-        )
+    """The kernel falls to K* = 0 as a power of the depth."""
     basin = (
         ""
         if other is None
         else f" It does so only from below K = {other:.5g}, an unstable fixed point: start below it."
     )
-    return f"sigma vanishes at zero with a slope, and K* = 0 attracts: {law}{basin}"
+    return f"sigma(0) is zero and sigma'(0) is not, and K* = 0 attracts kernels.{basin} {_law_of_fall(first)}"
+
+
+def _law_of_fall(first: Onset) -> str:
+    if first.power == 1:
+        return (
+            f"Since a_1 = {first.alpha:.4g} is negative, K falls as {-1 / first.alpha:.4g}/l, "
+            f"and p_perp = b_1/a_1 = {first.p_perp:.4g}."
+        )
+    if math.isinf(first.power):
+        return (
+            "sigma is linear around zero, so a_1 = 0 and all further powers vanish. Averages at small K show "
+            "that K still falls, but more slowly than any power of the depth; the exponents are zero up to "
+            "logarithms."
+        )
+    if first.numerical:
+        return (
+            f"a_1 = 0, and averages at small K show the next order, K' = K (1 - {-first.alpha:.3g} "
+            f"K^{first.power:.3g}), which makes K fall as l^-{first.p_0:.3g}."
+        )
+    return (
+        f"A derivative of sigma jumps at zero, so K' = K (1 - {-first.alpha:.4g} sqrt(K)) takes the place of "
+        f"a_1: K falls as l^-2, and p_perp = {first.p_perp:.4g}."
+    )
 
 
 def half_stable(
-    point: CriticalPoint, side: str, second: float, slope: float, other: float | None, found: Search
+    point: CriticalPoint, side: str, second: float, slope: float, other: float | None, searched: Search
 ) -> str:
+    """Both susceptibilities are one at a K* > 0."""
     away = "above" if side == "below" else "below"
+    bend = "upwards" if second > 0 else "downwards"
     course = (
-        f"K* = {point.K:.9g} attracts from {side} (the kernel map bends "
-        f"{'upwards' if second > 0 else 'downwards'}: second "
-        f"derivative {second:.4g}) and repels from {away}, slowly: |K - K*| is about "
-        f"{2 / abs(second):.3g}/l after l layers."
+        f"K* = {point.K:.9g} attracts from {side} and repels from {away}, because the kernel map bends "
+        f"{bend} (second derivative {second:.4g}). Both are slow: |K - K*| is about "
+        f"{number(2 / abs(second), 3)}/l after l layers."
     )
-    runaway = (
-        f" Kernels {away} it drift to K = {other:.5g}."
-        if other is not None
-        else f" Kernels {away} it drift away."
-    )
-    more = f" There are {len(found.points) - 1} further such points." if len(found.points) > 1 else ""
+    end = "away" if other is None else f"to K = {other:.5g}"
+    further = len(searched.points) - 1
+    more = f" There are {further} further such points." if further else ""
     return (
-        f"Both susceptibilities are one at a K* > 0. {course}{runaway} There chi_perpendicular changes by "
-        f"{slope:.4g} "
-        f"per unit of K. Let the first layer start at K*.{more}"
+        f"Both susceptibilities are one at a K* > 0. {course} Kernels {away} it drift {end}. "
+        f"chi_perpendicular changes by {slope:.4g} per unit of K there. Let the first layer start at "
+        f"K*.{more}"
     )
 
 
-def unstable(first: Onset, other: float | None, chi_perp: float | None, found: Search) -> str:
+def unstable(first: Onset, other: float | None, chi_perp: float | None, searched: Search) -> str:
+    """K* = 0 repels, and there is no other critical point."""
     growth = (
         f"K' = K (1 + {first.alpha:.4g} K), since a_1 is positive"
         if first.power == 1
@@ -111,44 +116,43 @@ def unstable(first: Onset, other: float | None, chi_perp: float | None, found: S
         )
     return (
         f"Both susceptibilities are one at K* = 0, but it repels: {growth}, so signals grow with depth "
-        f"{fate}. "
-        f"{_nothing_else(found)} {OTHERS}"
+        f"{fate}. {_nothing_else(searched)} {OTHERS}"
     )
 
 
-def no_point(zero: Origin, found: Search) -> str:
+def no_point(zero: Origin, searched: Search) -> str:
+    """Neither K* = 0 nor any K* > 0 is a critical point."""
     if abs(zero.value) > 0:
-        origin = f"sigma(0) = {zero.value:.6g} is not zero, so K* = 0 is no fixed point."
+        at_zero = f"sigma(0) = {zero.value:.6g} is not zero, so K* = 0 is no fixed point."
     else:
-        origin = "sigma'(0) = 0, so both susceptibilities vanish at K* = 0."
-    return f"{origin} {_nothing_else(found)}"
+        at_zero = "sigma'(0) = 0, so both susceptibilities vanish at K* = 0."
+    return f"{at_zero} {_nothing_else(searched)}"
 
 
-def _nothing_else(found: Search) -> str:
-    if found.impossible:
-        listed = ", ".join(f"K = {point.K:.5g} (C_b = {point.C_b:.4g})" for point in found.impossible)
+def _nothing_else(searched: Search) -> str:
+    if searched.impossible:
+        listed = ", ".join(f"K = {point.K:.5g} (C_b = {point.C_b:.4g})" for point in searched.impossible)
         return f"Both susceptibilities could be one only where C_b would be negative: at {listed}."
-    where = f"for K from {found.lowest:.0e} to {found.highest:.1e}"
-    if found.sign:
-        word = "positive" if found.sign > 0 else "negative"
-        order = "above" if found.sign > 0 else "below"
+    where = f"for K from {searched.lowest:.0e} to {searched.highest:.1e}"
+    if searched.sign:
+        word, order = ("positive", "above") if searched.sign > 0 else ("negative", "below")
         result = (
             f"Each susceptibility can be one, but not both: <sigma sigma''> is {word} "
-            f"{'for every K' if found.certain else where}, "
-            f"so chi_parallel stays {order} chi_perpendicular."
+            f"{'for every K' if searched.certain else where}, so chi_parallel stays {order} "
+            "chi_perpendicular."
         )
     else:
         result = f"No K* > 0 makes both susceptibilities one {where}."
-    if found.certain:
+    if searched.certain:
         return result
     return (
-        f"{result} The search failed beyond K = {found.highest:.2e}, where the averages overflow or cannot "
-        f"be resolved, "
-        "so a critical point there is not excluded."
+        f"{result} The search failed beyond K = {searched.highest:.2e}, where the averages overflow or "
+        "cannot be resolved, so a critical point there is not excluded."
     )
 
 
 def shift(value: float, remedy: "Criticality") -> str:
+    """The class of sigma - sigma(0), which may be critical where sigma is not."""
     name = f"sigma(z) {'-' if value > 0 else '+'} {abs(value):.6g}"
     if remedy.universality_class in ("K*=0", "scale-invariant"):
         return f"Shifted to vanish at zero it is critical: {name} at C_b = 0, C_W = {remedy.C_W:.9g}."

@@ -74,6 +74,10 @@ class MLP(Network):
         the equivalence principle (PDLT section 9.4). `input_scale`, the mean square of the input components,
         is used at half-stable points: there the first layer has $C_b = 0$, $C_W = K^*/$`input_scale`, so that
         signals start at K*.
+
+        Where activations differ and one of them is half-stable, the kernel is held at its K*: every $C_W$
+        keeps gradients ($\chi_\perp = 1$) and every $C_b \ge 0$ restores K. A K* that cannot be reached is
+        refused. `fw.audit(net).steps` says of each layer what was set and whether the step is critical.
         """
         from finitewidth.critical.tuning import critical_network  # theory answers; it is not known before
 

@@ -15,7 +15,7 @@ from finitewidth.experiment.ensemble.trainers import trainer_of
 from finitewidth.experiment.partition import Partition
 from finitewidth.experiment.sampling import Parameters, draw_members, member_key, preactivations
 from finitewidth.experiment.streaming import JointMoments, Moments, joint_moments, moments
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 
 def observed(plan: Plan, parameters: Parameters, X: Array, Y: Array) -> dict[str, Array]:
@@ -26,7 +26,8 @@ def observed(plan: Plan, parameters: Parameters, X: Array, Y: Array) -> dict[str
     if plan.ntk:
         record["ntk"] = ntk(plan.net, parameters, X)
     if plan.kernels:
-        record["kernels"] = jnp.stack([_kernel(plan.net.activation(z)) for z in layers[:-1]])
+        hidden = zip(plan.net.activations, layers[:-1], strict=True)
+        record["kernels"] = jnp.stack([_kernel(activation(z)) for activation, z in hidden])
     return record
 
 
@@ -50,7 +51,7 @@ def train_batch(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _drawn(net: MLP, key_data: Array, numbers: Array) -> tuple[Array, Parameters]:
+def _drawn(net: Network, key_data: Array, numbers: Array) -> tuple[Array, Parameters]:
     key = jax.random.wrap_key_data(key_data)
     return jax.vmap(lambda m: member_key(key, m))(numbers), draw_members(net, key, numbers)
 

@@ -1,7 +1,7 @@
 r"""Gradient descent of many networks at once, $\theta \leftarrow \theta - \eta \lambda\, dL/d\theta$.
 
-The gradient of a multilayer perceptron is written out, so that with an axis of members every product of it is
-one batched matrix product. A member that has stopped or diverged gets learning rate zero.
+Every kind of layer knows its own gradient; with an axis of members each product of a dense layer is one
+batched matrix product. A member that has stopped or diverged gets learning rate zero.
 """
 
 import dataclasses
@@ -16,38 +16,25 @@ from jaxtyping import Array, Bool, Float, Int
 from finitewidth.experiment.directions import ntk
 from finitewidth.experiment.ensemble.plan import Numbers, Plan
 from finitewidth.experiment.ensemble.trainer import AbstractTrainer, Members, Trained, finished
-from finitewidth.experiment.sampling import LayerParameters, Parameters, draw, member_key, outputs, rates
-from finitewidth.network.mlp import MLP
+from finitewidth.experiment.sampling import Parameters, draw, member_key, outputs, rates, real_network
+from finitewidth.network.network import Network
 
 _MINI_BATCHES = 2**31  # the stream of a member's key for its mini-batches; layers use 0, 1, 2, ...
 
 
 def pulled_back(
-    net: MLP, parameters: Parameters, X: Float[Array, "N n0"], residual: Callable
+    net: Network, parameters: Parameters, X: Float[Array, "N n0"], residual: Callable
 ) -> tuple[Any, Parameters]:
-    """The first result of `residual`, and dL/dtheta by backpropagation of its second, dL/dz."""
-    z, incoming, slope, kept = X, X, X, []
-    for b, W in parameters:
-        kept.append((incoming, slope, W))
-        z = incoming @ W.T + b[None]
-        if len(kept) < len(parameters):
-            incoming, slope = net.activation.derivatives(z, 1)
-    beside, delta = residual(z)
-    gradients = []
-    for l in range(len(kept) - 1, -1, -1):
-        incoming, slope, W = kept[l]
-        gradients.append(LayerParameters(jnp.sum(delta, axis=0), delta.T @ incoming))
-        if l:
-            delta = (delta @ W) * slope
-    return beside, tuple(gradients[::-1])
+    """The value that `residual` gives for the outputs beside dL/dz, and dL/dtheta by backpropagation."""
+    layers = real_network(net)
+    z, saved = layers.forward(parameters, X, 1)
+    value, delta = residual(z)
+    return value, layers.backward(parameters, saved, delta)[0]
 
 
-def moved(net: MLP, parameters: Parameters, gradients: Parameters, learning_rate) -> Parameters:
+def moved(net: Network, parameters: Parameters, gradients: Parameters, learning_rate) -> Parameters:
     """theta - learning_rate lambda dL/dtheta."""
-    return tuple(
-        LayerParameters(b - learning_rate * rate_b * g_b, W - learning_rate * rate_W * g_W)
-        for (b, W), (g_b, g_W), (rate_b, rate_W) in zip(parameters, gradients, rates(net), strict=True)
-    )
+    return jax.tree.map(lambda p, g, rate: p - learning_rate * rate * g, parameters, gradients, rates(net))
 
 
 class _State(NamedTuple):

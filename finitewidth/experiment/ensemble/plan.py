@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from finitewidth.core.inputs import as_number
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 MAX_STEPS = 100_000
 
@@ -32,7 +32,7 @@ class Control(NamedTuple):
 class Plan:
     """The network, its training, when training stops, and which records are taken."""
 
-    net: MLP
+    net: Network
     algorithm: AbstractAlgorithm
     loss: AbstractLoss
     train_count: int

@@ -21,7 +21,8 @@ from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_count, as_inputs, as_targets
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import HERE, runner
-from finitewidth.critical.classification import Criticality, criticality
+from finitewidth.critical.classification import criticality
+from finitewidth.critical.initialization import is_critical
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.layers.dense import HYPERPARAMETERS
@@ -185,15 +186,9 @@ def _target_scale(net: Network) -> float:
     if len(set(net.activations)) > 1:  # no power of the depth is known
         return 1.0
     point = criticality(net.activations[0])
-    if point.universality_class != "K*=0" or not _is_critical(net, point):
+    if point.universality_class != "K*=0" or not is_critical(net):
         return 1.0
     return float(net.depth) ** (-point.exponents["p_0"] / 2)
-
-
-def _is_critical(net: Network, point: Criticality) -> bool:
-    """Whether all layers beyond the first have the critical C_b and C_W."""
-    pairs = ((net.C_b, point.C_b), (net.C_W, point.C_W))
-    return all(value is not None and np.allclose(layers[1:], value) for layers, value in pairs)
 
 
 def _wide(build: NetworkOfWidths, inputs: int, depth: int, outputs: int, widths: list[int]) -> Network:

@@ -1,4 +1,4 @@
-"""A learning problem at order 1/n: its network and data, checked once, and what the expansion refuses."""
+"""A learning problem at order 1/n: its network and data, and all checks of whether the expansion applies."""
 
 from dataclasses import dataclass
 

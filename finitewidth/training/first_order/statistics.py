@@ -1,4 +1,4 @@
-r"""The trained ensemble through order 1/n (PDLT section inf.2): what `fw.predict` gives by default.
+r"""The trained ensemble through order 1/n (PDLT section inf.2), which `fw.predict` gives by default.
 
 $$m = \Theta_{\beta A} F y + \frac1n \mu, \qquad
   \mathrm{Cov} = \delta_{ij} L G L^T + \frac1n C$$

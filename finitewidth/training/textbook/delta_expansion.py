@@ -132,7 +132,7 @@ def _averages(activation: Activation, K: _Expanded) -> tuple[_Expanded, _Expande
     """<s s> and <s' s'> of the pair, from averages at the midpoint's variance."""
     largest = 2.0 ** np.ceil(np.log2(max(K.midpoint, 1e-300)))  # few values, so that they are remembered
     precision = quadrature.precision(activation, float(largest), _ORDERS, 1e-12)
-    averages = quadrature.one_leg(activation, np.asarray([K.midpoint]), _ORDERS, count=precision.count)
+    averages = quadrature.one_sample(activation, np.asarray([K.midpoint]), _ORDERS, count=precision.count)
     e = dict(zip(_ORDERS, averages.fine[:, 0].tolist(), strict=True))
     return _average(e, 0, K), _average(e, 1, K)
 

@@ -1,0 +1,102 @@
+"""The initialization of a network of different activations in words, layer by layer.
+
+`MLP.critical` sets every layer by the activation before it. These sentences say what it set and what the
+susceptibilities of each step are; they hold for any network, however it was initialized.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from finitewidth.critical.classification import criticality
+from finitewidth.critical.one_input import OneInput
+from finitewidth.critical.susceptibilities import CRITICAL
+from finitewidth.network.activation import Activation
+from finitewidth.network.network import Network
+
+_SHOWN = 12  # kinds of layers with a line of their own
+_LISTED = 4  # numbers of layers that are listed one by one
+
+
+def settings_in_words(net: Network) -> tuple[str, ...]:
+    """C_b and C_W of the layers; layers with the same activation before them and equal variances together."""
+    first = f"layer 1 to {_variances(net, 1)}"
+    kinds = (f"{_named(net, layers)} to {_variances(net, layers[0])}" for layers in _kinds(net))
+    return _shortened((first, *kinds))
+
+
+def steps_in_words(net: Network, path: OneInput) -> tuple[str, ...]:
+    """C_b and C_W of the layers and whether the step to them is critical, for one input."""
+    start = f"layer 1: {_variances(net, 1)}; the kernel starts at K = {path.K[0]:.4g}"
+    kinds = (
+        f"{_named(net, layers)}: {_variances(net, layers[0])}; {_verdict(net, path, layers)}"
+        for layers in _kinds(net)
+    )
+    return _shortened((start, *kinds))
+
+
+def _kinds(net: Network) -> list[list[int]]:
+    """Layers 2 to L, grouped by the activation before them, C_b and C_W."""
+    kinds: dict[tuple[Activation, float, float], list[int]] = {}
+    for l in range(2, net.depth + 1):
+        kinds.setdefault((net.activations[l - 2], net.C_b[l - 1], net.C_W[l - 1]), []).append(l)
+    return list(kinds.values())
+
+
+def _named(net: Network, layers: Sequence[int]) -> str:
+    return f"{_numbered(layers)} (after {net.activations[layers[0] - 2].name})"
+
+
+def _numbered(layers: Sequence[int]) -> str:
+    first, last = layers[0], layers[-1]
+    if len(layers) == 1:
+        return f"layer {first}"
+    if last - first + 1 == len(layers) and len(layers) > 2:
+        return f"layers {first} to {last}"
+    shown = list(map(str, layers))
+    if len(shown) > _LISTED:
+        shown = [*shown[: _LISTED - 1], "...", shown[-1]]
+    return f"layers {', '.join(shown)}"
+
+
+def _variances(net: Network, layer: int) -> str:
+    return f"C_b = {net.C_b[layer - 1]:.9g}, C_W = {net.C_W[layer - 1]:.9g}"
+
+
+def _verdict(net: Network, path: OneInput, layers: Sequence[int]) -> str:
+    """Of the steps that end in these layers; chi is that of the layer before."""
+    before = np.asarray(layers) - 2
+    parallel, perpendicular = path.parallel[before], path.perpendicular[before]
+    place = f"at K = {_range(path.K[before])}"
+    if not np.isfinite(perpendicular).all():
+        return "the kernel grows beyond double precision"
+    if _is_one(perpendicular) and _is_one(parallel):
+        return f"critical {place}"
+    if _is_one(perpendicular):
+        fate = "shrink" if np.abs(parallel[-1]) < 1 else "grow"
+        return (
+            f"chi_perpendicular = 1 {place} keeps angles and gradients, but differences of norm {fate} "
+            f"by chi_parallel = {_range(parallel)} in each layer"
+        )
+    numbers = f"chi_parallel = {_range(parallel)} and chi_perpendicular = {_range(perpendicular)} {place}"
+    point = criticality(net.activations[layers[0] - 2])
+    at_zero = point.universality_class == "K*=0" and net.C_b[layers[0] - 1] == 0
+    if at_zero and math.isclose(net.C_W[layers[0] - 1], point.C_W or math.nan, rel_tol=CRITICAL):
+        return f"critical at K* = 0, and the closer the smaller K is: {numbers}"
+    return f"not critical: {numbers}"
+
+
+def _is_one(chi: np.ndarray) -> bool:
+    return bool((np.abs(chi - 1) <= CRITICAL).all())
+
+
+def _range(values: np.ndarray) -> str:
+    first, last = f"{values[0]:.4g}", f"{values[-1]:.4g}"
+    return first if first == last else f"{first} to {last}"
+
+
+def _shortened(lines: tuple[str, ...]) -> tuple[str, ...]:
+    if len(lines) <= _SHOWN:
+        return lines
+    return (*lines[:_SHOWN], f"and {len(lines) - _SHOWN} further kinds of layers")
