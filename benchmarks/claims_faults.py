@@ -1,9 +1,9 @@
-"""Does every claim see what it is about? Wrong coefficients against all the claims that must fail with them.
+"""Does every claim detect errors in its subject? Wrong coefficients, and the claims that must fail with them.
 
     python benchmarks/claims_faults.py             everything, about half an hour on two cores
     python benchmarks/claims_faults.py "source of V" "projector Z_A"
 
-The table is printed and, by a full run, written to benchmarks/results/claims_faults.md.
+The table is printed; a full run also writes it to benchmarks/results/claims_faults.md.
 """
 
 import sys
@@ -26,12 +26,12 @@ def row(fault: Fault) -> tuple[str, bool]:
         for id in fault.claims:
             outcome = claims.run(by_id[id])
             shown = outcome.tightest
-            seen = not outcome.passed and outcome.message is None  # to break down is not to see
+            seen = not outcome.passed and outcome.message is None  # an error does not count as a failure
             all_seen &= seen
             how = outcome.message or (
                 f"{shown.what}: {shown.strain:.3g} times the allowance" if shown else ""
             )
-            verdict = "fails" if seen else "**BREAKS DOWN**" if outcome.message else "**DOES NOT SEE IT**"
+            verdict = "fails" if seen else "**RAISES AN ERROR**" if outcome.message else "**DOES NOT FAIL**"
             cells.append(f"`{id}` {verdict} ({how})")
     return f"| {fault.name} | {'<br>'.join(cells)} |", all_seen
 
@@ -48,9 +48,9 @@ def main() -> None:
     page = [
         "# Claims against a theory that is wrong on purpose",
         f"Written by `python benchmarks/claims_faults.py` on {stamp()}, in "
-        f"{(time.perf_counter() - start) / 60:.0f} minutes. Coefficients are {FACTOR:g} times what they "
-        f"should be, or have the opposite sign where that is said; {len(rows)} faults, "
-        f"{len(rows) - len(missed)} seen by every claim about them.",
+        f"{(time.perf_counter() - start) / 60:.0f} minutes. Coefficients are {FACTOR:g} times their right "
+        f"values, or have the opposite sign where the table says so; {len(rows)} faults, of which "
+        f"{len(rows) - len(missed)} make every claim about them fail.",
         "\n".join(["| fault | claims about it |", "|---|---|", *rows]),
     ]
     if not asked:

@@ -29,7 +29,7 @@ SKIPPED = ("scale_invariant", "polynomial", "silu")  # need parameters, or are a
 
 
 def timed(call):
-    """The result, and the seconds of the clock and of the processor."""
+    """The result, the elapsed seconds and the processor's seconds."""
     start, processor = time.perf_counter(), time.process_time()
     result = call()
     return result, (time.perf_counter() - start, time.process_time() - processor)
@@ -68,13 +68,13 @@ def main() -> None:
         "# Criticality: time",
         "",
         f"Written by `benchmarks/criticality.py` on {os.cpu_count()} cores ({platform.machine()}), one "
-        f"process. The first call for an",
-        "activation: derivatives are compiled, averages over twenty decades of K computed. A user's "
-        "function is also",
-        "checked and searched for kinks. The last column is the time over the limit that we hold ourselves "
-        "to: one second for a",
-        "classification, five for a diagram.",
-        "The processor's seconds are the ones to read where the clock's were measured beside other work.",
+        "process. Times are those of the first call for an activation, which compiles derivatives and "
+        "computes averages",
+        "over twenty decades of K. A user's function is also checked and searched for kinks. The last column "
+        "is the time",
+        "divided by our limit: one second for a classification, five for a diagram. If other work ran at the "
+        "same time,",
+        "the processor's seconds are more reliable than the elapsed ones.",
         "",
         "| activation | class | seconds | processor | of the limit |",
         head,

@@ -23,14 +23,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import finitewidth as fw
-from finitewidth.core.tasks import in_any_order
-from finitewidth.experiment import derivatives, directions
-from finitewidth.experiment.ensemble.descent import Members, descend, loss_and_residual, moved, pulled_back
-from finitewidth.experiment.ensemble.plan import Plan
-from finitewidth.experiment.sampling import draw, draw_members, outputs, rates
-
 HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # the finitewidth of this tree; the checks
+
+import autodiff_derivatives as derivatives  # noqa: E402
+
+import finitewidth as fw  # noqa: E402
+from finitewidth.core.tasks import in_any_order  # noqa: E402
+from finitewidth.experiment import directions  # noqa: E402
+from finitewidth.experiment.ensemble.descent import Members, descend, loss_and_residual, moved, pulled_back  # noqa: E402
+from finitewidth.experiment.ensemble.plan import Plan  # noqa: E402
+from finitewidth.experiment.sampling import draw, draw_members, outputs, rates  # noqa: E402
+
 RESULTS = HERE / "results" / "ensemble.md"
 KEY = jax.random.key(0)
 

@@ -1,11 +1,11 @@
-"""Runs that are killed, disks that are full, files that are damaged: what comes of them.
+"""How runs survive kills, full disks and damaged files.
 
     python benchmarks/faults.py            # or --quick: three kills, nothing written
 
-Kills with SIGKILL at random moments an ensemble, the main job and a prediction, resumes them, and compares
-every file and number with those of a run that nobody disturbed. Fills a small disk, makes it read-only (both
-need the right to mount; without it they are left out, and the table says so), damages every file of a store
-in turn, and runs two processes on one store. Writes benchmarks/results/faults.md.
+Kills an ensemble, the main job and a prediction with SIGKILL at random moments, resumes them, and compares
+every file and number with those of an undisturbed run. Fills a small disk and makes it read-only (both need
+the right to mount; without it they are left out, and the table says so). Damages every file of a store in
+turn, and runs two processes on one store. Writes benchmarks/results/faults.md.
 """
 
 import argparse
@@ -57,8 +57,8 @@ keep_members = true
 MAIN_JOB = ENSEMBLE.replace("keep_members = true", "").replace("24, 24", "24")
 PREDICTION = """
 import numpy as np, finitewidth as fw
-import finitewidth.training.first_order.finite_width as finite_width
-finite_width.DENSE = 4  # ten samples come leg by leg, as a hundred would
+import finitewidth.training.first_order.statistics as statistics
+statistics.DENSE = 4  # ten samples come leg by leg, as a hundred would
 X = np.random.default_rng(5).standard_normal((10, 3))
 net = fw.MLP((3, 40, 30, 30, 1), "sin", C_b=0.1, C_W=1.2)
 found = fw.predict(net, X[:7], np.sin(X[:7, :1]), X[7:], covariance=False, store="out/run.zarr")
@@ -70,7 +70,7 @@ np.savez("out/found.npz", mean=found.mean, **found.contributions)
 
 
 class Job:
-    """A command that writes into the directory `out`, and what it writes when nobody disturbs it."""
+    """A command that writes into the directory `out`, and its results in an undisturbed run."""
 
     def __init__(self, name: str, command: list[str], scratch: Path):
         self.name, self.command, self.scratch = name, command, scratch
@@ -103,7 +103,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def killed(job: Job, kills: int, chance: random.Random) -> dict:
-    """Kill the job that often, starting it again each time and anew when it came to its end."""
+    """Kill the job so many times; resume it after each kill, and start afresh once it has finished."""
     place, struck, ended, wrong = job.scratch / "disturbed", 0, 0, 0
     moments = []
     while struck < kills:
@@ -144,7 +144,7 @@ def jobs(scratch: Path) -> Iterator[tuple[Job, int]]:
 
 
 def earlier_results_survive(job: Job, kills: int, chance: random.Random) -> str:
-    """Kill the main job where earlier results of it stand: they stay, whole, until new ones are whole."""
+    """Kill the main job where it has earlier results, which must stay complete until the new ones are."""
     place = job.scratch / "again"
     if job.run(place).returncode:
         raise SystemExit("the main job failed")
@@ -163,7 +163,7 @@ def earlier_results_survive(job: Job, kills: int, chance: random.Random) -> str:
 
 @contextlib.contextmanager
 def small_disk(place: Path, size: str) -> Iterator[bool]:
-    """A file system of that size at `place`; False where this process may not make one."""
+    """Mount a file system of this size at `place`; False if this process may not."""
     place.mkdir()
     options = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
     made = subprocess.run(options, capture_output=True).returncode == 0
@@ -179,7 +179,7 @@ def remount(place: Path, options: str) -> None:
 
 
 def disks(job: Job, scratch: Path) -> list[tuple[str, str]]:
-    """A disk that fills up while a run goes on, then one that is read-only."""
+    """A disk that fills up during a run, and then one that is read-only."""
     place = scratch / "disk"
     with small_disk(place, "600k") as made:
         if not made:
@@ -227,7 +227,7 @@ def train(store: Path | None):
 
 
 def damages(scratch: Path, chance: random.Random) -> Counter:
-    """What comes of a store after each kind of damage to each of its files."""
+    """How a run continues after each kind of damage to each file of its store."""
     whole, store, pristine = train(None), scratch / "run.zarr", scratch / "pristine.zarr"
     train(store)
     shutil.rmtree(store / "batches" / "done" / "c")  # no batch counts as finished
@@ -290,7 +290,7 @@ def report(rows: list[dict], others: list[tuple[str, str]], found: Counter, seco
         f"| {row['ended']} | {row['wrong']} |"
         for row in rows
     ]
-    lines += ["", "## Disks, processes, versions", "", "| fault | what came of it |", "|---|---|"]
+    lines += ["", "## Disks, processes, versions", "", "| fault | result |", "|---|---|"]
     lines += [f"| {name} | {what} |" for name, what in others]
     kinds = list(dict.fromkeys(kind for kind, _ in found))
     ends = ("refused", "same bits", "UNCLEAR", "WRONG")

@@ -29,9 +29,9 @@ GROWTH = (10, 20, 40, 80)
 LIMITS = {20: 15.0, 50: 180.0, 100: 900.0}  # seconds
 MEMORY_LIMIT = 8.0  # GB, at 100 training points
 ERROR_LIMIT = 0.05  # of the correction, for condition numbers up to 1e3
-AGAINST = 1e-4  # accuracy of averages against ensembles, which know their mean to a tenth of the correction
+AGAINST = 1e-4  # tolerance in the comparison with ensembles, whose error is a tenth of the correction
 TRAINED = 1e-5  # loss at which real networks end their training; it is about ten at the start
-CHEAPER = 100  # than an ensemble whose standard error is a tenth of the correction
+CHEAPER = 100  # times faster than an ensemble whose standard error is a tenth of the correction
 
 
 def problem(count: int, width: int = WIDTH):
@@ -64,7 +64,7 @@ def one(count: int, tolerance: float) -> dict:
 
 
 def cost(count: int, members: int, steps: float, width: int) -> dict:
-    """Theory, and what an ensemble of its networks would take for a tenth of the correction."""
+    """Time of the theory, and of an ensemble whose standard error is a tenth of the correction."""
     import finitewidth as fw
 
     net, X, Y, X_test = problem(count, width)

@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from finitewidth.core.cores import SingleThreadedProducts
-from finitewidth.gaussian.four_legs import pair as four_legs_pair
+from finitewidth.gaussian.four_legs import contraction
 from finitewidth.gaussian.four_legs.averages import four_legs
 
 CASES = ((4, 1e-8, 5), (8, 1e-8, 5), (16, 1e-8, 3), (32, 1e-6, 2), (64, 1e-4, 1))
@@ -43,7 +43,7 @@ class ProductMeter:
     """Counts the operations and the thread time of the products with two samples fixed."""
 
     def __init__(self):
-        self.plain, self.operations, self.seconds = four_legs_pair._weighted_products, 0.0, 0.0
+        self.plain, self.operations, self.seconds = contraction._weighted_products, 0.0, 0.0
 
     def __call__(self, left, right, front):
         start = time.thread_time()
@@ -57,9 +57,9 @@ def measure(activation: str, count: int, tolerance: float, runs: int) -> None:
     K = kernel(count)
     _, first, _ = timed(lambda: four_legs(activation, K, tolerance=tolerance))
     meter = ProductMeter()
-    four_legs_pair._weighted_products = meter
+    contraction._weighted_products = meter
     results = [timed(lambda: four_legs(activation, K, tolerance=tolerance)) for _ in range(runs)]
-    four_legs_pair._weighted_products = meter.plain
+    contraction._weighted_products = meter.plain
     averages, best, processor = min(results, key=lambda result: result[1])
     subset = np.sort(np.random.default_rng(1).permutation(count)[:8])
     exact = four_legs(activation, K[np.ix_(subset, subset)], tolerance=tolerance / 1000)

@@ -1,10 +1,10 @@
-"""Ten thousand generated cases for everything that reads what people write.
+"""Ten thousand generated cases for everything that reads input from people.
 
     python benchmarks/fuzz.py            # or --quick: a hundred of each kind, nothing written
 
 Runs in TOML, data files, command lines and requests to the page are generated (tests/garbage.py and
-tests/garbage_requests.py); each must be accepted or refused in one sentence, in a moment. Computing is
-patched out. A case that ends otherwise is shrunk and shown. Writes benchmarks/results/fuzz.md.
+tests/garbage_requests.py); each must quickly be accepted, or refused in one sentence. Computations are
+replaced by stubs. A case that ends otherwise is shrunk and shown. Writes benchmarks/results/fuzz.md.
 """
 
 import argparse
@@ -56,28 +56,28 @@ class Trial:
 
 
 def trials(count: int) -> list[Trial]:
-    found = []
+    ended = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         garbage.prepare(folder)
         for name, (strategy, answer) in KINDS.items():
-            found.append(Trial(name))
-            found[-1].run(
+            ended.append(Trial(name))
+            ended[-1].run(
                 strategy,
                 lambda case, answer=answer: answer(folder, case),
                 count,
                 lambda: garbage.clean(folder),
             )
-            print(name, dict(found[-1].ends), flush=True)
-    found.append(Trial(PAGE))
+            print(name, dict(ended[-1].ends), flush=True)
+    ended.append(Trial(PAGE))
     with garbage_requests.visitor() as ask:
-        found[-1].run(garbage_requests.REQUESTS, lambda case: garbage_requests.ask_page(ask, case), count)
-    print(PAGE, dict(found[-1].ends), flush=True)
-    return found
+        ended[-1].run(garbage_requests.REQUESTS, lambda case: garbage_requests.ask_page(ask, case), count)
+    print(PAGE, dict(ended[-1].ends), flush=True)
+    return ended
 
 
-def report(found: list[Trial], seconds: float) -> str:
-    total = sum(sum(trial.ends.values()) for trial in found)
+def report(ended: list[Trial], seconds: float) -> str:
+    total = sum(sum(trial.ends.values()) for trial in ended)
     lines = [
         "# Generated garbage",
         "",
@@ -86,28 +86,28 @@ def report(found: list[Trial], seconds: float) -> str:
         f"{total} cases in {seconds:.0f} s. Written by `python benchmarks/fuzz.py`.",
         "",
         "Refused: one sentence (a ValueError; on the command line one line on stderr and status 2). "
-        "Computed: the case was right, and reached the computation, which is patched out. None ended "
-        "otherwise: no traceback, no other status, no code run, none took longer than "
+        "Computed: the case was valid and reached the computation, which is replaced by a stub. No case "
+        "ended with a traceback or another status, ran code from its input, or took longer than "
         f"{SLOW:g} s.",
         "",
-        "| what reads | cases | refused | accepted | computed | slowest (s) |",
+        "| input | cases | refused | accepted | computed | slowest (s) |",
         "|---|---|---|---|---|---|",
     ]
     lines += [
         f"| {trial.name} | {sum(trial.ends.values())} | {trial.ends['refused']} | {trial.ends['accepted']} "
         f"| {trial.ends['computed']} | {trial.slowest:.2f} |"
-        for trial in found
+        for trial in ended
     ]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Generated garbage for everything that reads.")
+    parser = argparse.ArgumentParser(description="Generated cases for everything that reads input.")
     parser.add_argument("--quick", action="store_true", help="a hundred of each kind, nothing written")
     quick = parser.parse_args().quick
     began = time.monotonic()
-    found = trials(100 if quick else CASES)
-    text = report(found, time.monotonic() - began)
+    ended = trials(100 if quick else CASES)
+    text = report(ended, time.monotonic() - began)
     print(text)
     if not quick:
         RESULTS.write_text(text, encoding="utf-8")

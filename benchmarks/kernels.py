@@ -209,7 +209,7 @@ def extra_memory(case: Case, side: Side) -> float:
 
 
 def compile_seconds(case: Case, side: Side) -> float:
-    """What the first call in a new process takes longer than the median of later ones."""
+    """The time of the first call in a new process minus the median of later ones."""
     first = side.ask("run", case=case)
     later = side.ask("run", case=case, repeats=5, draw=1)["seconds"]
     return first["preparation"] + first["seconds"][0] - median(later)
@@ -219,7 +219,7 @@ def compile_seconds(case: Case, side: Side) -> float:
 
 
 def bare_minimum(N: int, depth: int) -> float:
-    """Median seconds for the least arithmetic that K and Theta of N(N+1)/2 pairs ask for.
+    """Median seconds for the least arithmetic that K and Theta of N(N+1)/2 pairs need.
 
     Tiles stay in a core's cache for all layers, all cores work, and nothing else is read or written.
     """
@@ -319,7 +319,7 @@ class Accuracy(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """How many times more accurate finitewidth is, in K or Theta, where it gains less."""
+        """How many times more accurate finitewidth is, in K or in Theta, whichever gains less."""
         return min(peer / ours for peer, ours in zip(self.peer, self.ours, strict=True))
 
 
@@ -492,8 +492,8 @@ def memory(report: Report, plan: Plan) -> None:
         "Peak extra memory in units of N^2 doubles",
         "activation | N | depth | finitewidth | neural-tangents",
         rows,
-        "Peak resident memory of one call, its two results included, less what was resident before it, in "
-        "a new process that has compiled before (finitewidth: by a call with 300 inputs).",
+        "Peak resident memory of one call, its two results included, minus the memory that was resident "
+        "before it, in a new process that has already compiled (finitewidth: with 300 inputs).",
     )
 
 
@@ -514,7 +514,8 @@ def compilation(report: Report, plan: Plan) -> None:
         "Compilation",
         "activation | N | depth | finitewidth | neural-tangents",
         rows,
-        "First call in a new process, the making of the network included, less the median of later calls.",
+        "First call in a new process, including the construction of the network, minus the median of later "
+        "calls.",
     )
 
 

@@ -61,7 +61,7 @@ def inputs(count, draw=0, dimension=INPUT_DIMENSION):
 
 
 def versions(*packages):
-    """What is installed here."""
+    """The installed versions."""
     return {"Python": platform.python_version(), **{name: metadata.version(name) for name in packages}}
 
 
@@ -113,7 +113,7 @@ def serve(prepare, warm, about, dimension=INPUT_DIMENSION):
 def _warm(warm, *, case):
     warm(*case)
     gc.collect()
-    try:  # give freed memory back, so that what is taken later shows
+    try:  # return freed memory to the system, so that later use becomes visible
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError, TypeError):
         pass
@@ -157,7 +157,7 @@ def _layers(stax):
 
 
 def compiled_kernels(stax, activation, N, depth, dimension=INPUT_DIMENSION):
-    """Compiled as a whole and for its inputs, which is the fastest way to call it."""
+    """Its kernel function compiled as a whole for these inputs, which is the fastest way to call it."""
     import jax
 
     dense = functools.partial(stax.Dense, W_std=WEIGHT_STD, b_std=BIAS_STD, parameterization="ntk")

@@ -40,7 +40,7 @@ DEEPEST = 8  # most people stay with networks that they can train
 
 
 class Person(threading.Thread):
-    """One visitor; what happened is in `took` (kind, seconds), `errors` and `given_up`."""
+    """One visitor, with its record in `took` (kind, seconds), `errors` and `given_up`."""
 
     def __init__(self, address: str, seed: int, end: float):
         super().__init__(daemon=True)
@@ -85,7 +85,7 @@ class Person(threading.Thread):
         return round(value) if field.whole else float(f"{value:.3g}")
 
     def glance(self) -> None:
-        """A value on the way: its answer is taken if it comes before the next one, else given up."""
+        """A value during a move; its answer counts only if it arrives before the next value."""
         start = time.monotonic()
         try:
             self.check(self.http.get(f"/api/theory?{urlencode(self.state)}", timeout=BETWEEN_MOVES))
@@ -133,7 +133,7 @@ def memory_of(process: psutil.Process) -> float:
 
 
 def first_answers(address: str) -> list[float]:
-    """Every activation once: what its compilation costs."""
+    """The first answers for every activation, which include its compilation."""
     took = []
     with httpx.Client(base_url=address, timeout=300) as http:
         for name in ACTIVATIONS:
@@ -176,8 +176,8 @@ def report(first: list[float], visitors: list[Person], memory: list[float], seco
         f"{os.cpu_count()} cores ({platform.machine()}): {len(visitors)} people for {seconds:.0f} s,",
         "visitors and server on the same machine. Theory is criticality, signals and infinite width; finite",
         "width comes in two parts, each an answer. Our limits: no error, a median",
-        f"below {MEDIAN:g} s, memory that does not grow (by {GROWTH:.0%} at most in the second half: what is",
-        "compiled and kept for new values comes in the first).",
+        f"below {MEDIAN:g} s, and memory that grows by at most {GROWTH:.0%} in the second half (most of the",
+        "compilation happens in the first).",
         "",
         "| answers | number | median, s | 95 %, s | longest, s |",
         "|---|---|---|---|---|",

@@ -4,7 +4,7 @@
     python benchmarks/prediction.py --quick    N = 500, a check of this script
 
 Every side answers from a process of its own and runs are interleaved. The environment of neural-tangents is
-that of `kernels.py`. Tables are printed and, by a full run, written to benchmarks/results/prediction.md.
+that of `kernels.py`. Tables are printed; a full run also writes them to benchmarks/results/prediction.md.
 """
 
 import argparse
@@ -67,29 +67,29 @@ def serve_finitewidth() -> None:
 
 
 def times(case: Case, ours: Side, peer: Side | None) -> dict[str, float]:
-    """Least seconds of the bare minimum, of finitewidth and of neural-tangents, which take turns."""
+    """The shortest times of the bare minimum, of finitewidth and of neural-tangents, which take turns."""
     say(f"time of {case}")
     sides = {"bare": (ours, case._replace(activation=BARE)), "ours": (ours, case)}
     if peer is not None:
         sides["peer"] = (peer, case)
-    seen: dict[str, list[float]] = {name: [] for name in sides}
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
     for side, asked in sides.values():
         side.ask("run", case=asked)  # compilation, and the first touch of memory
     for turn in range(ROUNDS):
         for name, (side, asked) in sides.items():
-            seen[name] += side.ask("run", case=asked, draw=1 + turn)["seconds"]
-    return {name: min(found) for name, found in seen.items()}  # other work on the machine only adds time
+            seconds[name] += side.ask("run", case=asked, draw=1 + turn)["seconds"]
+    return {name: min(taken) for name, taken in seconds.items()}  # other work on the machine only adds time
 
 
 def compare(report: Report, N: int) -> list[str]:
-    """Times of all activations; what the two sides are."""
+    """Measure the times of all activations; return the versions of the two sides."""
     rows = []
     with start_ours() as ours, start_peer() as peer:
         for activation, most in ACTIVATIONS.items():
             case = Case(activation, N, DEPTH)
-            found = times(case, ours, peer if activation in PEER_HAS else None)
-            ratio, against = found["ours"] / found["bare"], found.get("peer", np.nan) / found["ours"]
-            cells = [shown(found.get(name, np.nan)) for name in ("bare", "ours", "peer")]
+            seconds = times(case, ours, peer if activation in PEER_HAS else None)
+            ratio, against = seconds["ours"] / seconds["bare"], seconds.get("peer", np.nan) / seconds["ours"]
+            cells = [shown(seconds.get(name, np.nan)) for name in ("bare", "ours", "peer")]
             rows.append((activation, *cells, f"{ratio:.2f}", "-" if np.isnan(against) else f"{against:.2f}"))
             report.target(f"{case}: at most {most:g} times the bare minimum", f"{ratio:.2f}", ratio <= most)
             if activation in PEER_HAS:
@@ -100,10 +100,10 @@ def compare(report: Report, N: int) -> list[str]:
         "activation | bare minimum | finitewidth | neural-tangents | finitewidth / bare | "
         "neural-tangents / finitewidth",
         rows,
-        f"Least of {ROUNDS} interleaved runs, each with new inputs. The bare minimum is the Gram matrix of "
-        "the inputs and `scipy.linalg.cho_factor` with one solve; finitewidth is `fw.fit`: K and Theta of "
-        "all pairs, checks, factorization, condition number and solve; neural-tangents is its compiled "
-        "kernel function for nngp and ntk and the same factorization and solve.",
+        f"The shortest of {ROUNDS} interleaved runs, each with new inputs. The bare minimum is the Gram "
+        "matrix of the inputs and `scipy.linalg.cho_factor` with one solve; finitewidth is `fw.fit`: K and "
+        "Theta of all pairs, checks, factorization, condition number and solve; neural-tangents is its "
+        "compiled kernel function for nngp and ntk and the same factorization and solve.",
     )
     return [", ".join(f"{name} {version}" for name, version in one.items()) for one in about]
 
@@ -115,15 +115,15 @@ def memory(report: Report, N: int) -> None:
         case = Case(activation, N, DEPTH)
         say(f"memory of {case}")
         with start_ours() as side:
-            found = extra_memory(case, side)
-        rows.append((activation, f"{found:.1f}"))
-        report.target(f"{case}: peak extra memory at most 6 N^2 doubles", f"{found:.1f}", found <= 6)
+            extra = extra_memory(case, side)
+        rows.append((activation, f"{extra:.1f}"))
+        report.target(f"{case}: peak extra memory at most 6 N^2 doubles", f"{extra:.1f}", extra <= 6)
     report.table(
         "Peak extra memory in units of N^2 doubles",
         "activation | finitewidth",
         rows,
-        "Peak resident memory of one `fw.fit`, its results included, less what was resident before it, in a "
-        "new process that has compiled before by a call with 300 inputs.",
+        "Peak resident memory of one `fw.fit`, its results included, minus the memory that was resident "
+        "before it, in a new process that has already compiled with 300 inputs.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a table of results says about where its numbers come from."""
+"""Date and commit for the tables of results."""
 
 import datetime
 import subprocess
@@ -8,5 +8,5 @@ from pathlib import Path
 def stamp() -> str:
     """The date, and the commit that was measured."""
     command = ["git", "rev-parse", "--short", "HEAD"]
-    found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return f"{datetime.date.today()}, commit {found.stdout.strip() or 'unknown'}"
+    commit = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return f"{datetime.date.today()}, commit {commit.stdout.strip() or 'unknown'}"

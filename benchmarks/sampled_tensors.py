@@ -33,7 +33,7 @@ BATCHES = 200
 
 
 class Ensemble(NamedTuple):
-    """What is sampled together: widths, networks in a batch and how many outputs they have."""
+    """Statistics that are sampled together: widths, networks in a batch and their number of outputs."""
 
     names: tuple[str, ...]
     widths: tuple[int, ...]
@@ -98,10 +98,10 @@ def rows(case: Case, ensemble: Ensemble) -> list[Row]:
     for n in ensemble.widths:
         net = case.network(n, ensemble.outputs)
         layer = fw.solve(net, X).output
-        found = _sampled(net, ensemble, seed=n)
+        estimates = _sampled(net, ensemble, seed=n)
         for name in ensemble.names:
             factor = n if name in MEANS else 1
-            value, error = found[name]
+            value, error = estimates[name]
             residuals[name].append(Estimate(factor * (value - getattr(layer, name)), factor * error))
             scales[name] = np.max(np.abs(getattr(layer, f"{name}1" if name in MEANS else name)))
     return [_row(name, ensemble, residuals[name], scales[name]) for name in ensemble.names]
@@ -131,7 +131,7 @@ def _row(name, ensemble, residuals, scale):
     )
 
 
-def markdown(case: Case, found: list[Row]) -> str:
+def markdown(case: Case, rows: list[Row]) -> str:
     layers = len(case.ratios) + 1
     hidden = ", ".join("n" if ratio == 1 else f"{ratio:g} n" for ratio in case.ratios)
     lines = [
@@ -141,7 +141,7 @@ def markdown(case: Case, found: list[Row]) -> str:
         "error of limit | largest pull | rms pull |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for row in found:
+    for row in rows:
         widths = ", ".join(map(str, row.widths))
         lines.append(
             f"| {row.name} | {row.networks} | {widths} | {row.first:.1%} | {row.last:.1%} | "
@@ -172,9 +172,9 @@ entry of every tensor of the output layer; n is the width of the last hidden lay
 def main():
     start, parts, largest = time.process_time(), [], 0.0
     for case in CASES:
-        found = [row for ensemble in case.ensembles for row in rows(case, ensemble)]
-        largest = max(largest, *(row.largest_pull for row in found))
-        parts.append(markdown(case, found))
+        measured = [row for ensemble in case.ensembles for row in rows(case, ensemble)]
+        largest = max(largest, *(row.largest_pull for row in measured))
+        parts.append(markdown(case, measured))
         print(parts[-1], flush=True)
     minutes = (time.process_time() - start) / 60
     end = f"Largest pull of all: {largest:.2f}. Processor time: {minutes:.1f} minutes.\n"

@@ -91,24 +91,25 @@ def measure_one_input(depth: int, runs: int) -> dict:
 
 def measure_streamed(count: int, tolerance: float) -> dict:
     """One leg of every source layer for every tensor, and the extrapolation to all legs."""
-    from finitewidth.theory.unrolled.dense import _slice_sum, averages_with_fixed_leg, family_of, products
+    from finitewidth.theory.tensors import SHAPES
+    from finitewidth.theory.unrolled.dense import _slice_sum, averages_with_fixed_leg
 
     fw.unroll(network(), inputs(4)).contract("R", _vectors(4), tolerance=tolerance)
     unrolled, vectors = fw.unroll(network(), inputs(count)), _vectors(count)
-    found = {}
+    per_tensor = {}
     for name in NAMES:
-        shape = fw.theory.unroll.SHAPES[name]
+        shape = SHAPES[name]
         labelled = dict(zip(shape.printed, vectors, strict=True))
 
         def one_leg(source, shape=shape, labelled=labelled):
-            listed = list(products(source, shape))
-            families = tuple({family_of(legs) for _, _, legs in listed})
-            averages = averages_with_fixed_leg(unrolled, source, count // 2, families, tolerance)
-            for row, column, legs in listed:
-                _slice_sum(source, shape, labelled, row, column, legs, count // 2, averages)
+            products = list(source.products(shape))
+            families = tuple({product.family for product in products})
+            averages = averages_with_fixed_leg(source, count // 2, families, tolerance)
+            for product in products:
+                _slice_sum(source, shape, labelled, product, count // 2, averages)
 
-        found[name] = count * sum(seconds(lambda s=s: one_leg(s)) for s in unrolled.sources)
-    return {"seconds": found, "peak": peak_gigabytes()}
+        per_tensor[name] = count * sum(seconds(lambda s=s: one_leg(s)) for s in unrolled.sources)
+    return {"seconds": per_tensor, "peak": peak_gigabytes()}
 
 
 def measure_streamed_in_full(count: int, tolerance: float) -> dict:
@@ -178,13 +179,13 @@ class Counters:
     """Counts operations of the products with two samples fixed, and points where tanh is evaluated."""
 
     def __enter__(self):
-        from finitewidth.gaussian.four_legs import pair as four_legs_pair
+        from finitewidth.gaussian.four_legs import contraction
         from finitewidth.gaussian.tower import Tower
 
-        self.module, self.tower, self.lock = four_legs_pair, Tower, threading.Lock()
-        self.plain = four_legs_pair._weighted_products, Tower.on_block
+        self.module, self.tower, self.lock = contraction, Tower, threading.Lock()
+        self.plain = contraction._weighted_products, Tower.on_block
         self.operations, self.points = 0.0, 0.0
-        four_legs_pair._weighted_products = self._products
+        contraction._weighted_products = self._products
         Tower.on_block = lambda tower, z: self._block(tower, z)
         return self
 

@@ -1,4 +1,4 @@
-"""Order-1/n predictions against real trained networks: pulls, falls with width, algorithms, wiring.
+"""Order-1/n predictions against real trained networks: pulls, widths, algorithms, wiring.
 
     python benchmarks/trained_networks.py            everything, about twenty minutes on two cores
     python benchmarks/trained_networks.py --quick    few members, a check of this script
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import zarr
 from provenance import stamp
 
 HERE = Path(__file__).resolve().parent
@@ -119,15 +118,15 @@ def fit_in_inverse_width(widths, residuals, stderrs, orders: tuple[int, ...]) ->
     design = np.array([[n**-k for k in orders] for n in map(float, widths)]) / np.array(stderrs)[:, None]
     seen = np.array(residuals) / np.array(stderrs)
     covariance = np.linalg.inv(design.T @ design)
-    found = covariance @ design.T @ seen
+    coefficients = covariance @ design.T @ seen
     spread = np.sqrt(np.diag(covariance))
-    chi_square = float(((seen - design @ found) ** 2).sum())
-    estimates = [fw.Estimate(np.asarray(a), np.asarray(e)) for a, e in zip(found, spread, strict=True)]
+    chi_square = float(((seen - design @ coefficients) ** 2).sum())
+    estimates = [fw.Estimate(np.asarray(a), np.asarray(e)) for a, e in zip(coefficients, spread, strict=True)]
     return Fall(estimates, chi_square, len(widths) - len(orders))
 
 
 def scaling(outcomes: list[Outcome]) -> list[str]:
-    """The output with the largest correction: what is left of it at either order, over widths."""
+    """Differences from the theory at either order, over widths, for the most corrected output."""
     corrections = outcomes[0].prediction.mean - outcomes[0].prediction.infinite_width.mean
     at = np.unravel_index(np.argmax(np.abs(corrections)), corrections.shape)
     widths = [o.case.width for o in outcomes]
@@ -149,9 +148,9 @@ def scaling(outcomes: list[Outcome]) -> list[str]:
 
 
 def _falls(widths: list[int], rows: dict, stderrs: list[float], predicted: float) -> list[str]:
-    """Fits with the next order, and whether anything of order 1/n is left over."""
+    """Fits with the next order, and whether a difference of order 1/n remains."""
     lines = [
-        "| what is left | fit | coefficients | chi square / degrees of freedom |",
+        "| difference from | fit | coefficients | chi square / degrees of freedom |",
         "| --- | --- | --- | --- |",
     ]
     for name, orders in (("infinite width", (1, 2, 3)), ("order 1/n", (2, 3)), ("order 1/n", (1, 2, 3))):
@@ -169,7 +168,7 @@ def member_outputs(case: Case) -> np.ndarray:
     """Trained outputs of every member on the test points, (members, test points)."""
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "ensemble.zarr"
-        fw.train_ensemble(
+        ensemble = fw.train_ensemble(
             case.net,
             *case.data,
             algorithm=case.algorithm,
@@ -180,15 +179,14 @@ def member_outputs(case: Case) -> np.ndarray:
             tolerance=1e-6,  # of gradient flow
             progress=False,
         )
-        kept = np.asarray(zarr.open_group(store, mode="r")["member_outputs"][:])
-    return kept.reshape(case.members, -1)[:, TRAINING - len(X) :]
+        return ensemble.member_outputs()[:, -1, TRAINING:, 0]
 
 
 def algorithm_dependence(members: int, widths: tuple[int, ...]) -> list[str]:
     """Gradient flow and descent in large steps to the end of training, network by network."""
     lines = [
-        f"tanh, depth 2, {members} members: descent at 70 % of its largest learning rate less gradient flow, "
-        "both to a training error of 1e-12, each network beside itself. At infinite width there is no "
+        f"tanh, depth 2, {members} members: descent at 70 % of its largest learning rate minus gradient "
+        "flow, both to a training error of 1e-12, each network beside itself. At infinite width there is no "
         "difference.",
         "",
         "| width | test point | predicted difference | seen | significance | pull | share left |",
@@ -207,7 +205,7 @@ def algorithm_dependence(members: int, widths: tuple[int, ...]) -> list[str]:
                 f"| {width} | {row} | {p:+.6f} | {s:+.6f} +- {e:.6f} | {abs(s) / e:.1f} | {(s - p) / e:+.1f} "
                 f"| {(p - s) / p:+.2f} +- {e / abs(p):.2f} |"
             )
-    return [*lines, "", "What is left is of order 1/n^2."]
+    return [*lines, "", "The remaining difference is of order 1/n^2."]
 
 
 def wiring(outcome: Outcome) -> list[str]:
@@ -256,11 +254,11 @@ def report(quick: bool) -> str:
 
     def section(title: str, *parts: str) -> None:
         sections.append("\n\n".join([f"## {title}", *parts]))
-        print(sections[-1], flush=True)  # what was measured is not lost if the rest is not
+        print(sections[-1], flush=True)  # kept if a later section fails
 
     outcomes = [run(case) for case in widths]
     section(
-        "What is left of the mean, over widths",
+        "Difference of the mean from the theory, over widths",
         f"tanh, depth 3, two outputs, {', '.join(str(o.case.members) for o in outcomes)} members.",
         "\n".join(scaling(outcomes)),
         "The powers are those of a pure power law; at small widths the next order is visible, which the fits "
@@ -270,7 +268,7 @@ def report(quick: bool) -> str:
     section(
         "Pulls",
         "\n".join(pull_rows([*outcomes, *checked])),
-        "What is left at order 1/n is of order 1/n^2 and shows where standard errors are small.",
+        "The difference from order 1/n is of order 1/n^2 and visible where standard errors are small.",
     )
     small = run(Case("tanh", 1, 16, 2, fw.GradientDescent(0.12, 40), 100_000 // share))
     section(

@@ -1,9 +1,9 @@
-"""The table of docs/claims.md: every claim as it was measured, with date and commit.
+"""Write the table of docs/claims.md: every claim with its measured numbers, the date and the commit.
 
 python examples/claims_table.py           # the quick claims
 python examples/claims_table.py --all     # the long ones too
 
-What is finished is kept in results/claims until the source changes; remove it to measure anew.
+Finished claims are kept in results/claims until the source changes; remove that folder to measure again.
 """
 
 import datetime
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import finitewidth as fw
-from finitewidth.interface.cli.claims_report import markdown
+from finitewidth.interface.report.claims import markdown
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "claims.md"
@@ -21,8 +21,8 @@ BEGIN, END = "<!-- table: examples/claims_table.py -->", "<!-- end of table -->"
 
 def commit() -> str:
     command = ["git", "rev-parse", "--short", "HEAD"]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or "unknown"
 
 
 def measured(everything: bool) -> str:

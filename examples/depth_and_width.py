@@ -2,8 +2,8 @@
 
     python examples/depth_and_width.py [--output figure.png]
 
-Six of the patients in scikit-learn's diabetes data train, six are asked about. Where the coefficient of L/n
-is negative, networks of finite width do better than infinitely wide ones.
+Six patients of scikit-learn's diabetes data are the training set, six others the test set. Where the
+coefficient of L/n is negative, networks of finite width do better than infinitely wide ones.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ DEPTHS, WIDTHS = (2, 3, 4, 5, 6), (32, 128)
 
 
 def sweep(training: int, test: int, depths: Sequence[int]) -> fw.ExpectedLoss:
-    """Every depth needs its statistics once; widths are free."""
+    """The expected loss; statistics are computed once for each depth and serve all widths."""
     X, y = load_diabetes(return_X_y=True)
     X = X / X.std(axis=0)
     Y = ((y - y.mean()) / y.std())[:, None]
-    rows, asked = slice(training), slice(training, training + test)
+    rows, others = slice(training), slice(training, training + test)
     return fw.expected_loss(
         lambda widths: fw.MLP.critical(widths, "tanh"),
         X[rows],
         Y[rows],
-        X[asked],
-        Y[asked],
+        X[others],
+        Y[others],
         depths=depths,
         widths=WIDTHS,
     )
@@ -36,18 +36,13 @@ def sweep(training: int, test: int, depths: Sequence[int]) -> fw.ExpectedLoss:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "depth_and_width", arguments)
-    found = sweep(3, 2, (2, 3)) if options.quick else sweep(TRAINING, TEST, DEPTHS)
-    print(
-        "depth  infinite width  "
-        + "  ".join(f"width {n:<6.0f}" for n in found.widths)
-        + "  coefficient of L/n"
-    )
-    for index, depth in enumerate(found.depths):
-        finite = "  ".join(f"{value:12.4f}" for value in found.total[index])
-        print(
-            f"{depth:5.0f}  {found.infinite_total[index]:14.4f}  {finite}  {found.coefficient[index]:18.4f}"
-        )
-    fw.plots.save(fw.plots.expected_loss(found), options.output)
+    loss = sweep(3, 2, (2, 3)) if options.quick else sweep(TRAINING, TEST, DEPTHS)
+    heads = "  ".join(f"width {n:<6.0f}" for n in loss.widths)
+    print(f"depth  infinite width  {heads}  coefficient of L/n")
+    for index, depth in enumerate(loss.depths):
+        finite = "  ".join(f"{value:12.4f}" for value in loss.total[index])
+        print(f"{depth:5.0f}  {loss.infinite_total[index]:14.4f}  {finite}  {loss.coefficient[index]:18.4f}")
+    fw.plots.save(fw.plots.expected_loss(loss), options.output)
     print(f"figure written to {options.output}")
 
 

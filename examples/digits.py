@@ -2,8 +2,8 @@
 
     python examples/digits.py
 
-600 of the 1797 images of scikit-learn's digits train, 300 choose the stopping time, and the other 897 are
-the test. Nothing is tuned on the test images.
+600 of the 1797 images of scikit-learn's digits are the training set, 300 choose the stopping time, and the
+other 897 are the test set. Nothing is tuned on the test images.
 """
 
 from typing import NamedTuple
@@ -70,7 +70,7 @@ def row(name: str, data: Data) -> Row:
     ridge = fw.choose_ridge(net, data.X, Y).best_leave_one_out
     path = fw.trajectory(net, data.X, Y, data.X_validation, times=TIMES)
     time = fw.stopping_time(path, Y_validation).time
-    cutoff = 1e-12 if name == "linear" else 0.0  # 65 features cannot tell 600 images apart
+    cutoff = 1e-12 if name == "linear" else 0.0  # 600 images have 65 linear features: the NTK is singular
     outputs = (
         fw.fit(net, data.X, Y, cutoff=cutoff).mean(test),
         fw.fit(net, data.X, Y, ridge=ridge).mean(test),

@@ -1,4 +1,4 @@
-"""Options that all scripts which draw a figure share."""
+"""Command-line options of all scripts that draw a figure."""
 
 import argparse
 from collections.abc import Sequence

@@ -3,8 +3,8 @@
     python examples/fluctuations.py [--output figure.png]
 
 The four-point vertex and the fluctuations of the NTK at two widths, from theory at order 1/n and from sampled
-networks. Points of both widths follow the line where depth over width is small; where they leave it, the next
-order in 1/n shows.
+networks. Where depth over width is small, points of both widths follow the line; where they leave it, the
+next order in 1/n becomes visible.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import finitewidth as fw
 
 X = [[1.0, -1.0]]
 DEPTHS = {24: 10, 96: 30}  # width: layers
-LAYERS = {24: (3, 6, 10), 96: (4, 12)}  # that are sampled
+LAYERS = {24: (3, 6, 10), 96: (4, 12)}  # width: sampled layers
 MEMBERS = {24: 20_000, 96: 4_000}
 
 

@@ -1,10 +1,10 @@
-"""Two algorithms that fit the same data differ at finite width: how each weighs the modes of the NTK.
+"""Algorithms that fit the same data differ at finite width: the weight that each gives to modes of the NTK.
 
     python examples/inductive_bias.py [--output figure.png]
 
-Six of scikit-learn's diabetes patients train, two are asked about. The table gives the projector that knows
-the algorithm over the one that does not, at the slowest and the fastest mode, and the correction of order
-1/n.
+Six patients of scikit-learn's diabetes data are the training set, two others the test set. The table gives
+the ratio of the projector that depends on the algorithm to the one that does not, at the slowest and the
+fastest mode, and the correction of order 1/n.
 """
 
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ def compare(training: int) -> fw.InductiveBias:
     X = X / X.std(axis=0)
     Y = ((y - y.mean()) / y.std())[:, None]
     net = fw.MLP.critical((X.shape[1], WIDTH, WIDTH, 1), "tanh")
-    rows, asked = slice(training), slice(training, training + TEST)
-    return fw.inductive_bias(fw.finite_width(net, X[rows], Y[rows], X[asked]))
+    rows, others = slice(training), slice(training, training + TEST)
+    return fw.inductive_bias(fw.finite_width(net, X[rows], Y[rows], X[others]))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "inductive_bias", arguments)
-    found = compare(3 if options.quick else TRAINING)
-    print(found.table())
-    fw.plots.save(fw.plots.inductive_bias(found), options.output)
+    bias = compare(3 if options.quick else TRAINING)
+    print(bias.table())
+    fw.plots.save(fw.plots.inductive_bias(bias), options.output)
     print(f"figure written to {options.output}")
 
 

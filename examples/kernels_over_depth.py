@@ -2,8 +2,8 @@
 
     python examples/kernels_over_depth.py [--output figure.png]
 
-One activation of each universality class: tanh, whose kernel falls as 1/(2 l); relu, which keeps it; gelu,
-which keeps it at K* where it starts there. Learning rates let every layer contribute equally to the NTK.
+One activation of each universality class: the kernel of tanh falls as 1/(2 l), that of relu is constant, and
+that of gelu stays at K* if it starts there. Learning rates let every layer contribute equally to the NTK.
 """
 
 from collections.abc import Sequence

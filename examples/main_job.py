@@ -12,35 +12,34 @@ from pathlib import Path
 
 from rich.console import Console
 
-from finitewidth.interface.figures import main_figure
-from finitewidth.interface.report import tables as report
-from finitewidth.interface.runs import embedded, main_job
+from finitewidth.interface.report import answer_figure, tables
+from finitewidth.interface.runs import answers, embedded, main_job
 
 
-def solve(members: int) -> main_job.Outcome:
-    """What the command does, with as many networks as asked for."""
+def solve(members: int) -> main_job.SolvedRun:
+    """The run of the command, with as many networks as asked for."""
     run = embedded.embedded(members)
     prediction = main_job.predict_run(run)
     with tempfile.TemporaryDirectory() as scratch:
         ensemble = main_job.train_run(run, Path(scratch) / "ensemble.zarr")
-    return main_job.outcome_of(run, prediction, ensemble, [])
+    return main_job.compared_run(run, prediction, ensemble, [])
 
 
-def markdown(outcome: main_job.Outcome) -> str:
+def markdown(solved: main_job.SolvedRun) -> str:
     """The table of pulls, as the README shows it."""
-    heads, lines = report.prediction_table(main_job.rows(outcome))
+    heads, lines = tables.prediction_table(answers.rows(solved))
     words = [head.replace("\n", " ") for head in heads]
     rule = ["---:"] * len(heads)
     return "\n".join("| " + " | ".join(line) + " |" for line in (words, rule, *lines))
 
 
-def main(members: int, path: Path) -> main_job.Outcome:
+def main(members: int, path: Path) -> main_job.SolvedRun:
     """Solve, print and draw."""
-    outcome = solve(members)
-    report.print_outcome(outcome, Console())
-    print(f"\n{markdown(outcome)}\n")
-    main_figure.save_main_figure(main_job.rows(outcome), path)
-    return outcome
+    solved = solve(members)
+    tables.print_solved(solved, Console())
+    print(f"\n{markdown(solved)}\n")
+    answer_figure.save_answers(answers.rows(solved), path)
+    return solved
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What theory leaves over of trained networks: 1/n at infinite width, 1/n^2 at order 1/n.
+"""The difference between trained networks and theory: 1/n at infinite width, 1/n^2 at order 1/n.
 
     python examples/residuals.py [--output figure.png]
 
@@ -32,7 +32,9 @@ def run(prepared: fw.FiniteWidth, members: int) -> tuple[fw.Prediction, fw.Ensem
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "residuals", arguments)
-    warnings.simplefilter("ignore", fw.ExpansionWarning)  # narrow networks are here to show its edge
+    warnings.simplefilter(
+        "ignore", fw.ExpansionWarning
+    )  # narrow networks are included to show where the expansion ends
     members = {4: 40, 8: 40} if options.quick else MEMBERS
     net = fw.MLP((3, 16, 1), "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
     prepared = fw.finite_width(net, *DATA)  # serves all widths
@@ -42,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     fw.plots.save(fw.plots.residuals(predictions, ensembles), options.output)
     for width, prediction, ensemble in zip(members, predictions, ensembles, strict=True):
         mean = ensemble.controlled.mean
-        left = [float(mean.value[0, 0] - p.mean[0, 0]) for p in (prediction.infinite_width, prediction)]
-        print(f"width {width:3d}: {left[0]:+.5f} and {left[1]:+.5f} ± {float(mean.stderr[0, 0]):.5f}")
+        gaps = [float(mean.value[0, 0] - p.mean[0, 0]) for p in (prediction.infinite_width, prediction)]
+        print(f"width {width:3d}: {gaps[0]:+.5f} and {gaps[1]:+.5f} ± {float(mean.stderr[0, 0]):.5f}")
     print(f"figure written to {options.output}")
 
 

@@ -18,9 +18,12 @@ from torch import nn
 import finitewidth as fw
 
 DEPTH = 50
-ACTIVATIONS = {"tanh": (nn.Tanh, 100), "gelu": (nn.GELU, 128)}  # gelu networks fluctuate more: they are wider
+ACTIVATIONS = {
+    "tanh": (nn.Tanh, 100),
+    "gelu": (nn.GELU, 128),
+}  # gelu networks fluctuate more, so they are wider
 DEFAULT_RATES = (0.01, 0.1, 1.0)  # one for all parameters
-CRITICAL_RATES = {"tanh": 1.0, "gelu": 10.0}  # shared out over layers
+CRITICAL_RATES = {"tanh": 1.0, "gelu": 10.0}  # divided over layers
 
 
 class Task(NamedTuple):
@@ -52,7 +55,7 @@ def perceptron(activation: str, outputs: int) -> nn.Sequential:
 
 
 def train(module: nn.Module, optimizer: torch.optim.Optimizer, data: Task) -> float:
-    """The part of the training images that is told right in the end."""
+    """The fraction of the training images that is classified correctly after training."""
     for _ in range(data.steps):
         optimizer.zero_grad()
         nn.functional.cross_entropy(module(data.X), data.labels).backward()

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import zarr
 from figure_options import figure_options
 
 import finitewidth as fw
@@ -24,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "trained_outputs", arguments)
     points, members = (2, 40) if options.quick else (15, 8_000)
     X_test = np.linspace(-2.5, 2.5, points)[:, None]
-    warnings.simplefilter("ignore", fw.ExpansionWarning)  # of the smallest variances, next to training data
+    warnings.simplefilter("ignore", fw.ExpansionWarning)  # for the smallest variances, next to training data
     prediction = fw.predict(NET, X, Y, X_test, algorithm=ALGORITHM)
     control = fw.control_variate(NET, X, Y, X_test, ALGORITHM)
     with tempfile.TemporaryDirectory() as folder:
@@ -42,8 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             keep_members=True,
             progress=False,
         )
-        shown = np.asarray(zarr.open_group(store, mode="r")["member_outputs"][:SHOWN])
-    some = shown.reshape(SHOWN, -1)[:, -points:]  # the end of training, test inputs after training inputs
+        some = ensemble.member_outputs(SHOWN)[:, -1, len(X) :, 0]  # the end of training, test inputs
     fw.plots.save(fw.plots.trained_outputs(prediction, ensemble, some), options.output)
     print(f"largest pull {fw.compare(prediction, ensemble).worst:.1f}")
     print(f"figure written to {options.output}")

@@ -29,7 +29,6 @@ from .interface.figures import plots as plots
 from .interface.figures.plots import save_spectrum as save_spectrum
 from .network.activation import Activation as Activation
 from .network.activation import KinkWarning as KinkWarning
-from .network.activation import activations as activations
 from .network.algorithm import GradientDescent as GradientDescent
 from .network.algorithm import GradientFlow as GradientFlow
 from .network.algorithm import Newton as Newton
@@ -41,6 +40,7 @@ from .network.layers.dense import Dense as Dense
 from .network.loss import MSE as MSE
 from .network.loss import CrossEntropy as CrossEntropy
 from .network.mlp import MLP as MLP
+from .network.named import activations as activations
 from .network.network import Network as Network
 from .theory.kernels import Kernels as Kernels
 from .theory.kernels import kernels as kernels
@@ -52,13 +52,13 @@ from .theory.unrolled.unroll import Unrolled as Unrolled
 from .theory.unrolled.unroll import unroll as unroll
 from .training.first_order.depth_and_width import ExpectedLoss as ExpectedLoss
 from .training.first_order.depth_and_width import expected_loss as expected_loss
-from .training.first_order.finite_width import ExpansionWarning as ExpansionWarning
-from .training.first_order.finite_width import FiniteWidth as FiniteWidth
-from .training.first_order.finite_width import finite_width as finite_width
+from .training.first_order.expansion import ExpansionWarning as ExpansionWarning
 from .training.first_order.inductive_bias import InductiveBias as InductiveBias
 from .training.first_order.inductive_bias import inductive_bias as inductive_bias
 from .training.first_order.one_network import NetworkPrediction as NetworkPrediction
 from .training.first_order.one_network import predict_network as predict_network
+from .training.first_order.statistics import FiniteWidth as FiniteWidth
+from .training.first_order.statistics import finite_width as finite_width
 from .training.infinite.bayes import Evidence as Evidence
 from .training.infinite.bayes import bayesian_rates as bayesian_rates
 from .training.infinite.bayes import evidence as evidence

@@ -131,8 +131,14 @@ def scaled_result(original, *arguments, **options):
     return FACTOR * original(*arguments, **options)
 
 
-def opposite(original, *arguments, **options):
-    return -original(*arguments, **options)
+def opposite(contribution: str) -> Callable:
+    """The form of one contribution to the mean with the wrong sign."""
+
+    def wrong(original, modes, tensors, symbols, name):
+        form = original(modes, tensors, symbols, name)
+        return -form if name == contribution else form
+
+    return wrong
 
 
 def scaled_symbol(name: str) -> Callable:
@@ -168,13 +174,10 @@ def wrong_table(original, activation):
     return averages
 
 
-def wrong_wiring(original, modes, s, extra):
-    """What the dNTK adds to the covariance between outputs, five per cent too much of it."""
-    before = None if extra is None else extra.wired.copy()
-    found = original(modes, s, extra)
-    if extra is not None:
-        extra.wired += (FACTOR - 1) * (extra.wired - before)
-    return found
+def wrong_wiring(original, *arguments):
+    """The contribution of the dNTK to the covariance between outputs, five per cent too large."""
+    correct = original(*arguments)
+    return replace(correct, wired=FACTOR * correct.wired)
 
 
 def wrong_two_step(original, algorithm, l):
@@ -221,11 +224,12 @@ def _training() -> Iterator[Fault]:
     for name in ("B", "IB"):
         inject = functools.partial(replaced, symbols, "_ordered_symbols", scaled_symbol(name))
         yield Fault(f"projector Z_{name}", inject, ("inf.149-153", "inf.142-147", "inf.168-171", "inf.141"))
-    parts = {"_ntk_fluctuation": "NTK fluctuation", "_dntk": "dNTK", "_first_ddntk": "first ddNTK"}
-    parts |= {"_second_ddntk": "second ddNTK"}
-    for function, what in parts.items():
-        claims = ("inf.172", "inf.160-165") if function == "_ntk_fluctuation" else ("inf.160-165",)
-        inject = functools.partial(replaced, corrections, function, opposite)
+    parts = {"ntk_fluctuation": "NTK fluctuation", "dntk": "dNTK", "ddntk_1": "first ddNTK"}
+    parts |= {"ddntk_2": "second ddNTK"}
+    for name, what in parts.items():
+        claims = ("inf.172", "inf.160-165") if name == "ntk_fluctuation" else ("inf.160-165",)
+        function = "_cubic_form" if name.startswith("ddntk") else "_linear_form"
+        inject = functools.partial(replaced, corrections, function, opposite(name))
         yield Fault(f"sign of the {what} in the mean", inject, claims)
     one = {"evolved_ntk": "inf.117", "evolved_dntk": "inf.101-102", "interaction": "inf.126-130"}
     for function, claim in one.items():
@@ -243,7 +247,7 @@ def _training() -> Iterator[Fault]:
     yield Fault("expansion for nearby inputs of different norms", inject, ("10.67", "10.65-10.66"))
     inject = functools.partial(replaced, one_input, "leg_table", wrong_table)
     yield Fault("one input through thousands of layers", inject, ("10.71-10.72", "10.75"))
-    inject = functools.partial(replaced, corrections, "_dntk", wrong_wiring)
+    inject = functools.partial(replaced, corrections, "_output_with_dntk", wrong_wiring)
     yield Fault("covariance from the dNTK", inject, ("inf.166-167",))
     inject = functools.partial(replaced, symbols, "_converged", wrong_two_step)
     yield Fault("projector Z_B of two steps", inject, ("inf.148",))

@@ -11,8 +11,7 @@ import numpy as np
 import tomli_w
 from hypothesis import strategies as st
 
-from finitewidth.interface.runs import data_files
-from finitewidth.interface.runs import reading as runs
+from finitewidth.interface.runs import data_files, run_files
 from finitewidth.network.mlp import MLP
 
 LONG = 9 * 10**17  # beyond what any array can hold
@@ -42,15 +41,18 @@ NAMES = [
     "builtins:eval",
     "__import__('os')",
 ]
+LAYERS = [{"kind": "Dense", "width": 8}, "tanh", {"kind": "Dense", "width": 1}]
 GOOD = {
     "network": {
         "widths": [[2, 8, 1], [2, 1]],
-        "activation": NAMES,
+        "activation": [*NAMES, ["tanh"], ["tanh", "relu"], ["os:system"], []],
         "C_b": [0.0, [0.1, 0.1]],
         "C_W": [1.0, 10**400],
         "lambda_b": [1, 0.0],
         "lambda_W": [1.0],
         "critical": [True, False],
+        "input_shape": [2, [2], [], -1],
+        "layers": [LAYERS, [], ["tanh"], [{"kind": "Dense", "width": 0}], [{"kind": "Conv"}], [{"kind": []}]],
     },
     "data": {
         "path": ["X.csv", "missing.csv", "X.csv\0", "/dev/null", "../X.csv", "X.npz:X"],
@@ -108,6 +110,7 @@ def documents(draw) -> dict:
 NETWORK = {"widths": [2, 8, 1], "activation": "tanh"}
 RIGHT = [
     {"network": NETWORK, "data": {"path": "X.csv"}},
+    {"network": {"input_shape": 2, "layers": LAYERS}, "data": {"path": "X.csv"}},
     {
         "network": NETWORK,
         "data": {"train_inputs": "X.csv", "train_targets": "Y.csv", "test_inputs": [[0.5, 0.5]]},
@@ -166,7 +169,7 @@ def prepare(folder: Path) -> None:
 def read_toml(folder: Path, data: bytes) -> str:
     (folder / "run.toml").write_bytes(data)
     with mock.patch.object(MLP, "critical", classmethod(lambda cls, widths, *_, **__: cls(widths, "tanh"))):
-        return _refused_or_not(lambda: runs.read(folder / "run.toml"))
+        return _refused_or_not(lambda: run_files.read(folder / "run.toml"))
 
 
 def _refused_or_not(call) -> str:

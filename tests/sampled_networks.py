@@ -16,7 +16,8 @@ from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.correlators import DIFFERENTIALS as DIFFERENTIALS
 from finitewidth.experiment.correlators import FLUCTUATIONS, STRUCTURES
 from finitewidth.experiment.directions import Outputs, differentials, outputs_and_ntk
-from finitewidth.experiment.sampling import LayerParameters, Parameters, preactivations, up_to
+from finitewidth.experiment.layers.dense import DenseParameters
+from finitewidth.experiment.sampling import Parameters, preactivations, up_to
 from finitewidth.network.network import Network
 
 
@@ -28,7 +29,7 @@ def parameters(net: Network, normals: jax.Array) -> Parameters:
         b = np.sqrt(net.C_b[l]) * normals[start:end]
         start, end = end, end + fan_in * fan_out
         W = np.sqrt(net.C_W[l] / fan_in) * normals[start:end].reshape(fan_out, fan_in)
-        found.append(LayerParameters(b, W))
+        found.append(DenseParameters(b, W))
         start = end
     return tuple(found)
 
@@ -138,7 +139,7 @@ def kernels_given_hidden(net: Network, X: jax.Array, drawn: Parameters) -> tuple
 def _excess(net, X, drawn):
     incoming, found = X, []
     upper = np.triu_indices(X.shape[0])
-    for l, z in enumerate(preactivations(net, drawn, X)):
+    for l, z in enumerate(preactivations(up_to(net, len(drawn)), drawn, X)):
         expected = net.C_b[l] + net.C_W[l] / net.widths[l] * incoming @ incoming.T
         found.append((z @ z.T / net.widths[l + 1] - expected)[upper])
         incoming = net.activations[l](z)

@@ -11,6 +11,9 @@ import finitewidth
 ROOT = Path(finitewidth.__file__).parent
 MOST_MODULES = 16  # in one folder
 
+# everything that the interface is made for; the package itself holds the version
+LIBRARY = {"core", "network", "theory", "critical", "training", "experiment", "comparison", ""}
+
 # Rooms and the rooms inside them. Each may import itself, the rooms beside it and the rooms inside those.
 MAY_IMPORT: dict[str, set[str]] = {
     "": {"core", "interface"},  # the package itself: lazy names and `python -m finitewidth`
@@ -37,9 +40,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training.textbook": {"core", "network", "gaussian", "theory", "critical", "training.infinite"},
     "experiment": {"core", "network", "experiment.layers"},
     "experiment.layers": {"core", "network"},
-    "experiment.ensemble": {"core", "network", "experiment", "experiment.layers", ""},
+    "experiment.ensemble": {"core", "network", "experiment", "experiment.layers"},
     "comparison": {"core", "network", "gaussian", "theory", "critical", "training", "experiment"},
-    "interface": {"core", "network", "theory", "critical", "training", "experiment", "comparison", ""},
+    "interface": {"interface.adapters", "interface.cli", "interface.figures"},
+    "interface.figures": LIBRARY,
+    "interface.runs": LIBRARY,
+    "interface.report": LIBRARY | {"interface.figures", "interface.runs"},
+    "interface.adapters": LIBRARY | {"interface.report"},
+    "interface.page": LIBRARY | {"interface.figures"},
+    "interface.cli": LIBRARY | {"interface.runs", "interface.report", "interface.page"},
 }
 
 # The one door against the flow: MLP.critical asks for a critical point when it is called. It returns
@@ -144,6 +153,14 @@ def test_every_room_has_its_place_in_the_flow():
         module.split(".")[0] for module, file in MODULES.items() if file.name == "__init__.py" and module
     }
     assert rooms <= set(MAY_IMPORT), f"{rooms - set(MAY_IMPORT)} need a place in the flow"
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_nothing_is_imported_that_one_operating_system_lacks(module):
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert names.isdisjoint({"fcntl", "grp", "msvcrt", "posix", "pwd", "resource", "termios", "winreg"})
 
 
 def test_experiments_know_nothing_of_the_theory():

@@ -104,15 +104,11 @@ def test_finished_batches_are_not_computed_again(tmp_path, monkeypatch):
 )
 def test_a_store_of_another_configuration_is_refused(tmp_path, changes, message):
     path = tmp_path / "run.zarr"
-    configuration = _configuration()
+    configuration = {"version": fw.__version__, **quick(None).configuration}
     with checkpoint.opened(path, configuration, kind="ensemble"):
         pass
     with refused(f"belongs to another configuration: {message}"):
         quick(path, **changes)
-
-
-def _configuration():
-    return quick(None).configuration
 
 
 def test_places_that_cannot_hold_a_store_are_refused(tmp_path):
@@ -128,14 +124,15 @@ def test_places_that_cannot_hold_a_store_are_refused(tmp_path):
 
 
 def test_the_lock_is_gone_when_a_run_ends_and_one_of_another_machine_is_respected(tmp_path):
-    path, lock = tmp_path / "run.zarr", tmp_path / ".run.zarr.lock"
+    path, owner = tmp_path / "run.zarr", tmp_path / ".run.zarr.owner"
     quick(path)
-    assert not lock.exists()
-    lock.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))
+    assert [file.name for file in tmp_path.iterdir()] == ["run.zarr"]
+    owner.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))
     with refused("in use by process 1 on host elsewhere; .* delete .* if that run is dead"):
         quick(path)
-    lock.write_text("")  # left by a process that died before it wrote its name
+    owner.write_text("")  # left by a process that died before it wrote its name
     quick(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["run.zarr"]
 
 
 def test_results_open_with_xarray_and_know_where_they_come_from(tmp_path):
@@ -151,6 +148,8 @@ def test_results_open_with_xarray_and_know_where_they_come_from(tmp_path):
         np.testing.assert_array_equal(data["is_trained"], [True, True, False, False])
         assert data["member_outputs"].dims == ("member", "record", "sample", "output")
         members = data["member_outputs"].values
+        np.testing.assert_array_equal(ensemble.member_outputs(), members)
+        np.testing.assert_array_equal(ensemble.member_outputs(2), members[:2])
         np.testing.assert_allclose(members.mean(axis=0), ensemble.outputs.value, rtol=1e-12)
         assert members.shape == (7, 2, 4, 1) and np.all(members.std(axis=0) > 0)
         configuration = json.loads(data.attrs["configuration"])
@@ -158,6 +157,12 @@ def test_results_open_with_xarray_and_know_where_they_come_from(tmp_path):
     assert configuration["network"] == NET.to_dict() and data.attrs["key"] == [0, 1]
     assert configuration["algorithm"] == "GradientDescent(learning_rate=0.1, steps=3)"
     assert data.attrs["members"] == 7 and data.attrs["diverged"] == 0
+
+
+def test_outputs_of_members_are_read_only_where_they_were_kept(tmp_path):
+    for ensemble in (quick(None), quick(tmp_path / "run.zarr")):
+        with refused("store has no outputs of members; .* keep_members=True"):
+            ensemble.member_outputs()
 
 
 def test_an_activation_that_cannot_be_written_down_needs_no_store(tmp_path):

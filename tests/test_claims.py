@@ -8,10 +8,11 @@ from claim_faults import FAULTS
 
 import finitewidth as fw
 from finitewidth.comparison import claims
+from finitewidth.comparison.claim import Claim, equations
 from finitewidth.comparison.claim_store import ClaimStore
 from finitewidth.comparison.evidence import Comparison, agree, differ, pull, significant
-from finitewidth.core.checkpoint import locked
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.lock import locked
 from finitewidth.interface.cli import main as cli
 from finitewidth.theory.single import NAMES
 
@@ -67,13 +68,9 @@ def few(monkeypatch):
         raise ValueError("no such luck")
 
     made = [
-        claims.Claim(
-            "10.1-10.3", "book", "one is one", "closed form", lambda: [agree("one", 1.0, 1.0, 1e-9)]
-        ),
-        claims.Claim(
-            "talk.two", "talk", "one is two", "recursion", lambda: [agree("two", 2.0, 1.0, 0.1)], "one"
-        ),
-        claims.Claim("inf.7", "book", "raises", "closed form", broken, long=True),
+        Claim("10.1-10.3", "book", "one is one", "closed form", lambda: [agree("one", 1.0, 1.0, 1e-9)]),
+        Claim("talk.two", "talk", "one is two", "recursion", lambda: [agree("two", 2.0, 1.0, 0.1)], "one"),
+        Claim("inf.7", "book", "raises", "closed form", broken, long=True),
     ]
     monkeypatch.setattr(claims, "registry", lambda: tuple(made))
     return made
@@ -84,8 +81,8 @@ def few(monkeypatch):
 
 @pytest.mark.parametrize("group", [*CHAPTER_10, *CHAPTER_INFINITY])
 def test_every_equation_has_a_claim(group):
-    missing = [e for e in claims.equations(group) if not any(one.covers(e) for one in claims.registry())]
-    assert claims.equations(group) and not missing
+    missing = [e for e in equations(group) if not any(one.covers(e) for one in claims.registry())]
+    assert equations(group) and not missing
 
 
 def test_every_topic_of_the_talks_has_a_claim():
@@ -101,10 +98,10 @@ def test_claims_say_what_they_rest_on():
 
 
 def test_an_id_names_equations():
-    assert claims.equations("10.40-10.42") == {"10.40", "10.41", "10.42"} == claims.equations("10.40-42")
-    assert claims.equations("inf.162") == {"inf.162"}
-    assert claims.equations("inf.160-162.networks") == {"inf.160", "inf.161", "inf.162"}
-    assert claims.equations("sparsity.two-layers") == set()
+    assert equations("10.40-10.42") == {"10.40", "10.41", "10.42"} == equations("10.40-42")
+    assert equations("inf.162") == {"inf.162"}
+    assert equations("inf.160-162.networks") == {"inf.160", "inf.161", "inf.162"}
+    assert equations("sparsity.two-layers") == set()
     assert [one.id for one in claims.chosen(["(10.93)"])] == ["10.92-10.95"]
     with pytest.raises(ValueError, match="no claim is called '10.999'"):
         claims.chosen(["10.999"])
@@ -157,9 +154,7 @@ def test_bad_ids_are_refused_in_one_line(few, capsys):
 
 def test_a_long_run_goes_on_where_it_stopped(few, tmp_path):
     store, runs = tmp_path / "claims.json", []
-    counted = claims.Claim(
-        "10.1", "book", "counted", "closed form", lambda: runs.append(1) or [agree("x", 1, 1, 1)]
-    )
+    counted = Claim("10.1", "book", "counted", "closed form", lambda: runs.append(1) or [agree("x", 1, 1, 1)])
     few.insert(0, counted)
     for fresh in (False, False, True):
         verdicts = [one.verdict for one in claims.claims(long=True, store=store, fresh=fresh)]

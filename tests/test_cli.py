@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import finitewidth as fw
+from finitewidth.interface.cli import arguments
 from finitewidth.interface.cli import main as cli
-from finitewidth.interface.runs import reading as runs
-from finitewidth.interface.runs import results
+from finitewidth.interface.runs import ensemble_runs, output_directory, run_files
 
 RUN = """
 [network]
@@ -67,7 +67,7 @@ def test_help_of_a_command_shows_a_run_file_that_is_understood(capsys, folder):
     first = lines.index("[network]")
     (folder / "shown.toml").write_text("\n".join(lines[first : lines.index("", first)]), encoding="utf-8")
     (folder / "inputs.csv").write_text("1,2,3\n", encoding="utf-8")
-    assert runs.read(folder / "shown.toml").network.activation.name == "gelu"
+    assert run_files.read(folder / "shown.toml").network.activation_name == "gelu"
 
 
 def test_completion_is_offered_to_shells():
@@ -86,7 +86,7 @@ def test_statistics_show_a_table_and_write_their_results(capsys, folder):
     out = capsys.readouterr().out
     assert "tanh" in out and "results/run" in out
     directory = folder / "results" / "run"
-    assert sorted(os.listdir(directory)) == sorted(results.STATISTICS)
+    assert sorted(os.listdir(directory)) == sorted(output_directory.STATISTICS)
     assert os.listdir(folder / "results") == ["run"]  # no draft is left
     assert (directory / "kernels.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (directory / "kernels.svg").read_text(encoding="utf-8")
@@ -174,7 +174,7 @@ def test_failure_while_writing_leaves_earlier_results_alone(capsys, folder, monk
     def full_disk(*_, **__):
         raise OSError(28, "No space left on device", "kernels.svg")
 
-    monkeypatch.setattr("finitewidth.interface.figures.plots.save_kernels", full_disk)
+    monkeypatch.setattr("finitewidth.interface.report.kernel_figure.save_kernels", full_disk)
     assert "No space left on device" in refused(capsys, "solve", "run.toml")
     assert (folder / "results/run/summary.json").read_bytes() == before
     assert os.listdir(folder / "results") == ["run"]
@@ -184,7 +184,7 @@ def test_interrupt_is_one_line_and_status_130(capsys, folder, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs, "read", interrupted)
+    monkeypatch.setattr(run_files, "read", interrupted)
     assert call("solve", "run.toml") == 130
     assert capsys.readouterr().err == "finitewidth: interrupted; no results were written.\n"
     assert not (folder / "results").exists()
@@ -218,13 +218,13 @@ WRONG_RUNS = [
     ("[network]\n[data]", "[data]: 'path' is missing"),
     ('[network]\n[data]\npth = "x"', "did you mean 'path'?"),
     ("[network]\n[data]\npath = 3", "put it in quotes"),
-    ('[network]\n[data]\npath = "inputs.csv"', "[network] network needs a field 'widths'"),
+    ('[network]\n[data]\npath = "inputs.csv"', "[network] needs a key 'widths'"),
     (RUN.replace("C_W", "C_w"), "'C_w'"),
     (RUN.replace('"tanh"', '"tanhh"'), "did you mean 'tanh'?"),
     (RUN.replace("1.2", "-1.2"), "C_W must be finite and at least 0"),
     (RUN.replace("1.2", "[1.0, 1.0]"), "2 values for 3 layers"),
     (RUN.replace("[2, 8, 8, 1]", "[2, 0, 1]"), "n_1 is 0"),
-    (RUN.replace("[2, 8, 8, 1]", "[5, 8, 1]"), "widths begin with 5"),
+    (RUN.replace("[2, 8, 8, 1]", "[5, 8, 1]"), "[network] takes 5 inputs, but [data] path has 2 columns"),
     (RUN.replace("inputs.csv", "other.csv"), "is not a file"),
     (RUN.replace("inputs.csv", "run.toml"), "must end in .csv, .npy or .npz"),
     (RUN + 'inputs = "X"', "remove it"),
@@ -281,7 +281,7 @@ def test_array_is_chosen_by_name(capsys, folder):
     save_npz(folder, X=np.ones((2, 2), np.float32), Y=np.ones((3, 1)))
     run = (folder / "run.toml").read_text(encoding="utf-8")
     (folder / "run.toml").write_text(run + 'inputs = "X"\n', encoding="utf-8")
-    assert runs.read(folder / "run.toml").inputs.dtype == np.float64
+    assert run_files.read(folder / "run.toml").inputs.dtype == np.float64
     (folder / "run.toml").write_text(run + 'inputs = "Z"\n', encoding="utf-8")
     assert "it holds X, Y" in refused(capsys, "solve", "run.toml")
 
@@ -295,6 +295,91 @@ def test_damaged_archive_is_refused(capsys, folder):
 def test_perceptron_has_no_ntk_and_says_so(capsys, folder):
     (folder / "run.toml").write_text(RUN.replace("tanh", "perceptron"), encoding="utf-8")
     assert "perceptron" in refused(capsys, "solve", "run.toml")
+
+
+# --- networks ----------------------------------------------------------------------------------------
+
+LAYERS = """
+[network]
+input_shape = 2
+layers = [
+    { kind = "Dense", width = 8, C_W = 1.2 },
+    "tanh",
+    { kind = "Dense", width = 6, C_b = 0.1, C_W = 1.2 },
+    "relu",
+    { kind = "Dense", width = 1, C_W = 1.2 },
+]
+
+[data]
+path = "inputs.csv"
+"""
+MIXED = RUN.replace('"tanh"', '["tanh", "relu"]')
+
+
+def test_hidden_layers_may_have_activations_of_their_own(capsys, folder):
+    (folder / "run.toml").write_text(MIXED, encoding="utf-8")
+    assert call("solve", "run.toml", "--json", "--no-figure") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["network"]["activation"] == ["tanh", "relu"]
+    X = np.loadtxt("inputs.csv", delimiter=",", skiprows=1)
+    theory = fw.solve(fw.MLP((2, 8, 8, 1), ("tanh", "relu"), C_W=1.2), X, order=0)
+    last = document["layers"][-1]
+    np.testing.assert_allclose(last["ntk"]["mean"], np.diag(theory.output.Theta).mean(), rtol=1e-12)
+    assert run_files.read(folder / "results/run/run.toml").network == theory.net
+
+
+def test_a_network_may_be_written_as_its_layers(capsys, folder):
+    (folder / "run.toml").write_text(LAYERS, encoding="utf-8")
+    assert call("solve", "run.toml", "--no-figure") == 0
+    dense = [fw.Dense(8, C_W=1.2), fw.Dense(6, C_b=0.1, C_W=1.2), fw.Dense(1, C_W=1.2)]
+    network = fw.Network(2, dense[0], "tanh", dense[1], "relu", dense[2])
+    for file in ("run.toml", "results/run/run.toml"):
+        assert run_files.read(folder / file).network == network
+    assert "Dense(6, C_b=0.1, C_W=1.2)" in capsys.readouterr().out
+
+
+WRONG_NETWORKS = [
+    (MIXED.replace('"relu"', '"relu", "gelu"'), "activation has 3 entries for 2 hidden layers"),
+    (MIXED.replace('"relu"', '"rleu"'), "did you mean 'relu'?"),
+    (MIXED.replace('"relu"', "3"), "activation must be a name, got 3"),
+    (LAYERS.replace("input_shape = 2", ""), "[network]: 'input_shape' is missing"),
+    (
+        LAYERS.replace("input_shape = 2", "widths = [2, 1]"),
+        "widths cannot stand beside input_shape and layers",
+    ),
+    (LAYERS.replace("input_shape = 2", "input_shape = 2\ncritical = true"), "critical cannot stand beside"),
+    (LAYERS.replace("input_shape = 2", "input_shape = 3"), "[network] takes 3 inputs, but [data] path has 2"),
+    (LAYERS.replace('"tanh"', "7"), "[network] layers has 7; write the name of an activation"),
+    (LAYERS.replace('"tanh"', "{ kind = [] }"), "[network] layers has {'kind': []}"),
+    (LAYERS.replace('"tanh"', '{ kind = "Dens" }'), "kind = "),
+    (LAYERS.replace('"tanh"', '"tanh", "tanh"'), "activation 'tanh' follows the activation 'tanh'"),
+    (LAYERS.replace("width = 6", "wdth = 6"), "[network] layers has {'kind': 'Dense', 'wdth': 6"),
+]
+
+
+@pytest.mark.parametrize("text, named", WRONG_NETWORKS, ids=[named for _, named in WRONG_NETWORKS])
+def test_wrong_networks_are_one_sentence(capsys, folder, text, named):
+    (folder / "run.toml").write_text(text, encoding="utf-8")
+    assert named in refused(capsys, "solve", "run.toml")
+
+
+@pytest.mark.parametrize(
+    "given, names",
+    [
+        ("tanh", "tanh"),
+        ("tanh,relu", "tanh, relu"),
+        ("polynomial(0, 1, 1) , leaky_relu(0.2)", "polynomial(0, 1, 1), leaky_relu(0.2)"),
+    ],
+)
+def test_audit_takes_an_activation_for_each_hidden_layer(given, names):
+    network, notes = arguments.network_described("4,8,6,1", given, {"C_W": "1.5"}, 1.0)
+    assert network.activation_name == names and network.C_W == (1.5,) * 3 and notes == []
+
+
+def test_audit_refuses_activations_that_do_not_fit(capsys):
+    message = refused(capsys, "audit", "4,8,8,8,1", "--activation", "tanh,relu")
+    assert "activation has 2 entries for 3 hidden layers" in message
+    assert "did you mean 'relu'?" in refused(capsys, "audit", "4,8,8,1", "--activation", "tanh,rleu")
 
 
 # --- ensembles --------------------------------------------------------------------------------------
@@ -349,8 +434,6 @@ def test_ensemble_prints_a_table_and_leaves_a_store(capsys, ensemble_folder):
 
 
 def test_help_of_ensemble_shows_a_configuration_that_is_understood(capsys, ensemble_folder):
-    from finitewidth.interface.runs import ensembles
-
     call("ensemble", "--help")
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     first = lines.index("[network]")
@@ -358,7 +441,7 @@ def test_help_of_ensemble_shows_a_configuration_that_is_understood(capsys, ensem
     (ensemble_folder / "shown.toml").write_text(shown, encoding="utf-8")
     for name, row in (("X", "1,2,3\n"), ("Y", "1\n"), ("X_test", "3,2,1\n")):
         (ensemble_folder / f"{name}.csv").write_text(row, encoding="utf-8")
-    run = ensembles.read(ensemble_folder / "shown.toml")
+    run = ensemble_runs.read(ensemble_folder / "shown.toml")
     assert run.algorithm == fw.GradientDescent(0.1, 100) and run.options["members"] == 1000
 
 

@@ -68,6 +68,16 @@ def test_networks_of_one_depth_only_are_refused():
         )
 
 
+def test_networks_of_unequal_layers_have_other_widths_but_no_other_depth():
+    net = fw.MLP((3, 8, 8, 1), ("tanh", "sin"), C_W=(1.0, 1.2, 1.0))
+    data = (X[:4], Y[:4], X[4:], Y[4:])
+    with refused("net has different activations in its layers, tanh, sin; pass a function of widths"):
+        fw.expected_loss(net, *data, depths=(2, 3), widths=(32,))
+    sweep = fw.expected_loss(net, *data, depths=(3,), widths=(64,))
+    loss = fw.test_loss(fw.predict(net.replace(widths=(3, 64, 64, 1)), *data[:3]), Y[4:])
+    assert sweep.total[0, 0] == pytest.approx(loss.total, rel=1e-9)
+
+
 def test_targets_keep_their_size_where_the_kernel_does_not_fall_and_algorithms_are_heard():
     """Off criticality, for descent that is stopped early."""
     net, how = fw.MLP((3, 32, 1), "tanh", C_b=0.3, C_W=1.5), fw.GradientDescent(0.05, steps=7)

@@ -4,15 +4,16 @@ Agreement is to 1e-10 of the largest entry; the three ways are automatic differe
 forward equations and directions sent through the network by hand.
 """
 
+import autodiff_derivatives as derivatives
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from forward_equations import forward_equations
 from problems import INPUTS, PER_LAYER, refused
 
 import finitewidth as fw
-from finitewidth.experiment import derivatives, directions
-from finitewidth.experiment.forward_equations import forward_equations
+from finitewidth.experiment import directions
 from finitewidth.experiment.sampling import draw, outputs, preactivations, rates
 from finitewidth.experiment.taylor import taylor
 
@@ -31,7 +32,11 @@ def network(widths, activation):
     return fw.MLP(widths, activation, **{name: values[:depth] for name, values in PER_LAYER.items()})
 
 
-NETWORKS = [network((3, 2, 3, 2), "gelu"), network((3, 3, 2), "tanh")]
+NETWORKS = [
+    network((3, 2, 3, 2), "gelu"),
+    network((3, 3, 2), "tanh"),
+    network((3, 2, 3, 2), ("sin", "softplus")),
+]
 
 
 def assert_agree(found, expected, name):

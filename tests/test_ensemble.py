@@ -230,7 +230,8 @@ def test_another_batch_size_agrees_to_rounding():
 
 
 def test_ntk_and_kernels_are_recorded_and_move():
-    from finitewidth.experiment.derivatives import ntk
+    from autodiff_derivatives import ntk
+
     from finitewidth.experiment.sampling import preactivations
 
     found = trained(members=2, record_at=(0,), ntk=True, kernels=True)

@@ -1,7 +1,10 @@
 """scikit-learn estimators: its own checks, and agreement with `fw.predict`."""
 
+import pickle
+
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -31,6 +34,29 @@ def test_regressor_is_the_prediction_with_a_ridge():
     np.testing.assert_array_equal(model.predict(X_TEST), mean)
     one = fw.sklearn.WideNetworkRegressor(ridge=0.01).fit(X, Y[:, 0])
     assert one.predict(X_TEST).shape == (5,) and one.predict(X_TEST, return_std=True)[1].shape == (5,)
+
+
+def test_each_hidden_layer_may_have_its_own_activation():
+    """One prediction, whether the estimator is made, cloned, pickled or given its parameters later."""
+    names = ("tanh", "relu", "gelu")
+    model = fw.sklearn.WideNetworkRegressor(depth=4, activation=names, C_W=1.5, ridge=0.01)
+    net = fw.MLP((3, 1, 1, 1, 2), names, C_W=1.5)
+    expected = fw.predict(net, X, Y, X_TEST, order=0, ridge=0.01).mean
+    later = fw.sklearn.WideNetworkRegressor(ridge=0.01).set_params(depth=4, activation=names, C_W=1.5)
+    assert clone(model).get_params() == model.get_params() == later.get_params()
+    for one in (model, clone(model), later):
+        np.testing.assert_allclose(one.fit(X, Y).predict(X_TEST), expected, rtol=1e-11)
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(model)).predict(X_TEST, return_std=True),
+        model.predict(X_TEST, return_std=True),
+    )
+    with pytest.raises(ValueError, match="activation has 3 entries for 2 hidden layers"):
+        model.set_params(depth=3).fit(X, Y)
+    labels = np.arange(12) % 3
+    search = GridSearchCV(
+        fw.sklearn.WideNetworkClassifier(), {"activation": [("tanh", "relu"), ("relu", "tanh")]}, cv=2
+    )
+    assert search.fit(X, labels).best_params_["activation"] in (("tanh", "relu"), ("relu", "tanh"))
 
 
 def test_early_stopping_is_an_algorithm():

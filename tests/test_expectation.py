@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from problems import ACTIVATIONS, as_for_users, refused
 
 import finitewidth as fw
-from finitewidth.gaussian.two_legs.expectation import Automatic, ClosedForm, HermiteSeries, Quadrature, _scale
+from finitewidth.gaussian.two_legs.expectation import Automatic, ClosedForm, HermiteSeries, Quadrature
+from finitewidth.gaussian.two_legs.scales import scale as scale_of
 from finitewidth.network.activation import as_activation
 
 TOLERANCE = 1e-12  # of an average, in units of its scale sqrt(<(s^(a)_1)^2> <(s^(b)_2)^2>)
@@ -72,7 +73,7 @@ def compare(activation, averages, entry) -> Compared:
     value = average.value[(0, 1) if a >= b else (1, 0)]
     scale = float(entry["scale"])
     if max(a, b) > activation.jump_order:  # a delta function has no mean square of its own
-        scale = _scale(activation, np.array([K[0]]), np.array([K[2]]), (a, b)).item()
+        scale = scale_of(activation, np.array([K[0]]), np.array([K[2]]), (a, b)).item()
     with localcontext(prec=60):
         difference = float(abs(Decimal(float(value)) - Decimal(entry["value"])))
     return Compared(K, (a, b), difference, scale, average.error)
@@ -124,7 +125,7 @@ GENERIC = DIFFICULT[:5]  # a vanishing input sits on the kink, where a derivativ
 
 def scales(activation, K: np.ndarray, pair) -> np.ndarray:
     first, second = (side.ravel() for side in np.broadcast_arrays(np.diag(K)[:, None], np.diag(K)[None, :]))
-    return _scale(activation, first, second, pair).reshape(K.shape)
+    return scale_of(activation, first, second, pair).reshape(K.shape)
 
 
 def assert_agree(name, one, other, K, orders):
@@ -373,3 +374,17 @@ def test_growth_that_no_gaussian_tames_is_refused():
         "activation 'mine' grows too fast to be averaged at variance 10; lower C_W or C_b, or scale"
     ):
         Automatic().two_legs(mine, np.full((1, 1), 10.0))
+
+
+@pytest.mark.parametrize("variance", [50.0, 60.0, 70.0, 80.0])
+@pytest.mark.parametrize("rule", [Automatic(), Quadrature()])
+def test_a_fast_oscillation_does_not_deceive_the_error_estimate(rule, variance):
+    """exp(z) sin(z) is the imaginary part of exp((1 + i) z), whose averages are known."""
+    activation = fw.Activation(lambda z: jnp.exp(z) * jnp.sin(z))
+    K = variance * np.array([[1.0, 0.97], [0.97, 1.0]])
+    together, opposite = np.exp(2j * (variance + K)), np.exp(2 * K)  # of (1 + i) z_1 +- its conjugate on z_2
+    exact = (opposite - together).real / 2
+    values, error = rule.relative_two_legs(activation, K, ((0, 0),))
+    assert np.abs(values[0, 0] - exact).max() <= error * exact[0, 0]
+    if isinstance(rule, Automatic):
+        assert error < 1e-12

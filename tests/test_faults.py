@@ -14,13 +14,14 @@ import zarr.storage._local as local
 from problems import refused
 
 import finitewidth as fw
+from finitewidth.comparison.claim import Outcome
 from finitewidth.comparison.claim_store import ClaimStore
-from finitewidth.comparison.claims import Outcome, chosen
+from finitewidth.comparison.claims import chosen
 from finitewidth.comparison.evidence import Comparison
 from finitewidth.core.storage import drafted
 from finitewidth.core.tasks import runner
 from finitewidth.interface.cli import main as cli
-from finitewidth.interface.runs.results import replaced_directory
+from finitewidth.interface.runs.output_directory import replaced_directory
 
 ROOT = Path(fw.__file__).parents[1]
 RANDOM = np.random.default_rng(3)
@@ -198,7 +199,7 @@ def test_a_full_disk_is_one_sentence_and_what_was_kept_stays(tmp_path, monkeypat
     assert all(file.read_bytes() == content for file, content in before.items())
     assert not (tmp_path / "new.zarr").exists()
     with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", full)  # not even the lock can be written
+        patched.setattr(Path, "write_text", full)  # not even the holder of the lock can be written down
         with refused("run.zarr' cannot be written: No space left on device"):
             results(store)
     assert same(results(store), whole)
@@ -207,7 +208,7 @@ def test_a_full_disk_is_one_sentence_and_what_was_kept_stays(tmp_path, monkeypat
 LIMITED = """
 import sys, resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))  # what the system says when a file cannot grow
-from finitewidth.interface.cli import main
+from finitewidth.interface.cli.main import main
 main(sys.argv[1:])
 """
 

@@ -10,9 +10,19 @@ import pytest
 from problems import refused
 
 import finitewidth as fw
-from finitewidth.training.first_order.corrections import Modes, corrections, leap
-from finitewidth.training.first_order.finite_width import warn_of
+from finitewidth.core.inputs import merge_inputs
+from finitewidth.training.first_order.corrections import corrections, leap
+from finitewidth.training.first_order.expansion import warn_of
+from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.symbols import symbols
+from finitewidth.training.first_order.terms import (
+    CUBIC,
+    TERMS,
+    Source,
+    average_over_outputs,
+    dual,
+    three_residuals,
+)
 from finitewidth.training.infinite.gaussian import Expansion
 
 PRINTED = 6e-13  # values known to twelve decimals
@@ -27,9 +37,10 @@ SIZES = dict(A=0.9, B=0.5, D=0.4, F=0.3, P=-0.2, Q=0.25, R=-0.35, S=0.6, T=0.45,
 
 def rank_one(Y, algorithm, n=10):
     """Mean and covariance of three samples whose tensors are products of one vector."""
-    modes = Modes.of(K, K, H, Y, lambda name: SIZES[name] * np.einsum("a,b,c,d->abcd", G, G, G, G))
+    modes = Modes.of(K, K, H, Y)
     s = symbols(algorithm, modes.l)
-    found = corrections(modes, s, covariance=True)
+    product = np.einsum("a,b,c,d->abcd", G, G, G, G)
+    found = corrections(modes, lambda name: SIZES[name] * product, s, covariance=True)
     L = leap(modes, s)
     mean = modes.back((modes.H[:, :2] * s.f) @ modes.y.T) + sum(found.mean.values()) / n
     own = modes.back(modes.back(L @ modes.G @ L.T), 1) + found.own / n
@@ -77,6 +88,47 @@ def test_two_outputs_have_their_known_values_and_wiring(algorithm, mean, covaria
     np.testing.assert_allclose(found[0][2], mean, atol=PRINTED)
     between = found[1][2, :, 2]
     np.testing.assert_allclose([between[0, 0], between[0, 1], between[1, 1]], covariance, atol=PRINTED)
+
+
+# --- terms ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_duals_contract_a_tensor_to_what_its_source_gives(name):
+    """Each term is stated once and read in two ways; tensors without any symmetry tell slots apart."""
+    random = np.random.default_rng(1)
+    samples, count, outputs = 5, 3, 2
+    y, kernel = random.normal(size=(outputs, count)), random.normal(size=(count, count))
+    pair = y.T @ y + outputs * (kernel + kernel.T)
+    weights = three_residuals(y, kernel, pair) if name in CUBIC else y
+    kinds = {term.symbol: len(term.modes) for term in TERMS[name]}
+    Z = {kind: random.normal(size=(count,) * modes) for kind, modes in kinds.items()}
+    for term in TERMS[name]:
+        X = {term.tensor: random.normal(size=(samples,) * 4)}
+        source = Source.of((term,), X, count, outputs)(Z, slice(None))
+        expected = np.einsum("dabc,iabc->id" if name in CUBIC else "dab,ia->id", source, weights)
+        opened = np.moveaxis(X[term.tensor], term.open_slot, 0)[:, :count, :count, :count]
+        contracted = np.tensordot(dual((term,), Z, weights, outputs), opened, ([1, 2, 3], [1, 2, 3]))
+        np.testing.assert_allclose(contracted, expected, rtol=1e-12)
+
+
+def test_averaging_a_cubic_form_is_the_transpose_of_three_residuals():
+    random = np.random.default_rng(2)
+    y, kernel, pair = (random.normal(size=shape) for shape in ((2, 3), (3, 3), (3, 3)))
+    kernel, M = kernel + kernel.T, random.normal(size=(4, 3, 3, 3))
+    M = M + M.transpose(0, 1, 3, 2)
+    expected = np.einsum("dabc,iabc->di", M, three_residuals(y, kernel, pair))
+    np.testing.assert_allclose(average_over_outputs(M, kernel, pair) @ y.T, expected, rtol=1e-12)
+
+
+def test_equal_inputs_are_merged_in_the_order_in_which_they_appear():
+    rows = np.array([[2.0, 0.0], [1.0, 3.0], [2.0, -0.0], [0.0, 0.0], [1.0, 3.0]])
+    distinct, places = merge_inputs(rows)
+    np.testing.assert_array_equal(distinct, rows[[0, 1, 3]])
+    np.testing.assert_array_equal(places, [0, 1, 0, 2, 1])
+    distinct, places = merge_inputs(rows, keep=3)
+    np.testing.assert_array_equal(distinct, rows[:4])
+    np.testing.assert_array_equal(places, [0, 1, 2, 3, 1])
 
 
 # --- predictions of networks -------------------------------------------------------------------------
@@ -182,6 +234,18 @@ def test_corrections_fall_as_one_over_width():
         )
 
 
+def test_statistics_serve_other_widths_of_any_network_of_dense_layers():
+    """Also where activations differ and the network is no MLP."""
+    layers = lambda n: (fw.Dense(n, C_b=0.1), "tanh", fw.Dense(n), "sin", fw.Dense(2))  # noqa: E731
+    narrow, wide = (fw.Network(3, *layers(n)) for n in (64, 96))
+    adapted = fw.finite_width(narrow, X[:3], Y, X).with_width(96)
+    assert adapted.net == wide and adapted.n == 96
+    anew = fw.predict(fw.MLP((3, 96, 96, 2), ("tanh", "sin"), C_b=(0.1, 0, 0)), X[:3], Y, X)
+    np.testing.assert_allclose(adapted.predict().mean, anew.mean, rtol=TOLERANCE, atol=TOLERANCE)
+    with refused("widths=.3, 64, 48, 2. has unequal hidden layers.*prepare the other network"):
+        fw.finite_width(NET, X[:3], Y, X).with_width(96)
+
+
 def test_linear_networks_keep_only_what_their_depth_makes():
     """A linear model of one layer has no correction at all."""
     net = fw.MLP((3, 2), "linear", C_b=0.1, lambda_b=0.5)
@@ -192,7 +256,7 @@ def test_linear_networks_keep_only_what_their_depth_makes():
 @pytest.mark.long
 def test_the_mean_alone_needs_no_tensor_of_four_samples(prepared, monkeypatch):
     """Leg by leg with duals on three modes; four-leg averages are good to 1e-8."""
-    monkeypatch.setattr("finitewidth.training.first_order.finite_width.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
     for algorithm in (fw.GradientFlow(), fw.GradientDescent(0.2)):
         whole, alone = (
             prepared.predict(algorithm),

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
-from finitewidth.gaussian.four_legs.averages import FAMILIES, four_legs, four_legs_with_fixed_leg
-from finitewidth.gaussian.four_legs.exact import has_closed_form
-from finitewidth.network.activation import Activation, as_activation, polynomial
+from finitewidth.gaussian.four_legs.averages import four_legs, four_legs_with_fixed_leg
+from finitewidth.gaussian.four_legs.closed_forms import has_closed_form
+from finitewidth.gaussian.four_legs.families import FAMILIES
+from finitewidth.network.activation import Activation, as_activation
 
 TOLERANCE = 1e-8
 KINKED_TOLERANCE = 1e-5
@@ -136,7 +137,7 @@ def test_linear_legs_are_sums_over_pairings():
 
 def test_cubic_legs_are_sums_over_pairings():
     K, coefficients = kernel(3, 4, 0.5), (0.3, 1.0, -0.2, 0.1)
-    averages = four_legs(polynomial(*coefficients), K)
+    averages = four_legs(f"polynomial{coefficients}", K)
     legs = [np.polynomial.Polynomial(coefficients).deriv(m).coef for m in range(4)]
     for labels in ((0, 1, 2, 0), (2, 2, 1, 0), (1, 1, 1, 1)):
         for family, average in averages.items():
@@ -161,7 +162,7 @@ def test_integration_reproduces_the_closed_form_of_the_sine():
 
 def test_integration_reproduces_the_closed_form_of_a_cubic():
     K = kernel(5, 6, 0.5)
-    exact = four_legs(polynomial(0.3, 1.0, -0.2, 0.1), K)
+    exact = four_legs("polynomial(0.3, 1.0, -0.2, 0.1)", K)
     found = four_legs(Activation(lambda z: 0.3 + z - 0.2 * z**2 + 0.1 * z**3), K, tolerance=TOLERANCE)
     for family in FAMILIES:
         assert np.abs(exact[family].value - found[family].value).max() <= found[family].error
@@ -366,9 +367,10 @@ def test_out_of_reach_tolerances_are_refused_with_a_remedy():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("tanh", np.array([[1.0, 2.0], [2.0, 1.0]])), "K must be a covariance"),
-        (("tanh", np.array([[1.0, 0.2], [0.3, 1.0]])), "K must be symmetric"),
-        (("tanh", np.array([[np.nan]])), "not finite"),
+        (("tanh", np.array([[1.0, 2.0], [2.0, 1.0]])), "K is no covariance matrix"),
+        (("tanh", np.full((3, 3), -0.6) + 1.6 * np.eye(3)), "has the negative eigenvalue -2.0e-01"),
+        (("tanh", np.array([[1.0, 0.2], [0.3, 1.0]])), "K is no covariance matrix: it must be symmetric"),
+        (("tanh", np.array([[np.nan]])), "NaN or infinite"),
         (("tanh", np.eye(2), [(1, 0, 0, 0)]), "not a family"),
         (("tanh", np.eye(2), []), "families is empty"),
     ],

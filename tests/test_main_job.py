@@ -17,8 +17,8 @@ from test_cli import call, refused
 import finitewidth as fw
 from finitewidth.core import tasks
 from finitewidth.interface.cli import main as cli
-from finitewidth.interface.runs import embedded, ensembles, results
-from finitewidth.interface.runs import reading as runs
+from finitewidth.interface.report.documents import ensemble_document
+from finitewidth.interface.runs import embedded, output_directory, run_files
 
 RUN = """
 [network]
@@ -85,7 +85,7 @@ def without(text: str, table: str) -> str:
 
 
 def test_results_are_complete_and_nothing_else_is_left(finished):
-    assert sorted(os.listdir(finished / "out")) == sorted(results.PREDICTION)
+    assert sorted(os.listdir(finished / "out")) == sorted(output_directory.PREDICTION)
     assert sorted(os.listdir(finished)) == ["out", "run.toml"]
     assert (finished / "out/figure.png").read_bytes().startswith(b"\x89PNG")
 
@@ -120,7 +120,7 @@ def test_the_store_has_what_the_library_computes(finished):
             np.testing.assert_allclose(data[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
     with xarray.open_zarr(finished / "out/results.zarr", group="ensemble") as data:
         np.testing.assert_array_equal(data["outputs"][-1, 3:], ensemble.mean.value)
-    document = ensembles.document(runs.read(finished / "run.toml"), ensemble, finished)
+    document = ensemble_document(run_files.read(finished / "run.toml"), ensemble, finished)
     assert keys_of(document) == documented("`finitewidth ensemble`")
 
 
@@ -212,7 +212,7 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(finished, folder, capsys,
     monkeypatch.setattr(tasks, "write_task", interrupted)
     assert call("solve", "run.toml", "--output", "out") == 130
     out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and "the same command goes on" in err
+    assert out == "" and err.count("\n") == 1 and "the same command continues" in err
     assert not (folder / "out").exists() and (folder / ".out.unfinished").exists()
 
     resumed = []
@@ -229,13 +229,13 @@ def test_signals_end_a_command_with_status_130(number):
     """The signal comes while the command works, from a thread beside it."""
     code = f"""
 import os, signal, threading, time
-from finitewidth.interface import cli, solve_command
+from finitewidth.interface.cli import main, solve
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
 def work(*_, **__):
     threading.Timer(0.1, os.kill, (os.getpid(), {int(number)})).start()
     time.sleep(20)
-solve_command._solve = work
-cli.main(["solve"])
+solve._solve = work
+main.main(["solve"])
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=15)
     assert ended.returncode == 130
@@ -256,7 +256,7 @@ WRONG = [
     ),
     ("[0.5, -0.5, 1.0]", "[0.5, -0.5]", "[data] train_targets has 2 rows for 3 rows of train_inputs"),
     ("[[0.5, 1.0], [-1.0, 0.2]]", "[[0.5, 1.0], [-1.0]]", "[data] test_inputs has rows of different lengths"),
-    ("[[0.5, 1.0], [-1.0, 0.2]]", "[[0.5], [-1.0]]", "widths begin with 2, but [data] test_inputs has 1"),
+    ("[[0.5, 1.0], [-1.0, 0.2]]", "[[0.5], [-1.0]]", "takes 2 inputs, but [data] test_inputs has 1"),
     ("[[0.5, 1.0], [-1.0, 0.2]]", '"data.npz:X"', "[data] test_inputs"),
     ("[[0.5, 1.0], [-1.0, 0.2]]", "7", "[data] test_inputs must be a path or rows of numbers, got 7"),
     ("key = 3", "key = 3\nntk = 1", "[ensemble]: ntk must be true or false, got 1"),
@@ -281,7 +281,7 @@ def test_a_defect_is_one_sentence_and_status_1(folder, capsys, monkeypatch):
     def broken(*_):
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(runs, "read", broken)
+    monkeypatch.setattr(run_files, "read", broken)
     assert call("solve", "run.toml") == 1
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1

@@ -7,12 +7,14 @@ import optax
 import pytest
 
 import finitewidth as fw
+from finitewidth.core.keys import as_key
 from finitewidth.experiment.ensemble.descent import loss_and_residual, moved, pulled_back
-from finitewidth.experiment.sampling import as_key, draw, member_key, outputs
+from finitewidth.experiment.sampling import draw, member_key, outputs
 
 
-def test_scaled_updates_are_the_steps_of_the_librarys_own_networks():
-    net = fw.MLP.critical((3, 6, 5, 2), "gelu")
+@pytest.mark.parametrize("activation", ["gelu", ("tanh", "gelu")])
+def test_scaled_updates_are_the_steps_of_the_librarys_own_networks(activation):
+    net = fw.MLP.critical((3, 6, 5, 2), activation)
     rng = np.random.default_rng(0)
     X, Y = jnp.asarray(rng.normal(size=(4, 3))), jnp.asarray(rng.normal(size=(4, 2)))
     parameters = own = draw(net, member_key(as_key(0), 0))
@@ -32,8 +34,8 @@ def test_scaled_updates_are_the_steps_of_the_librarys_own_networks():
 
     for _ in range(3):
         parameters, own = theirs(parameters), ours(own)
-    for found, expected in zip(jax.tree.leaves(parameters), jax.tree.leaves(own), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+    for theirs_end, ours_end in zip(jax.tree.leaves(parameters), jax.tree.leaves(own), strict=True):
+        np.testing.assert_allclose(theirs_end, ours_end, rtol=1e-12, atol=1e-14)
 
 
 def test_layers_of_any_tree_are_told_by_a_function_of_the_path():

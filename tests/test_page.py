@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import finitewidth as fw
-from finitewidth.interface.cli import page_command
+from finitewidth.interface.cli import page as page_command
 from finitewidth.interface.page import answers, jobs, problem, values
 from finitewidth.interface.page.children import Child, Ended
 from finitewidth.interface.page.server import STATIC, Desk, application
@@ -283,12 +283,12 @@ def test_a_training_ends_at_its_time_limit_and_when_its_page_is_gone():
     queue = jobs.Jobs(SlowChild(), time_limit=0.2)
     name = queue.add(values.read(""))
     wait_until(lambda: queue.status(name)["state"] == "failed")
-    assert "limit of 0.2 s; shown are 32 networks" in queue.status(name)["message"]
+    assert "limit of 0.2 s; 32 networks are shown" in queue.status(name)["message"]
     queue.close()
     queue = jobs.Jobs(SlowChild(), forgotten=0.3)
     name = queue.add(values.read(""))
     time.sleep(1.5)
-    assert queue.status(name)["message"] == "the page that asked for it went away"
+    assert queue.status(name)["message"] == "the page that started it was closed"
     queue.close()
 
 

@@ -211,15 +211,15 @@ def test_drawing_leaves_the_style_of_the_user_alone():
 
 
 def test_what_is_no_record_is_refused(tmp_path):
-    with refused("theories must be what fw.solve returns, or several of them in a list, got 3"):
+    with refused("theories must be a result of fw.solve, or several of them in a list, got 3"):
         fw.plots.kernels_over_depth(3)
-    with refused("diagrams must be what fw.phase_diagram returns, got str"):
+    with refused("diagrams must be a result of fw.phase_diagram, got str"):
         fw.plots.phase_diagrams(["tanh"])
-    with refused("found must be what fw.spectrum returns, got int"):
+    with refused("modes must be a result of fw.spectrum, got int"):
         fw.plots.spectrum(3)
     with refused("tensors must be among V, .*, got 'W'"):
         fw.plots.fluctuations(fw.solve(DEEP, [[1.0, -1.0]]), tensors=("W",))
-    with refused("which no theory is of; solve the same network"):
+    with refused("for which there is no theory; solve that network"):
         fw.plots.fluctuations(fw.solve(DEEP, [[1.0, -1.0]]), [sampled(fw.MLP((2, 3, 1), "tanh"), 2)])
     with refused("path must end in .svg, .png or .pdf, got .*; rename it"):
         fw.plots.save(Figure(), tmp_path / "figure.gif")

@@ -24,7 +24,7 @@ from sampled_networks import (
 
 import finitewidth as fw
 from finitewidth.core.estimate import Estimate
-from finitewidth.experiment.sampling import LayerParameters
+from finitewidth.experiment.layers.dense import DenseParameters
 
 INPUTS = np.array([[0.9, -0.4, 0.3], [0.2, 1.1, -0.5], [-0.7, 0.6, 0.8]])
 
@@ -102,7 +102,7 @@ def test_kernels_given_hidden_layers_are_averages_over_the_last_layer():
 
     @jax.jit
     def last_layer(row, bias):
-        found = outputs(net, X, (*hidden, LayerParameters(bias, row)), order=1)
+        found = outputs(net, X, (*hidden, DenseParameters(bias, row)), order=1)
         return found.z[0, :, None] * found.z[0], found.H[0, :, 0, :]
 
     empty = np.array(last_layer(0 * W, 0 * b))

@@ -6,8 +6,9 @@ import numpy as np
 from problems import INPUTS, PER_LAYER, WIDTHS, refused
 
 import finitewidth as fw
+from finitewidth.core.keys import as_key
 from finitewidth.experiment.partition import partition
-from finitewidth.experiment.sampling import as_key, draw, draw_members, member_key, preactivations, up_to
+from finitewidth.experiment.sampling import draw, draw_members, member_key, preactivations, up_to
 
 NET = fw.MLP(WIDTHS, "tanh", **PER_LAYER)
 

@@ -133,9 +133,9 @@ def test_readme_commands_exist():
 
 
 def test_readme_run_file_is_understood(tmp_path):
-    from finitewidth.interface.runs import reading as runs
+    from finitewidth.interface.runs import run_files
 
     (example,) = blocks("toml")
     (tmp_path / "run.toml").write_text(example, encoding="utf-8")
     (tmp_path / "inputs.csv").write_text("1,0,2\n0.5,1,1\n", encoding="utf-8")
-    assert runs.read(tmp_path / "run.toml").inputs.shape == (2, 3)
+    assert run_files.read(tmp_path / "run.toml").inputs.shape == (2, 3)

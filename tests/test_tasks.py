@@ -35,7 +35,7 @@ def sweep(**options):
 @pytest.fixture
 def few_are_many(monkeypatch):
     """Six samples are too many for whole tensors, and come in groups of two."""
-    monkeypatch.setattr("finitewidth.training.first_order.finite_width.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
     monkeypatch.setattr("finitewidth.training.first_order.streamed.GROUP", 2)
 
 
@@ -130,8 +130,8 @@ def test_a_prediction_that_was_stopped_goes_on_with_the_same_bits(tmp_path, few_
 
 KILLED = """
 import os, signal, sys, numpy as np, finitewidth as fw
-import finitewidth.training.first_order.finite_width as finite_width
-finite_width.DENSE = 4
+import finitewidth.training.first_order.statistics as statistics
+statistics.DENSE = 4
 def listen(done, total):
     if total == 12 and done == 4:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -142,7 +142,7 @@ fw.predict(net, X[:4], Y[:4], X[4:], covariance=False, store=sys.argv[1], progre
 
 
 def test_a_prediction_that_was_killed_goes_on_with_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr("finitewidth.training.first_order.finite_width.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
     store = tmp_path / "run.zarr"
     script = KILLED.format(X=X.tolist(), Y=Y.tolist())
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

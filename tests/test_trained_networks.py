@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zarr
 
 import finitewidth as fw
 from finitewidth.experiment.scaling import power_of_width
@@ -45,9 +44,8 @@ def test_what_is_left_falls_as_one_over_width_and_as_its_square():
 def member_outputs(net: fw.MLP, Y: np.ndarray, algorithm, members: int, store: Path) -> np.ndarray:
     """Trained outputs on the two test inputs, (members, 2)."""
     options = {"members": members, "key": 5, "store": store, "keep_members": True, "progress": False}
-    fw.train_ensemble(net, X[:3], Y, X[3:], algorithm=algorithm, **options)
-    kept = np.asarray(zarr.open_group(store, mode="r")["member_outputs"][:])
-    return kept.reshape(members, -1)[:, -2:]
+    ensemble = fw.train_ensemble(net, X[:3], Y, X[3:], algorithm=algorithm, **options)
+    return ensemble.member_outputs()[:, -1, 3:, 0]
 
 
 def test_algorithms_end_at_different_means(tmp_path):

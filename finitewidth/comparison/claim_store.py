@@ -6,15 +6,16 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from finitewidth.comparison.claims import Claim, Outcome
+from finitewidth.comparison.claim import Claim, Outcome
 from finitewidth.comparison.evidence import Comparison
 from finitewidth.core.storage import seal
 
 _PACKAGE = Path(__file__).parents[1]
+_KIND = "finitewidth claims"
 
 
 def source_digest() -> str:
-    """Of all source files that compute: what was measured with other code is not known any more."""
+    """A digest of all source files that compute; outcomes of other code do not count."""
     digest = hashlib.sha256()
     files = (file for file in _PACKAGE.rglob("*.py") if "interface" not in file.relative_to(_PACKAGE).parts)
     for file in sorted(files):
@@ -23,7 +24,7 @@ def source_digest() -> str:
 
 
 class ClaimStore:
-    """Outcomes by claim, written whole after each."""
+    """Outcomes of claims that passed, by id; the file is written whole after each."""
 
     def __init__(self, path: str | Path, *, fresh: bool = False):
         self.path, self.digest = Path(path), source_digest()
@@ -33,19 +34,17 @@ class ClaimStore:
         if not self.path.exists():
             return {}
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-            if found["kind"] != "finitewidth claims":
+            document = json.loads(self.path.read_text(encoding="utf-8"))
+            if document["kind"] != _KIND or document["seal"] != seal({}, document["outcomes"]):
                 raise KeyError
-            if found["seal"] != seal({}, found["outcomes"]):
-                raise KeyError
-            return dict(found["outcomes"]) if found["source"] == self.digest else {}
+            return dict(document["outcomes"]) if document["source"] == self.digest else {}
         except (ValueError, KeyError, TypeError):
             raise ValueError(
                 f"{str(self.path)!r} is not a store of claims, or is damaged; remove it, or name another."
             ) from None
 
     def get(self, claim: Claim) -> Outcome | None:
-        """What was found before; failures are measured again."""
+        """The outcome of an earlier run, or None; a claim that failed is measured again."""
         kept = self.outcomes.get(claim.id)
         if kept is None:
             return None
@@ -53,11 +52,12 @@ class ClaimStore:
         return Outcome(claim, comparisons, kept["seconds"])
 
     def put(self, outcome: Outcome) -> None:
+        """Keep an outcome that passed, and write the file."""
         if outcome.passed:
             comparisons = [asdict(one) for one in outcome.comparisons]
             self.outcomes[outcome.claim.id] = {"comparisons": comparisons, "seconds": outcome.seconds}
         document = {
-            "kind": "finitewidth claims",
+            "kind": _KIND,
             "source": self.digest,
             "seal": seal({}, self.outcomes),
             "outcomes": self.outcomes,

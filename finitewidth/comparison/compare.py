@@ -1,4 +1,4 @@
-"""Theory against experiment: pulls in units of standard errors, and control variates."""
+"""Theory against experiment: differences in units of standard errors (pulls), and control variates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from finitewidth.experiment.ensemble.plan import Control
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.statistics import SampledStatistics
 from finitewidth.network.algorithm import Algorithm
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 from finitewidth.theory.records import Layer
 from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
@@ -20,7 +20,7 @@ from finitewidth.training.infinite.gaussian import Prediction
 
 @dataclass(frozen=True, eq=False)
 class PredictionComparison:
-    """(theory - estimate) / standard error of trained outputs on the test inputs."""
+    """Pulls, (theory - estimate) / standard error, of trained outputs on the test inputs."""
 
     prediction: Prediction = field(repr=False)
     ensemble: Ensemble = field(repr=False)
@@ -29,21 +29,21 @@ class PredictionComparison:
 
     @property
     def worst(self) -> float:
-        """The largest of all pulls in absolute value."""
+        """The largest absolute value of all pulls."""
         parts = [self.pulls] if self.covariance_pulls is None else [self.pulls, self.covariance_pulls]
         return float(max(np.abs(part).max() for part in parts))
 
 
 @dataclass(frozen=True, eq=False)
 class LayerComparison:
-    """(theory - estimate) / standard error of the statistics of one layer, by name."""
+    """Pulls, (theory - estimate) / standard error, of the statistics of one layer, by name."""
 
     layer: int
     pulls: Mapping[str, np.ndarray] = field(repr=False)
 
     @property
     def worst(self) -> dict[str, float]:
-        """The largest pull of each statistic in absolute value."""
+        """The largest absolute value of the pulls of each statistic."""
         return {name: float(np.abs(pull).max()) for name, pull in self.pulls.items()}
 
 
@@ -76,25 +76,26 @@ def _compare_prediction(prediction: Prediction, ensemble: Ensemble) -> Predictio
 
 def _compare_layer(layer: Layer, sampled: SampledStatistics) -> LayerComparison:
     if layer.index != sampled.layer:
-        raise ValueError(f"theory is of layer {layer.index} but layer {sampled.layer} was sampled.")
-    theory = {name: getattr(layer, name) for name in sampled.estimates}
-    return LayerComparison(
-        layer.index, {name: pulls_of(theory[name], found) for name, found in sampled.estimates.items()}
-    )
+        raise ValueError(
+            f"theory is of layer {layer.index} but layer {sampled.layer} was sampled; compare the same layer."
+        )
+    pulls = {name: pulls_of(getattr(layer, name), estimate) for name, estimate in sampled.estimates.items()}
+    return LayerComparison(layer.index, pulls)
 
 
 def pulls_of(theory: np.ndarray, estimate: Estimate) -> np.ndarray:
-    """(theory - estimate) / standard error; zero where both agree and nothing fluctuates."""
+    """(theory - estimate) / standard error; zero where the two agree and the estimate has no error."""
     gap = theory - estimate.value
     with np.errstate(divide="ignore", invalid="ignore"):
         pulls = gap / estimate.stderr
     return np.where((estimate.stderr == 0) & (np.abs(gap) <= 1e-12 * np.abs(theory).max()), 0.0, pulls)
 
 
-def control_variate(net: MLP, X_train, Y_train, X_test, algorithm: Algorithm) -> Control:
-    """What infinitely wide networks keep of a member's initial outputs, whose exact mean is zero.
+def control_variate(net: Network, X_train, Y_train, X_test, algorithm: Algorithm) -> Control:
+    """A control variate for `fw.train_ensemble(control=...)`: z - Theta F z, whose exact mean is zero.
 
-    For `fw.train_ensemble(control=...)`: much of what differs between members is there at the start.
+    It is the part of the initial outputs z that training would keep at infinite width. Members differ mostly
+    by this part, so that subtracting it leaves a smaller variance.
     """
     fitted = fit(net, X_train, Y_train, algorithm=algorithm)
     X = np.concatenate([fitted.X, as_inputs(X_test, net.widths[0], name="X_test")])
@@ -103,11 +104,11 @@ def control_variate(net: MLP, X_train, Y_train, X_test, algorithm: Algorithm) ->
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """z - Theta F z of the training samples; picklable, so that clusters can have it."""
+    """z - Theta F z, where F z takes the training samples only; a class, because classes can be pickled."""
 
     gain: np.ndarray  # (N, N_A)
 
-    # equal gains are one control: what was compiled for one serves the other
+    # controls with equal gains are equal, so that JAX compiles them once
     def __eq__(self, other) -> bool:
         return isinstance(other, _Kept) and np.array_equal(self.gain, other.gain)
 

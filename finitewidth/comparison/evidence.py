@@ -1,9 +1,10 @@
-"""What a claim rests on: two numbers found independently, and how far apart they may be.
+"""The evidence for a claim: two independent numbers, and how far apart they may be.
 
-The allowance is fixed before the numbers are known. Where networks were sampled it is four standard errors;
-elsewhere it is an accuracy that the claim states.
+The allowance is fixed before the numbers are known: four standard errors where networks were sampled, else an
+accuracy that the claim states.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,18 +18,18 @@ PULL = 4.0  # standard errors
 
 @dataclass(frozen=True)
 class Comparison:
-    """A stated and a measured number; of arrays, the entry where the two are furthest apart."""
+    """A stated and a measured number; for arrays, the entry where the two are furthest apart."""
 
     what: str
     stated: float
     measured: float
-    error: float  # standard error of what was sampled, else the stated accuracy
-    allowed: float = 1.0  # how many errors
+    error: float  # standard error of a sampled number, else the stated accuracy
+    allowed: float = 1.0  # the largest distance, in units of the error
     different: bool = False  # whether the statement is that the two differ
 
     @property
     def distance(self) -> float:
-        """In units of the error."""
+        """Between the two numbers, in units of the error."""
         gap = abs(self.stated - self.measured)
         if self.error > 0:
             return gap / self.error
@@ -36,48 +37,48 @@ class Comparison:
 
     @property
     def strain(self) -> float:
-        """How much of the allowance is used: at most 1 where the statement holds."""
+        """The used fraction of the allowance, at most 1 where the statement holds."""
         used = self.distance / self.allowed
         return used if not self.different else (1 / used if used > 0 else np.inf)
 
     @property
     def holds(self) -> bool:
+        """Whether the two numbers are as close, or as different, as the statement says."""
         return bool(self.strain <= 1)  # NaN does not hold
 
 
 def _worst(what: str, stated, measured, error, allowed: float) -> Comparison:
     arrays = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in (stated, measured, error)))
     places = zip(*(np.ravel(array).tolist() for array in arrays), strict=True)
-    found = [Comparison(what, stated, measured, error, allowed) for stated, measured, error in places]
-    broken = [one for one in found if np.isnan(one.distance)]
-    return broken[0] if broken else max(found, key=lambda one: one.distance)
+    entries = [Comparison(what, stated, measured, error, allowed) for stated, measured, error in places]
+    broken = [one for one in entries if np.isnan(one.distance)]
+    return broken[0] if broken else max(entries, key=lambda one: one.distance)
 
 
 def agree(what: str, stated, measured, accuracy: float, *, scale: float | None = None) -> Comparison:
-    """Equal to `accuracy` times `scale`, which is the largest stated number unless it is given."""
+    """The two are equal within `accuracy` times `scale`, by default the largest stated number."""
     size = float(np.abs(stated).max()) if scale is None else scale
     return _worst(what, stated, measured, accuracy * size, 1.0)
 
 
 def differ(what: str, stated, measured, accuracy: float, *, scale: float | None = None) -> Comparison:
-    """The opposite: somewhere the two are further apart than the accuracy allows."""
-    found = agree(what, stated, measured, accuracy, scale=scale)
-    return Comparison(what, found.stated, found.measured, found.error, 1.0, different=True)
+    """The opposite of `agree`: somewhere the two are further apart than the accuracy."""
+    furthest = agree(what, stated, measured, accuracy, scale=scale)
+    return dataclasses.replace(furthest, different=True)
 
 
 def pull(what: str, stated, estimate: Estimate) -> Comparison:
-    """Equal within four standard errors, entry by entry."""
+    """The two are equal within four standard errors, entry by entry."""
     return _worst(what, stated, estimate.value, estimate.stderr, PULL)
 
 
 def significant(what: str, estimate: Estimate, stated: float = 0.0) -> Comparison:
-    """Somewhere more than four standard errors from `stated`, which is what the claim denies."""
-    found = pull(what, stated, estimate)
-    return Comparison(what, found.stated, found.measured, found.error, PULL, different=True)
+    """Somewhere the estimate is more than four standard errors from `stated`, the value the claim denies."""
+    return dataclasses.replace(pull(what, stated, estimate), different=True)
 
 
 def falls(what: str, power: float, sizes: Sequence[int], estimates: Sequence[Estimate]) -> Comparison:
-    """Positive numbers fall as sizes^-power, within four standard errors of the fitted power."""
+    """Positive numbers fall as sizes^-power: the fitted power is within four standard errors of `power`."""
     return pull(what, power, power_of_width(sizes, estimates))
 
 
@@ -90,7 +91,7 @@ def mean_of(samples: np.ndarray) -> Estimate:
 
 
 def root_mean_square(samples: np.ndarray) -> Estimate:
-    """Over all axes; samples of the first axis are independent."""
+    """The root mean square over all axes; samples along the first axis are independent."""
     squares = mean_of((np.asarray(samples) ** 2).reshape(len(samples), -1).mean(axis=1))
     root = np.sqrt(squares.value)
     return Estimate(root, squares.stderr / (2 * root))
@@ -106,5 +107,5 @@ def extrapolated(widths: Sequence[int], estimates: Sequence[Estimate]) -> Estima
 
 
 def slope_of_logs(x, y) -> float:
-    """p of y ~ x^p, fitted to all points."""
+    """The power p of y ~ x^p, fitted to all points."""
     return float(np.polyfit(np.log(x), np.log(np.abs(y)), 1)[0])

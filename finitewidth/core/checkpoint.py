@@ -1,26 +1,25 @@
 """A run on disk that can be killed at any moment: a Zarr store of finished tasks, and a lock beside it.
 
-A list of tasks is a group of the store that holds what every task found, one chunk for each; a task counts
-once its entry of `done` is written, which comes last. Tasks depend on the configuration and their number
-alone, so finished tasks are all the state there is. The configuration stands in the store's attributes.
-Every task has a seal: what is read and is not what was written is refused.
+A list of tasks is a group of the store. It holds the arrays of every task, one chunk for each task. A task
+counts as finished once its entry of `done` is written, which happens last. A task depends on its number and
+on the configuration alone, so the finished tasks are the whole state of a run. The configuration is kept in
+the attributes of the store. Every task has a seal, and arrays that do not match their seal are refused.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import math
 import os
 import shutil
-import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from finitewidth.core.storage import seal, with_checksums
+from finitewidth.core.lock import locked
+from finitewidth.core.storage import seal, with_checksums, writable
 
 if TYPE_CHECKING:
     import zarr
@@ -35,7 +34,7 @@ class Store(NamedTuple):
 
 @contextlib.contextmanager
 def opened(path: str | Path, configuration: dict, *, kind: str) -> Iterator[Store]:
-    """The store of this configuration, made if it is not there; no other run has it at the same time."""
+    """The store of this configuration, created if it does not exist, and locked against other runs."""
     path = Path(path)
     if path.suffix != ".zarr":
         raise ValueError(f"store must end in .zarr, got {str(path)!r}; rename it.")
@@ -47,22 +46,12 @@ def opened(path: str | Path, configuration: dict, *, kind: str) -> Iterator[Stor
         yield Store(path, group)
 
 
-@contextlib.contextmanager
-def writable(path: Path) -> Iterator[None]:
-    """Say in one sentence that a store cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or error
-        raise ValueError(f"store {str(path)!r} cannot be written: {reason}; choose another place.") from error
-
-
 def _group(path: Path, configuration: dict, kind: str) -> "zarr.Group":
     import zarr
 
     if path.exists():
         return _checked(path, configuration, kind)
-    draft = path.with_name(f".{path.name}.draft")  # only the holder of the lock is here
+    draft = path.with_name(f".{path.name}.draft")  # only the holder of the lock gets here
     shutil.rmtree(draft, ignore_errors=True)
     group = zarr.open_group(draft, mode="w")
     group.attrs.update({"kind": _mark(kind), "finished": False, "configuration": json.dumps(configuration)})
@@ -71,7 +60,7 @@ def _group(path: Path, configuration: dict, kind: str) -> "zarr.Group":
 
 
 def open_group(path: Path) -> "zarr.Group":
-    """A store as it is on disk now."""
+    """A store as it is on disk now, without cached metadata."""
     import zarr
 
     return zarr.open_group(path, mode="r+", use_consolidated=False)
@@ -85,21 +74,21 @@ def _checked(path: Path, configuration: dict, kind: str) -> "zarr.Group":
     try:
         group = open_group(path)
         same = group.attrs.get("kind") == _mark(kind)
-        known = json.loads(group.attrs["configuration"]) if same else None  # type: ignore[arg-type]
+        stored = json.loads(group.attrs["configuration"]) if same else None  # type: ignore[arg-type]
     except PermissionError:
         raise
-    except Exception:  # zarr raises many kinds for what is no store
-        known = None
-    if not isinstance(known, dict):
+    except Exception:  # zarr raises exceptions of many types for files that are no store
+        stored = None
+    if not isinstance(stored, dict):
         raise ValueError(
             f"store {str(path)!r} exists and holds no {kind}, or is damaged; choose another place."
         )
-    configuration = json.loads(json.dumps(configuration))  # what it looks like once written
-    for name in [*configuration, *known]:
-        if configuration.get(name) != known.get(name):
+    configuration = json.loads(json.dumps(configuration))  # as it reads once it has been written
+    for name in [*configuration, *stored]:
+        if configuration.get(name) != stored.get(name):
             raise ValueError(
                 f"store {str(path)!r} belongs to another configuration: its {name} is "
-                f"{_short(known.get(name))}, not {_short(configuration.get(name))}; use another "
+                f"{_short(stored.get(name))}, not {_short(configuration.get(name))}; use another "
                 "store, or the same configuration."
             )
     return group
@@ -111,7 +100,7 @@ def _short(value: Any) -> str:
 
 
 def digest(array: np.ndarray) -> str:
-    """An array in a configuration."""
+    """A short fingerprint of an array, which stands for the array in a configuration."""
     return hashlib.sha256(json.dumps(array.shape).encode() + array.tobytes()).hexdigest()[:16]
 
 
@@ -119,22 +108,22 @@ def digest(array: np.ndarray) -> str:
 
 
 def finished_tasks(store: Store, tasks: str) -> set[int]:
-    """The tasks of a list that were finished, now or before the run was killed; damaged ones are refused."""
+    """The finished tasks of a list, from this run and from runs before it; damaged tasks are refused."""
     try:
         if f"{tasks}/{_DONE}" not in store.group:
             return set()
         done = np.asarray(store.group[f"{tasks}/{_DONE}"][:])  # type: ignore[index]
-    except Exception as error:  # zarr raises many kinds for damaged stores
+    except Exception as error:  # zarr raises exceptions of many types for damaged stores
         raise _damaged(store, f"the list of finished {tasks}", store.path / tasks) from error
     finished = set(np.flatnonzero(done).tolist())
-    for task in finished:  # before any work, not after it
+    for task in finished:  # before any work is done, not after it
         read_task(store, tasks, task)
     return finished
 
 
-def write_task(store: Store, tasks: str, task: int, count: int, found: Mapping[str, np.ndarray]) -> None:
-    """All arrays of one task out of `count`, then the entry that says they are whole."""
-    arrays = {name: np.asarray(value, dtype=np.float64) for name, value in found.items()}
+def write_task(store: Store, tasks: str, task: int, count: int, results: Mapping[str, np.ndarray]) -> None:
+    """Write all arrays of one task out of `count`, then the entry that marks the task as finished."""
+    arrays = {name: np.asarray(value, dtype=np.float64) for name, value in results.items()}
     mark = np.frombuffer(bytes.fromhex(seal(arrays)), dtype=np.uint8)
     with writable(store.path):
         try:
@@ -146,7 +135,7 @@ def write_task(store: Store, tasks: str, task: int, count: int, found: Mapping[s
             array(store, f"{tasks}/{_DONE}", (count,), dtype="uint8")[task] = 1
         except (OSError, MemoryError):
             raise
-        except Exception as error:  # zarr raises many kinds for damaged stores
+        except Exception as error:  # zarr raises exceptions of many types for damaged stores
             raise _damaged(store, f"the list of {tasks}", store.path / tasks) from error
 
 
@@ -154,24 +143,24 @@ _SEAL, _DONE = "seal", "done"
 
 
 def read_task(store: Store, tasks: str, task: int) -> dict[str, np.ndarray]:
-    """What `write_task` wrote, to the last bit."""
+    """The arrays that `write_task` wrote, to the last bit."""
     try:
         names = [entry.name for entry in (store.path / tasks).iterdir() if entry.is_dir()]
-        found = {name: np.asarray(store.group[f"{tasks}/{name}"][task]) for name in names}  # type: ignore[index]
-        mark = found.pop(_SEAL).tobytes().hex()
-        whole = int(found.pop(_DONE)) == 1 and mark == seal(found)
+        arrays = {name: np.asarray(store.group[f"{tasks}/{name}"][task]) for name in names}  # type: ignore[index]
+        mark = arrays.pop(_SEAL).tobytes().hex()
+        whole = int(arrays.pop(_DONE)) == 1 and mark == seal(arrays)
         reason = None
-    except Exception as error:  # zarr raises many kinds for damaged stores
+    except Exception as error:  # zarr raises exceptions of many types for damaged stores
         whole, reason = False, error
     if not whole:
         entry = store.path / tasks / _DONE / "c" / str(task)
         raise _damaged(store, f"number {task} of its {tasks}", entry) from reason
-    return found
+    return arrays
 
 
-def _damaged(store: Store, what: str, remove: Path) -> ValueError:
+def _damaged(store: Store, part: str, remove: Path) -> ValueError:
     return ValueError(
-        f"store {str(store.path)!r} is damaged: {what} is not what was written; delete {str(remove)!r} to "
+        f"store {str(store.path)!r} is damaged: {part} is not what was written; delete {str(remove)!r} to "
         "have it computed again, or use another store."
     )
 
@@ -184,9 +173,9 @@ def array(
     dimensions: tuple[str, ...] | None = None,
     dtype: str = "float64",
 ) -> "zarr.Array":
-    """An array of the store, made if it is not there, in chunks along its first axis.
+    """An array of the store, created if it does not exist, in chunks along its first axis.
 
-    Numbers that are not there yet, or not any more, are NaN.
+    Entries whose chunk is not yet written, or was deleted, read as NaN.
     """
     if name in store.group:
         return store.group[name]  # type: ignore[return-value]
@@ -198,57 +187,4 @@ def array(
         fill_value=math.nan if dtype == "float64" else 0,
         dimension_names=dimensions,
         **with_checksums(),
-    )
-
-
-# --- the lock -----------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file beside `path`; the system lets go of it when a process dies, however it dies."""
-    lock = path.with_name(f".{path.name}.lock")
-    with writable(path):
-        descriptor = _acquired(lock, path)
-    try:
-        with writable(path):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
-        yield
-    finally:
-        lock.unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-def _acquired(lock: Path, path: Path) -> int:
-    while True:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = _owner(descriptor)
-            os.close(descriptor)
-            raise ValueError(_in_use(path, lock, owner)) from None
-        owner = _owner(descriptor)
-        if owner.get("host", socket.gethostname()) != socket.gethostname():
-            os.close(descriptor)  # a file system may not carry locks between machines
-            raise ValueError(_in_use(path, lock, owner))
-        with contextlib.suppress(FileNotFoundError):
-            if os.stat(lock).st_ino == os.fstat(descriptor).st_ino:
-                return descriptor
-        os.close(descriptor)  # its holder removed it while we waited; take the new one
-
-
-def _owner(descriptor: int) -> dict:
-    with contextlib.suppress(ValueError):
-        found = json.loads(os.pread(descriptor, 4096, 0) or b"{}")
-        return found if isinstance(found, dict) else {}
-    return {}
-
-
-def _in_use(path: Path, lock: Path, owner: dict) -> str:
-    return (
-        f"store {str(path)!r} is in use by process {owner.get('pid', 'unknown')} on host "
-        f"{owner.get('host', 'unknown')}; wait for it, use another store, or delete {str(lock)!r} if that "
-        "run is dead."
     )

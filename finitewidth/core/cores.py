@@ -1,7 +1,7 @@
 """Independent tasks on all cores, each core with its own single-threaded matrix products.
 
-Products of many small matrices gain nothing from a threaded BLAS and wait for its threads; whole
-tasks are the better unit. Results come in the order of the tasks, so nothing depends on timing.
+A threaded BLAS does not make products of many small matrices faster: they wait for its threads. Whole tasks
+are the better unit of work. Results come in the order of the tasks, so nothing depends on timing.
 """
 
 import functools
@@ -23,13 +23,13 @@ _limit = None
 
 @functools.cache
 def _controller() -> ThreadpoolController:
-    import scipy.linalg  # noqa: F401  (brings a BLAS of its own, which has to be there to be found)
+    import scipy.linalg  # noqa: F401  (SciPy has a BLAS of its own, found only once it is loaded)
 
     return ThreadpoolController()
 
 
 class SingleThreadedProducts:
-    """While any thread of the process is inside, NumPy's matrix products use one thread each."""
+    """A context in which matrix products of NumPy use one thread each; several threads may be in it."""
 
     def __enter__(self):
         global _users, _limit
@@ -48,7 +48,7 @@ class SingleThreadedProducts:
 
 
 def on_all_cores(work: Callable[[T], R], tasks: Iterable[T]) -> Iterator[tuple[T, R]]:
-    """(task, work(task)) for every task, in order, a few tasks ahead of the consumer."""
+    """Yield (task, work(task)) for every task in order, computing a few tasks ahead of the consumer."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with SingleThreadedProducts(), ThreadPoolExecutor(cores) as pool:
         waiting = []

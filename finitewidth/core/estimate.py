@@ -1,4 +1,4 @@
-"""A number that was sampled, with its standard error."""
+"""A sampled number with its standard error."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Estimate(NamedTuple):
-    """A value and its standard error, scalars or arrays of one shape."""
+    """A value and its standard error: two scalars, or two arrays of the same shape."""
 
     value: np.ndarray
     stderr: np.ndarray

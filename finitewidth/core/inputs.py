@@ -1,4 +1,4 @@
-"""Checks of data and numbers that every entry to the library shares."""
+"""Checks of data and numbers, shared by all functions that take them from a user."""
 
 import math
 import numbers
@@ -9,17 +9,12 @@ from jaxtyping import Float
 
 def as_inputs(X, width: int, *, name: str = "X") -> Float[np.ndarray, "N n0"]:
     """Inputs as a finite float64 matrix with one row for each sample; float32 and integers are promoted."""
-    try:
-        array = np.asarray(X)
-    except ValueError:
-        raise ValueError(f"{name} must be a rectangular array, one row for each sample.") from None
-    if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
-        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}; convert it to float64.")
+    array = _as_rectangle(X, name)
+    _require_real(array, name)
     if array.ndim != 2:
         raise ValueError(
             f"{name} must have shape (samples, {width}), got {array.shape}; use {name}.reshape(-1, {width})."
         )
-    array = np.ascontiguousarray(array, dtype=np.float64)
     if array.shape[0] == 0:
         raise ValueError(f"{name} has no samples; pass at least one row.")
     if array.shape[1] != width:
@@ -27,27 +22,20 @@ def as_inputs(X, width: int, *, name: str = "X") -> Float[np.ndarray, "N n0"]:
             f"{name} has {array.shape[1]} columns but the network takes n_0 = {width} inputs; "
             "change widths[0] or the data."
         )
-    if not np.isfinite(array).all():
-        row = int(np.argmin(np.isfinite(array).all(axis=1)))
-        raise ValueError(f"{name} has NaN or infinity in row {row}; remove or repair that sample.")
-    return array
+    return _as_finite(array, name)
 
 
 def as_targets(
     Y, count: int, width: int, *, name: str = "Y_train", inputs: str = "X_train"
 ) -> Float[np.ndarray, "N n_L"]:
     """Targets as a finite float64 matrix: one row for each of `count` samples, one column for each output."""
-    try:
-        array = np.asarray(Y)
-    except ValueError:
-        raise ValueError(f"{name} must be a rectangular array, one row for each sample.") from None
+    array = _as_rectangle(Y, name)
     if array.ndim == 1 and width > 1 and np.issubdtype(array.dtype, np.integer):
         raise ValueError(
             f"{name} holds integer labels, but targets are vectors of n_L = {width} numbers; "
             f"use fw.one_hot({name}, {width})."
         )
-    if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
-        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}; convert it to float64.")
+    _require_real(array, name)
     if array.ndim != 2 or array.shape[1] != width:
         raise ValueError(
             f"{name} must have shape ({count}, {width}), one column for each of n_L = {width} outputs, "
@@ -57,14 +45,31 @@ def as_targets(
         raise ValueError(
             f"{name} has {array.shape[0]} rows but {inputs} has {count} samples; give one row for each."
         )
+    return _as_finite(array, name)
+
+
+def _as_rectangle(data, name: str) -> np.ndarray:
+    try:
+        return np.asarray(data)
+    except ValueError:  # rows of different lengths
+        raise ValueError(f"{name} must be a rectangular array, one row for each sample.") from None
+
+
+def _require_real(array: np.ndarray, name: str) -> None:
+    if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}; convert it to float64.")
+
+
+def _as_finite(array: np.ndarray, name: str) -> np.ndarray:
+    array = np.ascontiguousarray(array, dtype=np.float64)
     if not np.isfinite(array).all():
         row = int(np.argmin(np.isfinite(array).all(axis=1)))
         raise ValueError(f"{name} has NaN or infinity in row {row}; remove or repair that sample.")
-    return np.ascontiguousarray(array, dtype=np.float64)
+    return array
 
 
 def as_number(value) -> float:
-    """A real number as a float; NaN, which compares with nothing, for what is none."""
+    """A real number as a float; NaN, which fails every comparison, for anything else."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return math.nan
     try:
@@ -74,7 +79,7 @@ def as_number(value) -> float:
 
 
 def as_count(name: str, value, *, lowest: int, or_infinite: bool = False) -> int | float:
-    """A whole number of at least `lowest`, or infinity where that makes sense."""
+    """A whole number of at least `lowest`, or infinity if `or_infinite`."""
     number = as_number(value)
     if or_infinite and number == math.inf:
         return math.inf
@@ -84,12 +89,26 @@ def as_count(name: str, value, *, lowest: int, or_infinite: bool = False) -> int
     raise ValueError(f"{name} must be {wanted}, got {value!r}.")
 
 
-def coincident_rows(X: np.ndarray, other: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of X and of `other` that are equal, as two lists of indices; within X itself pairs i < j.
+def merge_inputs(X: np.ndarray, *, keep: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct rows of X in the order in which they first appear, and the place of each row among them.
 
-    Later rows come first, so that where several are equal the last of many writes is that of the first.
+    The first `keep` rows all stay, also where some of them are equal.
     """
-    few = np.unique(np.linspace(0, X.shape[1] - 1, 16).astype(int))  # enough to tell most rows apart
+    first = np.empty(X.shape[0], dtype=int)
+    for rows in _groups(X).values():
+        first[rows] = rows[0]
+    first[:keep] = np.arange(keep)
+    distinct, places = np.unique(first, return_inverse=True)
+    return X[distinct], places
+
+
+def coincident_rows(X: np.ndarray, other: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of equal rows of X and `other`, as two arrays; without `other`, pairs i < j within X.
+
+    Later rows come first. If several rows are equal and each overwrites the same entry, the first row is thus
+    the one that remains.
+    """
+    few = np.unique(np.linspace(0, X.shape[1] - 1, 16).astype(int))  # columns that tell most rows apart
     if other is None:
         alike = [group for group in _groups(X[:, few]).values() if len(group) > 1]
         rows = columns = sorted(row for group in alike for row in group)
@@ -109,7 +128,7 @@ def coincident_rows(X: np.ndarray, other: np.ndarray | None = None) -> tuple[np.
 
 
 def _groups(X: np.ndarray) -> dict[bytes, list[int]]:
-    """Indices of rows by their content."""
+    """Row indices, grouped by the content of the rows."""
     seen: dict[bytes, list[int]] = {}
     for row, x in enumerate(X + 0.0):  # + 0.0 turns -0.0 into 0.0
         seen.setdefault(x.tobytes(), []).append(row)

@@ -1,10 +1,10 @@
-"""Memory is asked for before it is taken."""
+"""A check of free memory before a large computation begins."""
 
 import psutil
 
 
 def require_memory(needed: float, what: str, remedy: str) -> None:
-    """Refuse a request that does not fit what the machine has left."""
+    """Refuse a request for more memory than the machine has free."""
     available = psutil.virtual_memory().available
     if needed > 0.9 * available:
         raise ValueError(

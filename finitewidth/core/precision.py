@@ -1,11 +1,11 @@
-"""Double precision is required everywhere; this is the one place that asks for it."""
+"""Double precision, which every computation needs, is switched on and checked here."""
 
 import os
 import sys
 
 
 def enable_double_precision() -> None:
-    """Switch on float64 without importing JAX, unless the user has decided otherwise."""
+    """Switch on float64 without importing JAX, unless the user has set JAX_ENABLE_X64."""
     if "jax" in sys.modules:
         if "JAX_ENABLE_X64" not in os.environ:
             sys.modules["jax"].config.update("jax_enable_x64", True)

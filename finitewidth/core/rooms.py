@@ -1,4 +1,4 @@
-"""Rooms that are open to extension: every module of a folder is imported, so that a new file is known."""
+"""Rooms that are open to extension: all modules of a folder are imported, so a new file needs no list."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""Files and directories that are written whole or not at all, and what shows that they were changed since."""
+"""Files and directories that are written whole or not at all, and seals that reveal later changes."""
 
 import contextlib
 import glob
@@ -17,7 +17,7 @@ _ABOUT = "about"
 
 
 def write_arrays(path: str | Path, arrays: dict[str, np.ndarray], about: dict) -> None:
-    """Write to a temporary file beside `path`, then rename."""
+    """Write to a temporary file beside `path`, then rename it."""
     path = Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"path must end in .npz, got {str(path)!r}; rename it.")
@@ -40,16 +40,16 @@ def write_arrays(path: str | Path, arrays: dict[str, np.ndarray], about: dict) -
 def read_arrays(path: str | Path, *, kind: str) -> tuple[dict[str, np.ndarray], dict]:
     """The arrays and the configuration that `write_arrays` wrote."""
     try:
-        # zipfile closes what it opened where numpy's own loader leaves a damaged file open
+        # zipfile closes a damaged file, which NumPy's own loader leaves open
         with zipfile.ZipFile(path) as archive:
             arrays = {name.removesuffix(".npy"): _array(archive, name) for name in archive.namelist()}
         about = json.loads(arrays.pop(_ABOUT).tobytes())
     except FileNotFoundError:
         raise ValueError(f"path {str(path)!r} does not exist; check the name.") from None
-    except Exception:  # zipfile and NumPy raise many kinds for damaged files
+    except Exception:  # zipfile and NumPy raise exceptions of many types for damaged files
         raise ValueError(f"path {str(path)!r} is not a file that finitewidth wrote, or is damaged.") from None
     if not isinstance(about, dict) or about.get("kind") != kind:
-        raise ValueError(f"path {str(path)!r} holds no {kind}; load it with what saved it.")
+        raise ValueError(f"path {str(path)!r} holds no {kind}; load it with the class that saved it.")
     return arrays, about
 
 
@@ -62,16 +62,16 @@ def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 
 
 def seal(arrays: Mapping[str, np.ndarray], about: Any = None) -> str:
-    """A number that changes with any bit of the arrays, their names, shapes and types, and of `about`."""
-    found = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    """A hash of the arrays with their names, shapes and types, and of `about`: any changed bit changes it."""
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name in sorted(arrays):
         value = np.ascontiguousarray(arrays[name])
-        found.update(json.dumps([name, np.shape(arrays[name]), value.dtype.str]).encode() + value.tobytes())
-    return found.hexdigest()
+        digest.update(json.dumps([name, np.shape(arrays[name]), value.dtype.str]).encode() + value.tobytes())
+    return digest.hexdigest()
 
 
 def with_checksums() -> dict[str, Any]:
-    """Options of a Zarr array whose chunks carry checksums: any reader refuses a chunk that was changed."""
+    """Options of a Zarr array whose chunks carry checksums, so that any reader refuses a changed chunk."""
     from zarr.codecs import Crc32cCodec, ZstdCodec
 
     return {"compressors": (ZstdCodec(), Crc32cCodec())}
@@ -84,10 +84,10 @@ def with_checksums() -> dict[str, Any]:
 def drafted(place: Path) -> Iterator[Path]:
     """A path for a draft, which becomes the directory `place` when the block ends without an error.
 
-    What was there is removed after that, and is there again if the last step fails.
+    The earlier directory is removed only after that, and is put back if the last step fails.
     """
     _put_back(place)
-    # beside it, because a rename is atomic only within one file system
+    # beside `place`, because a rename is atomic only within one file system
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-") as scratch:
         draft, earlier = Path(scratch) / "draft", Path(scratch) / _EARLIER
         yield draft
@@ -105,7 +105,20 @@ _EARLIER = "earlier"
 
 
 def _put_back(place: Path) -> None:
-    """Results that a process had moved aside when it was killed, before new ones were in their place."""
+    """Restore earlier results that a process had moved aside before it was killed."""
     for scratch in place.parent.glob(f".{glob.escape(place.name)}-*"):
         if (scratch / _EARLIER).exists() and not place.exists():
             (scratch / _EARLIER).rename(place)
+
+
+# --- stores -------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """Turn an error of the file system into one sentence about the store."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise ValueError(f"store {str(path)!r} cannot be written: {reason}; choose another place.") from error

@@ -1,8 +1,8 @@
-"""Lists of independent tasks: who works on them, how far they are, and what is kept of them on disk.
+"""Lists of independent tasks: the workers that compute them, their progress, and their results on disk.
 
-A task is known by its number and is computed by one program on one device whoever does it, with
-single-threaded matrix products, so on machines of one kind the results have the same bits. They are handed
-on in order. Only a window of tasks is in work at a time, which bounds memory.
+A task is known by its number. Every worker computes it with the same program on one device and with
+single-threaded matrix products, so machines of one kind give the same bits. Results are handed on in order.
+Only a few tasks are in progress at a time, which bounds memory.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.core.progress import Progress, progress
 
 Work = Callable[[int], Any]
-Found = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs lists of tasks in this process or on a Dask `client`, and keeps what they find in a `store`."""
+    """Runs lists of tasks in this process or on a Dask `client`, and keeps their results in a `store`."""
 
     client: Any = None
     store: Store | None = None
@@ -40,19 +40,19 @@ class Runner:
 
     def results(
         self,
-        work: Callable[[int], Found],
+        work: Callable[[int], Arrays],
         count: int,
         *,
         name: str,
         what: str,
         at_once: int = 1,
         size: Callable[[int], int] = lambda task: 1,
-        aside: Callable[[Store, int, Found], None] = lambda store, task, found: None,
-    ) -> Iterator[Found]:
-        """work(0), work(1), ..., in order; tasks that the store has under `name` are not done again.
+        aside: Callable[[Store, int, Arrays], None] = lambda store, task, arrays: None,
+    ) -> Iterator[Arrays]:
+        """Yield work(0), work(1), ... in order; tasks that the store has under `name` are not computed again.
 
-        `what` is being done and how large a task is are for the progress bar. This process works on `at_once`
-        tasks at a time. `aside` may take things out of what a task found and store them elsewhere.
+        The progress bar shows `what` and counts `size(task)` for every finished task. This process works on
+        `at_once` tasks at a time. `aside` may take arrays out of a task's results and store them elsewhere.
         """
         done = finished_tasks(self.store, name) if self.store is not None else set()
         missing = [task for task in range(count) if task not in done]
@@ -60,26 +60,26 @@ class Runner:
         with progress(what, total, done=before, shown=self.progress) as advance:
 
             def kept() -> Iterator[tuple[int, Any]]:
-                for task, found in in_any_order(work, missing, self.client, at_once=at_once):
+                for task, arrays in in_any_order(work, missing, self.client, at_once=at_once):
                     if self.store is not None:
-                        aside(self.store, task, found)
-                        write_task(self.store, name, task, count, found)
-                        found = None  # read again when its turn comes: memory does not grow with the tasks
+                        aside(self.store, task, arrays)
+                        write_task(self.store, name, task, count, arrays)
+                        arrays = None  # read again when its turn comes: memory does not grow with the tasks
                     advance(size(task))
-                    yield task, found
-                    del found  # nothing of a task is held while the next one is in work
+                    yield task, arrays
+                    del arrays  # memory of a task is free before the next one is computed
 
             if self.store is None:
-                for _, found in in_order(kept(), missing):
-                    yield found
-                    del found
+                for _, arrays in in_order(kept(), missing):
+                    yield arrays
+                    del arrays
             else:
                 for _ in kept():
                     pass
                 yield from (read_task(self.store, name, task) for task in range(count))
 
 
-HERE = Runner(progress=False)  # one task after the other, without a word
+HERE = Runner(progress=False)  # one task after the other in this process, without a progress bar
 
 
 @contextlib.contextmanager
@@ -91,7 +91,7 @@ def runner(
     kind: str,
     configuration: Callable[[], dict],
 ) -> Iterator[Runner]:
-    """A runner whose store, if there is to be one, is this `kind` of run with this configuration."""
+    """A runner; with a path `store`, its results are kept there as a run of this kind and configuration."""
     if store is None:
         yield Runner(client, None, progress)
         return
@@ -99,16 +99,16 @@ def runner(
         yield Runner(client, place, progress)
 
 
-# --- who works ----------------------------------------------------------------------------------------
+# --- workers ------------------------------------------------------------------------------------------
 
 
 def in_any_order(
     work: Work, tasks: Sequence[int], client: Any = None, *, at_once: int = 1
 ) -> Iterator[tuple[int, Any]]:
-    """(task, work(task)) for every task, as they are finished.
+    """Yield (task, work(task)) for every task as it is finished.
 
-    Without a client, several JAX devices have a task each, and a CPU has `at_once`; 1 is for tasks that need
-    the memory of the machine, or fill its cores.
+    Without a client, each of several JAX devices works on one task, and a CPU works on `at_once` tasks. Use 1
+    for tasks that need all the memory or all the cores of the machine.
     """
     devices = jax.local_devices()
     if client is not None:
@@ -124,7 +124,7 @@ def in_any_order(
 
 
 def in_order(results: Iterator[tuple[int, Any]], tasks: Sequence[int]) -> Iterator[tuple[int, Any]]:
-    """The same results in the order of `tasks`; those that come early wait."""
+    """The same results in the order of `tasks`; results that come early are held back."""
     early: dict[int, Any] = {}
     expected = iter(tasks)
     wanted = next(expected, None)
@@ -212,9 +212,9 @@ def _slots(client: Any) -> int:
 
 
 def _shared(work: Work, client: Any) -> Any:
-    """The work on every worker: sent once, so that a function of the user's is compiled once.
+    """The work function on every worker, sent once, so that each worker compiles it once.
 
-    It is a task itself, which the scheduler does again should all who hold it die.
+    It is sent as the result of a task, so the scheduler can recreate it if all workers that hold it die.
     """
     import dask.config
     from dask.distributed import wait
@@ -231,7 +231,7 @@ def _as_it_is(work: Work) -> Work:
 
 
 def _numbered_or_refused(work: Work, task: int) -> Any:
-    """A refusal comes back as a value: doing the task again would not help."""
+    """Return a ValueError instead of raising it: a raised error would be retried, which would not help."""
     try:
         return _numbered(work, task)
     except ValueError as error:

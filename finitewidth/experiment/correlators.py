@@ -39,23 +39,23 @@ DIFFERENTIALS = ("P", "Q", "R", "S", "T", "U")  # of the differentials of the NT
 DISCONNECTED = {"V": ("G", "G"), "D": ("H", "G"), "A": ("H", "H")}  # products of means that are subtracted
 
 
-def correlators(found: Outputs, names: tuple[str, ...]) -> dict[str, Float[Array, "N N N N"]]:
+def correlators(network: Outputs, names: tuple[str, ...]) -> dict[str, Float[Array, "N N N N"]]:
     """The products of `names` in one network, averaged over its pairs of different neurons."""
-    count = found.z.shape[0]
+    count = network.z.shape[0]
     different = (1 - jnp.eye(count)) / (count * (count - 1))
     values = {}
     for name in names:
-        factors = [getattr(found, symbol) for symbol in STRUCTURES[name].factors]
+        factors = [getattr(network, symbol) for symbol in STRUCTURES[name].factors]
         values[name] = jnp.einsum(STRUCTURES[name].pairing, *factors, different)
     return values
 
 
-def means(found: Outputs) -> dict[str, Float[Array, "N N"]]:
+def means(network: Outputs) -> dict[str, Float[Array, "N N"]]:
     """zz and the NTK of one network, averaged over its neurons."""
-    count = found.z.shape[0]
+    count = network.z.shape[0]
     return {
-        "G": jnp.einsum("ia,ib->ab", found.z, found.z) / count,
-        "H": jnp.einsum("iaib->ab", found.H) / count,
+        "G": jnp.einsum("ia,ib->ab", network.z, network.z) / count,
+        "H": jnp.einsum("iaib->ab", network.H) / count,
     }
 
 
@@ -67,12 +67,12 @@ def batch_estimates(
     `n` is the width whose inverse is stripped from tensors.
     """
     size = jnp.sum(weight)
-    found = {name: jnp.tensordot(weight, value, 1) / size for name, value in each.items()}
+    estimates = {name: jnp.tensordot(weight, value, 1) / size for name, value in each.items()}
     for name, (left, right) in DISCONNECTED.items():
-        if name in found:
+        if name in estimates:
             product = _product_of_means(each[left], each[right], weight)
-            found[name] = found[name] - product
-    return {name: value if name in ("G", "H") else n * value for name, value in found.items()}
+            estimates[name] = estimates[name] - product
+    return {name: value if name in ("G", "H") else n * value for name, value in estimates.items()}
 
 
 def _product_of_means(u: Array, v: Array, weight: Array) -> Array:

@@ -90,20 +90,20 @@ def _shifted(part: JointMoments, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     return M11 + n * a * b, new21, new22 + 4 * a * b * M11 + n * a * a * b * b
 
 
-def mean_estimate(found: Moments | JointMoments) -> Estimate:
+def mean_estimate(total: Moments | JointMoments) -> Estimate:
     """The mean and its standard error; infinite from a single member, which says nothing about the spread."""
-    if isinstance(found, JointMoments):
-        squares = np.einsum("...aa->...a", found.M11)
+    if isinstance(total, JointMoments):
+        squares = np.einsum("...aa->...a", total.M11)
     else:
-        squares = found.M2
-    count = float(found.count)
+        squares = total.M2
+    count = float(total.count)
     if count < 2:
-        return Estimate(np.asarray(found.mean), np.full(np.shape(found.mean), np.inf))
+        return Estimate(np.asarray(total.mean), np.full(np.shape(total.mean), np.inf))
     variance = np.maximum(squares, 0.0) / (count - 1)
-    return Estimate(np.asarray(found.mean), np.sqrt(variance / count))
+    return Estimate(np.asarray(total.mean), np.sqrt(variance / count))
 
 
-def covariance_estimate(found: JointMoments) -> Estimate:
+def covariance_estimate(total: JointMoments) -> Estimate:
     r"""The unbiased covariance and its standard error,
 
     $$\mathrm{Var}[\hat c_{ab}] \approx \frac{1}{M}\Bigl(m_{22} - \frac{M-2}{M-1} c_{ab}^2
@@ -111,11 +111,11 @@ def covariance_estimate(found: JointMoments) -> Estimate:
 
     exact but for the moments' own estimates.
     """
-    count = float(found.count)
+    count = float(total.count)
     if count < 2:
-        return Estimate(np.full(found.M11.shape, np.nan), np.full(found.M11.shape, np.inf))
-    covariance = np.asarray(found.M11) / (count - 1)
+        return Estimate(np.full(total.M11.shape, np.nan), np.full(total.M11.shape, np.inf))
+    covariance = np.asarray(total.M11) / (count - 1)
     squares = np.einsum("...aa->...a", covariance)
-    spread = found.M22 / count - (count - 2) / (count - 1) * covariance**2
+    spread = total.M22 / count - (count - 2) / (count - 1) * covariance**2
     spread = spread + squares[..., :, None] * squares[..., None, :] / (count - 1)
     return Estimate(covariance, np.sqrt(np.maximum(spread, 0.0) / count))

@@ -7,10 +7,10 @@ import jax
 from jaxtyping import Array, Float
 
 from finitewidth.experiment.sampling import Parameters, outputs
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 
-def taylor(net: MLP, initial: Parameters, order: int) -> Callable:
+def taylor(net: Network, initial: Parameters, order: int) -> Callable:
     r"""The function (parameters, X) -> outputs (N, n_L) of the expansion around `initial`,
 
     $$z(\theta) \approx \sum_{k=0}^{\mathrm{order}} \frac{1}{k!} z^{(k)}(\theta_0)[(\theta - \theta_0)^k],$$

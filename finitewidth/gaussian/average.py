@@ -1,4 +1,4 @@
-"""A Gaussian average with what is known about its error."""
+"""A Gaussian average with an estimate of its error."""
 
 import equinox as eqx
 import numpy as np
@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 
 class Average(eqx.Module):
-    """Values of a Gaussian average and an estimate, from above, of their largest absolute error."""
+    """Values of a Gaussian average and an upper estimate of their largest absolute error."""
 
     value: Float[Array, "..."] | Float[np.ndarray, "..."]
     error: float

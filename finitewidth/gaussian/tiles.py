@@ -1,4 +1,4 @@
-"""A matrix of pairs in square tiles: bounded memory, few compiled shapes, work for several threads."""
+"""Square tiles of a matrix of pairs: bounded memory, few compiled shapes, work for several threads."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -19,6 +19,10 @@ class Tile:
     rows: slice
     columns: slice
     side: int
+
+    @property
+    def parts(self) -> tuple[slice, slice]:
+        return self.rows, self.columns
 
     @property
     def on_diagonal(self) -> bool:
@@ -42,7 +46,7 @@ class Tile:
         return whole
 
     def unpadded(self, values: np.ndarray) -> np.ndarray:
-        """What `padded` was given."""
+        """The inverse of `padded`."""
         return values[: self.rows.stop - self.rows.start, : self.columns.stop - self.columns.start]
 
     def padded_rows(self, values: np.ndarray) -> np.ndarray:
@@ -62,9 +66,9 @@ def tiles(rows: int, columns: int, *, symmetric: bool) -> Iterator[Tile]:
 
 
 def for_each(work: Callable[[Tile], float], chosen: list[Tile]) -> float:
-    """Do `work` on every tile on all cores; the largest of the errors that it returns.
+    """Do `work` on every tile, on all cores; return the largest of the errors that it returns.
 
-    A few tiles are done in turn: their compiled loops use all cores, and would be in each other's way.
+    A few tiles are done one after the other: their compiled loops already use all cores.
     """
     if len(chosen) <= _FEW:
         return max(map(work, chosen), default=0.0)

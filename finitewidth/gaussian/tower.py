@@ -7,10 +7,7 @@ import numpy as np
 
 from finitewidth.network.activation import Activation
 
-_SMALL, _LARGE = (
-    1 << 13,
-    1 << 15,
-)  # points in a block; the larger still fits a core's cache with four derivatives
+_SMALL, _LARGE = 1 << 13, 1 << 15  # points in a block; the larger fits a core's cache with four derivatives
 _FEW = 16 * _SMALL  # points up to which a second program would cost more than it saves
 _SHARED = 3  # derivatives in the program that serves all requests for few points
 
@@ -18,9 +15,9 @@ _SHARED = 3  # derivatives in the program that serves all requests for few point
 class Tower:
     """sigma, sigma', ..., sigma^(highest) evaluated on NumPy arrays.
 
-    Arrays are cut into blocks of fixed sizes, so that a new number of samples or a new grid never waits for
-    a compiler. Few points go through one program for all orders up to the third: compiling takes longer than
-    the derivatives that nobody asked for.
+    Arrays are cut into blocks of fixed sizes, so that a new number of samples or a new grid needs no
+    compilation. One program computes all orders up to the third for small arrays: unused derivatives take
+    less time than compiling another program.
     """
 
     def __init__(self, activation: Activation, highest: int):

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from finitewidth.network.activation import Activation, as_activation, linear
+from finitewidth.network.activation import Activation, as_activation
 from finitewidth.network.layers.abstract import AbstractLayer, Shape
 from finitewidth.network.layers.dense import Dense, as_width
 
@@ -264,12 +264,7 @@ def _check_order(layers: tuple[AbstractLayer, ...]) -> None:
 
 def _activation_of(block: tuple[AbstractLayer, ...]) -> Activation:
     chosen = [layer for layer in block if isinstance(layer, Activation)]
-    return chosen[0] if chosen else _linear()
-
-
-@functools.cache
-def _linear() -> Activation:
-    return linear()
+    return chosen[0] if chosen else as_activation("linear")
 
 
 def _shown(layer: AbstractLayer) -> str:

@@ -1,9 +1,9 @@
-"""Where a function's derivatives jump, found by comparing them with automatic differentiation.
+"""The search for points where a derivative of a function jumps.
 
-Automatic differentiation does not see a delta function. So on every small cell the increment of
-sigma^(m) is compared with the integral of the sigma^(m+1) that automatic differentiation gives:
-where they differ the cell is halved, and a mismatch that survives to width 1e-10 is a jump.
-Preactivations beyond what was searched when an activation was made are searched when they are met.
+Automatic differentiation does not see a delta function. On every small cell the increment of
+sigma^(m) is therefore compared with the integral of the sigma^(m+1) that automatic differentiation
+gives. Where they differ the cell is halved, and a mismatch that survives to width 1e-10 is a jump.
+A new activation is searched up to |z| = 128; larger |z| are searched when preactivations reach them.
 """
 
 import functools
@@ -17,11 +17,11 @@ import numpy as np
 
 SEARCHED = 128.0  # |z| up to which a function is searched when it is made an activation
 _REFUSED = 40.0  # |z| up to which all derivatives must be finite
-_CENTRE = 3.0  # |z| up to which derivatives say what size is usual
+_CENTRE = 3.0  # |z| up to which the usual size of a derivative is measured
 _CELL = 0.125
 _CELLS = 512  # at a time
-_PER_E_FOLD = 1024  # far out
-_MOST = 1 << 18  # far out, where a function that oscillates needs them
+_PER_E_FOLD = 1024  # cells beyond `SEARCHED`
+_MOST = 1 << 18  # suspect cells beyond `SEARCHED`, where a function that oscillates needs many
 _NARROWEST = 1e-10
 _NOTICED = 1e-7  # jumps smaller than this fraction of the derivative's size go unnoticed
 
@@ -47,59 +47,77 @@ def find_jumps(
     measure = _mismatch(derivatives, highest)
     left, right = _cells(beyond, reach, places)
     most = _MOST if beyond else left.size // 2
-    floor = np.zeros((highest, 1))
-    coarse = None
+    usual = np.zeros((highest, 1))
+    first_usual = None
     while True:
-        mismatch, size = measure(left, right)
-        finite, far = np.isfinite(size).all(axis=0), np.abs(left) > max(_REFUSED, beyond)
-        if not (finite | far).all():
-            raise ValueError(
-                f"activation {name!r} has a derivative that is not finite near z = {left[~finite][0]:.3g}; "
-                "write it so that automatic differentiation stays finite there."
-            )
-        known = finite & (np.isfinite(mismatch).all(axis=0) | ~far)
-        left, right, mismatch, size = left[known], right[known], mismatch[:, known], size[:, known]
-        # a sharp feature between the first nodes shows its size later, and its rounding error is no jump
-        floor = np.maximum(floor, size[:, np.abs(left) < _CENTRE].max(axis=1, keepdims=True, initial=0.0))
-        floor = np.maximum(floor, floor[0])
-        coarse = floor if coarse is None else coarse
-        excess = mismatch / (_NOTICED * (floor + size) + np.finfo(float).tiny)
-        suspect = (excess > 1).any(axis=0)
-        left, right, mismatch, excess = (
-            left[suspect],
-            right[suspect],
-            mismatch[:, suspect],
-            excess[:, suspect],
-        )
-        if left.size == 0:
+        cells = _with_finite_derivatives(_Cells(left, right, *measure(left, right)), beyond, name)
+        usual = _usual_size(cells, usual)
+        first_usual = usual if first_usual is None else first_usual
+        excess = cells.mismatch / (_NOTICED * (usual + cells.size) + np.finfo(float).tiny)
+        suspect = np.any(excess > 1, axis=0)
+        cells, excess = cells.where(suspect), excess[:, suspect]
+        if cells.left.size == 0:
             return []
-        if left.size > most:
+        if cells.left.size > most:
             raise ValueError(
-                f"activation {name!r} is not smooth on {left.size} places of |z| < {reach:g}; "
+                f"activation {name!r} is not smooth on {cells.left.size} places of |z| < {reach:g}; "
                 "use a function with few kinks and derivatives that agree with it."
             )
-        if (right - left).max() < _NARROWEST:
-            _refuse_unbounded(left, size[:, suspect] / (coarse + 1), name)
-            return _merge(left, mismatch, excess)
-        middle = (left + right) / 2
-        left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
+        if (cells.right - cells.left).max() < _NARROWEST:
+            _refuse_unbounded(cells.left, cells.size / (first_usual + 1), name)
+            return _merge(cells.left, cells.mismatch, excess)
+        middle = (cells.left + cells.right) / 2
+        left, right = np.concatenate([cells.left, middle]), np.concatenate([middle, cells.right])
+
+
+class _Cells(NamedTuple):
+    """Cells [left, right] with the mismatch and the size of each derivative on them, (order, cell)."""
+
+    left: np.ndarray
+    right: np.ndarray
+    mismatch: np.ndarray
+    size: np.ndarray
+
+    def where(self, chosen: np.ndarray | np.bool) -> "_Cells":
+        return _Cells(*(part[..., chosen] for part in self))
+
+
+def _with_finite_derivatives(cells: _Cells, beyond: float, name: str) -> _Cells:
+    """The cells on which all derivatives are finite; only far out may some be missing."""
+    finite, far = np.isfinite(cells.size).all(axis=0), np.abs(cells.left) > max(_REFUSED, beyond)
+    if not (finite | far).all():
+        raise ValueError(
+            f"activation {name!r} has a derivative that is not finite near z = {cells.left[~finite][0]:.3g}; "
+            "write it so that automatic differentiation stays finite there."
+        )
+    return cells.where(finite & (np.isfinite(cells.mismatch).all(axis=0) | ~far))
+
+
+def _usual_size(cells: _Cells, before: np.ndarray) -> np.ndarray:
+    """The size of each derivative near zero, (order, 1), at least `before` and that of sigma itself.
+
+    A sharp feature between the first nodes shows its size later, and its rounding error is no jump.
+    """
+    near = np.abs(cells.left) < _CENTRE
+    size = np.maximum(before, cells.size[:, near].max(axis=1, keepdims=True, initial=0.0))
+    return np.maximum(size, size[0])
 
 
 def _cells(beyond: float, reach: float, places: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Cells of the range with those of the centre, and one around each of the places outside of it."""
+    """Cells of the range and of the centre, and one around each place that lies outside of them."""
     offset = 0.0137  # keeps round numbers away from the ends of cells
     near = min(reach, SEARCHED if beyond == 0 else _CENTRE)
     left = np.arange(-near, near, _CELL) + offset
     left = np.concatenate([left, [at - _CELL / 3 for at in places if abs(at) >= near]])
     right = left + _CELL
-    if beyond:  # wider and wider: what needs narrow cells there is halved until it has them
+    if beyond:  # wider and wider cells: where the function needs narrow ones, they are halved
         edges = np.geomspace(beyond, reach, math.ceil(_PER_E_FOLD * math.log(reach / beyond)) + 1) + offset
         left = np.concatenate([left, edges[:-1], -edges[1:]])
         right = np.concatenate([right, edges[1:], -edges[:-1]])
     return left, right
 
 
-@functools.lru_cache(maxsize=8)  # what is searched when it is made may be searched farther out soon after
+@functools.lru_cache(maxsize=8)  # a new activation may soon be searched farther out
 def _mismatch(derivatives: Callable, highest: int) -> Callable:
     """For cells [left, right]: |increment of sigma^(m) - integral of sigma^(m+1)|, and |sigma^(m)|."""
     nodes, weights = np.polynomial.legendre.leggauss(8)

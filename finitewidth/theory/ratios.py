@@ -28,8 +28,12 @@ POWERS = {  # tensor: powers of (K, Theta) that make it dimensionless
     "T": (-1, 3),
     "U": (-1, 3),
 }
-TRUSTED = 0.3  # neglected terms are of the order of the square of the ratio
-HOPELESS = 1.0
+
+# What "can be trusted" means, for the whole package. Sizes are corrections of order 1/n relative to the
+# quantity that they correct; neglected terms are of the order of their square.
+TRUSTED = 0.3  # below, neglected terms are under a tenth: within range
+WARNED = 0.5  # above, neglected terms exceed a quarter: predictions come with a warning
+HOPELESS = 1.0  # above, corrections exceed what they correct: out of range
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        return _verdict(self.expansion_parameter)
+        """Whether the expansion in 1/n is within its range."""
+        return verdict(self.expansion_parameter)
 
     def __str__(self) -> str:
         size = f"expansion parameter {self.expansion_parameter:.3g}, {self.verdict}"
@@ -79,11 +84,13 @@ def ratios(layer: "Layer") -> Report:
         scale = np.where(K > 0, K, np.nan) ** k * np.where(Theta > 0, Theta, np.nan) ** theta
         relative = np.nan_to_num(values / scale / layer.n)
         worst = int(np.argmax(np.abs(relative)))
-        rows.append(Ratio(name, float(values[worst]), float(relative[worst]), _verdict(abs(relative[worst]))))
+        size = float(relative[worst])
+        rows.append(Ratio(name, float(values[worst]), size, verdict(abs(size))))
     return Report(layer.index, layer.n, tuple(rows))
 
 
-def _verdict(size: float) -> str:
+def verdict(size: float) -> str:
+    """Whether the expansion in 1/n is within its range where the largest correction has this size."""
     if size < TRUSTED:
         return "within range"
     return "at the edge" if size < HOPELESS else "out of range"

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from finitewidth.gaussian.two_legs import quadrature
-from finitewidth.network.activation import Activation, linear
+from finitewidth.network.activation import Activation, as_activation
 from finitewidth.network.network import Network
 
 _SHORTEST_SCAN = 64  # layers
@@ -135,7 +135,7 @@ def _scan(activations: tuple[Activation, ...], first: Scalars, grids, which, hyp
     return jax.lax.scan(step, first, (which, hyperparameters))[1]
 
 
-def _averages(activation: Activation, grid, K) -> _Averages:
+def _averages(activation: Activation, grid: tuple[jax.Array, jax.Array], K) -> _Averages:
     if activation.slopes is not None:
         return _scale_invariant_averages(*activation.slopes, K)
     return _smooth_averages(activation, *grid, K)
@@ -159,7 +159,7 @@ def single_input(net: Network, square: float, tolerance: float) -> SingleInput:
     K, Theta = bottom.C_b + bottom.C_W * square, bottom.lambda_b + bottom.lambda_W * square
     zeros = [jnp.zeros(())] * 13
     first = Scalars(jnp.asarray(K), jnp.asarray(Theta), *zeros)
-    distinct = tuple(dict.fromkeys(net.activations)) or (linear(),)
+    distinct = tuple(dict.fromkeys(net.activations)) or (as_activation("linear"),)
     widest = K
     for attempt in range(20):  # the grids must fit the largest variance on the way
         grids, errors = zip(*(_grid(activation, widest, tolerance) for activation in distinct), strict=True)

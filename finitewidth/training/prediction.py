@@ -1,20 +1,14 @@
 """The distribution of trained networks on test inputs: which part of the theory answers."""
 
-import functools
 from pathlib import Path
 from typing import Any
 
 from finitewidth.core.progress import Progress
-from finitewidth.core.tasks import runner
 from finitewidth.network.algorithm import Algorithm, GradientFlow
 from finitewidth.network.loss import MSE, CrossEntropy, Loss
 from finitewidth.network.mlp import MLP
-from finitewidth.training.first_order.finite_width import (
-    check_finite_width,
-    check_first_order,
-    described,
-    prepare,
-)
+from finitewidth.training.first_order.problem import check_loss
+from finitewidth.training.first_order.statistics import predict_first_order
 from finitewidth.training.infinite.cross_entropy import predict_cross_entropy
 from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
@@ -56,13 +50,19 @@ def predict(
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
     if order == 1:
-        check_first_order(loss, ridge, cutoff)
-        check_finite_width(net, algorithm)
-        request = (net, X_train, X_test, four_leg_tolerance, covariance, Y_train, algorithm)
-        configuration = functools.partial(described, *request)
-        with runner(client, store, progress, kind="prediction", configuration=configuration) as running:
-            prepared = prepare(running, net, X_train, Y_train, X_test, four_leg_tolerance, covariance)
-            return prepared.predict_with(running, algorithm, covariance)
+        check_loss(loss, ridge, cutoff)
+        return predict_first_order(
+            net,
+            X_train,
+            Y_train,
+            X_test,
+            algorithm=algorithm,
+            four_leg_tolerance=four_leg_tolerance,
+            covariance=covariance,
+            client=client,
+            store=store,
+            progress=progress,
+        )
     X_test = X_train if X_test is None else X_test
     if isinstance(loss, CrossEntropy):
         if ridge or cutoff:

@@ -1,12 +1,13 @@
-"""PDLT section inf.1: the ddNTKs, their depth and width scaling, and why kinks fail."""
+"""PDLT section inf.1: the ddNTKs, their scaling with depth and width, and the failure for kinks."""
 
 import functools
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, falls, pull, slope_of_logs
 from finitewidth.comparison.statements.problems import (
     ASYMPTOTE,
@@ -32,6 +33,7 @@ from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.activation import Activation
 from finitewidth.network.algorithm import GradientDescent
 from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 from finitewidth.theory.solve import solve
 
 DEPTH, LB, LW = 4000, 0.7, 1.3
@@ -47,20 +49,22 @@ RELU_WIDTHS, RELU_DEPTHS, STEPPED = (64, 512), (4, 8, 16), 200
     f"sampled networks: {MEMBERS} of two layers of each of the widths {SAMPLED_WIDTHS}",
 )
 def means_of_order_one_over_n() -> Iterator[Comparison]:
-    theory, found = solve(two_layers(), INPUTS).output, []
-    for n in SAMPLED_WIDTHS:
-        narrow = n == NARROW  # measured already
-        seen = narrow_networks() if narrow else sampled(two_layers(n), MEMBERS, DDNTK)
+    theory = solve(two_layers(), INPUTS).output
+    measured = {
+        n: narrow_networks() if n == NARROW else sampled(two_layers(n), MEMBERS, DDNTK)
+        for n in SAMPLED_WIDTHS
+    }
+    for n, statistics in measured.items():
         for name in DDNTK:
-            yield pull(f"n times the mean, {name} at width {n}", getattr(theory, name), getattr(seen, name))
-        found.append(seen)
+            stated, estimate = getattr(theory, name), getattr(statistics, name)
+            yield pull(f"n times the mean, {name} at width {n}", stated, estimate)
     for name in DDNTK:
-        sizes = [_entry(getattr(seen, name), n) for n, seen in zip(SAMPLED_WIDTHS, found, strict=True)]
+        sizes = [_entry(getattr(statistics, name), n) for n, statistics in measured.items()]
         yield falls(f"mean of {name}", 1.0, SAMPLED_WIDTHS, sizes)
 
 
 def _entry(stripped: Estimate, n: int) -> Estimate:
-    """The entry of the first input in a real network of width n."""
+    """The entry of the first input, with the factor 1/n of a network of width n."""
     return Estimate(np.abs(stripped.value.ravel()[0]) / n, stripped.stderr.ravel()[0] / n)
 
 
@@ -77,8 +81,8 @@ def ddntk_recursions() -> Iterator[Comparison]:
 @claim(
     "inf.19-22",
     f"{PDLT} (inf.19)-(inf.22)",
-    "R, S, T and U have the dimensions of NTK cubed over z squared, so that R K/Theta^3 has none.",
-    "recursion: four layers in units of z 1.7 times and of learning rates 0.6 times as large",
+    "R, S, T and U have the dimensions of NTK cubed over z squared, so that R K/Theta^3 is dimensionless.",
+    "recursion: four layers, with units of z larger by 1.7 and of learning rates by 0.6",
 )
 def dimensions() -> Iterator[Comparison]:
     a, c = 1.7, 0.6
@@ -103,8 +107,8 @@ def dimensions() -> Iterator[Comparison]:
 @claim(
     "inf.23-26",
     f"{PDLT} (inf.23)-(inf.26)",
-    "K falls as l^(-p_0); outputs times L^(p_0/2) have a size independent of depth, and to train them is "
-    "to train on targets times L^(-p_0/2).",
+    "K falls as l^(-p_0). Outputs times L^(p_0/2) have a size that does not depend on depth, and training "
+    "them is the same as training on targets times L^(-p_0/2).",
     f"recursion: {DEPTH} layers of tanh, p_0 = 1; and closed form through order 1/n",
 )
 def rescaled_outputs() -> Iterator[Comparison]:
@@ -137,29 +141,47 @@ def deep(activation: str) -> dict[str, np.ndarray]:
     return {n: np.array([getattr(theory.layer(l), n).item() for l in layers]) for n in ("K", "Theta", *DDNTK)}
 
 
-ODD = (("tanh", 2.0), ("sin", 1.0))  # with -a_1; sigma_1 is 1
+class OddNetwork(NamedTuple):
+    """A deep critical network of an odd activation with sigma_1 = 1."""
+
+    activation: str
+    a: float  # -a_1
+    values: dict[str, np.ndarray]  # at half and full depth
+
+    @property
+    def w(self) -> float:
+        """lambda_W/(-a_1)."""
+        return LW / self.a
+
+    @property
+    def total(self) -> float:
+        """lambda_b + lambda_W/(-a_1)."""
+        return LB + self.w
+
+
+def odd_networks() -> Iterator[OddNetwork]:
+    for activation, a in (("tanh", 2.0), ("sin", 1.0)):
+        yield OddNetwork(activation, a, deep(activation))
 
 
 @claim(
     "inf.30-33",
     f"{PDLT} (inf.30)-(inf.33)",
-    "R, S and T grow as l^2 and U stays, with the printed coefficients, for odd activations at K* = 0 "
+    "R, S and T grow as l^2 and U is constant, with the printed coefficients, for odd activations at K* = 0 "
     "criticality.",
     f"recursion: {DEPTH} layers, tanh and sin",
 )
 def ddntk_asymptotes() -> Iterator[Comparison]:
     l = DEPTH
-    for activation, a in ODD:
-        w, found = LW / a, deep(activation)
-        total = LB + w
+    for net in odd_networks():
         stated = {
-            "R": -(l**2) / 48 * (3 * LB + 4 * w) * total**2 * a,
-            "S": l**2 / 12 * total**2 * LW,
-            "T": l**2 / 32 * total * a * LB**2,
-            "U": total**3 * a / 2,
+            "R": -(l**2) / 48 * (3 * LB + 4 * net.w) * net.total**2 * net.a,
+            "S": l**2 / 12 * net.total**2 * LW,
+            "T": l**2 / 32 * net.total * net.a * LB**2,
+            "U": net.total**3 * net.a / 2,
         }
         for name, value in stated.items():
-            yield agree(f"{name} of {activation}", value, found[name][-1], 2 * ASYMPTOTE)
+            yield agree(f"{name} of {net.activation}", value, net.values[name][-1], 2 * ASYMPTOTE)
 
 
 @claim(
@@ -171,20 +193,20 @@ def ddntk_asymptotes() -> Iterator[Comparison]:
 )
 def ddntk_ratios() -> Iterator[Comparison]:
     l = DEPTH
-    for activation, a in ODD:
-        w, found = LW / a, deep(activation)
-        total, unit = LB + w, found["K"] / found["Theta"] ** 3
+    for net in odd_networks():
+        unit = net.values["K"] / net.values["Theta"] ** 3
         stated = {
-            "R": -(3 * LB + 4 * w) / total * l / 48,
-            "S": w / total * l / 12,
-            "T": (LB / total) ** 2 * l / 32,
+            "R": -(3 * LB + 4 * net.w) / net.total * l / 48,
+            "S": net.w / net.total * l / 12,
+            "T": (LB / net.total) ** 2 * l / 32,
             "U": 1 / (2 * l),
         }
         for name, value in stated.items():
-            ratio = found[name] * unit
-            yield agree(f"{name} K/Theta^3 of {activation}", value, ratio[-1], 2 * ASYMPTOTE)
+            ratio = net.values[name] * unit
+            yield agree(f"{name} K/Theta^3 of {net.activation}", value, ratio[-1], 2 * ASYMPTOTE)
             power = -1.0 if name == "U" else 1.0
-            yield agree(f"power of {name}, {activation}", power, slope_of_logs((l // 2, l), ratio), 0.02)
+            fitted = slope_of_logs((l // 2, l), ratio)
+            yield agree(f"power of {name}, {net.activation}", power, fitted, 0.02)
 
 
 LINEAR_DEPTH = 60
@@ -192,6 +214,7 @@ LINEAR_DEPTH = 60
 
 @functools.cache
 def deep_linear():
+    """A deep linear network with one input, and the kernel K of that input."""
     L, K = LINEAR_DEPTH, 0.8
     net = MLP((1, *[1] * L), "linear", lambda_b=LB / L, lambda_W=LW / L)
     return solve(net, [[np.sqrt(K)]]), K
@@ -200,8 +223,8 @@ def deep_linear():
 @claim(
     "inf.46-48",
     f"{PDLT} (inf.46)-(inf.48)",
-    "Deep linear networks have R = U = 0 and S, T equal to l^2(l^2 - 1)/12 L^3 times the printed factors, "
-    "exactly.",
+    "In deep linear networks R and U vanish, and S and T are exactly l^2(l^2 - 1)/12 L^3 times the printed "
+    "factors.",
     f"recursion: {LINEAR_DEPTH} layers, one input and several",
 )
 def linear_ddntk() -> Iterator[Comparison]:
@@ -243,25 +266,26 @@ def linear_ratios() -> Iterator[Comparison]:
 # --- kinks -------------------------------------------------------------------------------------------
 
 
-def ntk_update(net: MLP, members: int) -> Estimate:
-    """Relative change of the NTK of one training input in a step that would fit it at infinite width."""
+def ntk_update(net: Network, members: int) -> Estimate:
+    """The relative change of the NTK of one training input in a step that fits it at infinite width."""
     Theta = solve(net, X[:1], order=0, layers=[net.depth]).output.Theta.item()
     algorithm = GradientDescent(1 / Theta, 1)
-    found = train_ensemble(
+    ensemble = train_ensemble(
         net, X[:1], [[1.5]], X[:1], algorithm=algorithm, members=members, key=6, ntk=True, progress=False
     )
-    return at_the_end(found.ntk_movement)
+    return at_the_end(ensemble.ntk_movement)
 
 
 def kinked(width: int, depth: int = 3) -> MLP:
+    """A critical relu network."""
     return MLP.critical((3, *[width] * (depth - 1), 1), "relu")
 
 
 @claim(
     "inf.relu-width",
     f"{PDLT} section inf.1, after (inf.44)",
-    "The expansion fails for relu: its NTK update falls as 1/sqrt(n) with the width, that of a smooth "
-    "activation as 1/n.",
+    "The expansion fails for relu: its NTK update falls with the width as 1/sqrt(n), while that of a smooth "
+    "activation falls as 1/n.",
     f"trained networks: {STEPPED} of each of the widths {RELU_WIDTHS}, one step",
 )
 def relu_width() -> Iterator[Comparison]:

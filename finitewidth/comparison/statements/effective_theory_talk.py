@@ -1,4 +1,4 @@
-"""Talk "Effective Theory of Deep Neural Networks" (Yaida): what infinite width lacks and order L/n has."""
+"""Talk "Effective Theory of Deep Neural Networks" (Yaida): effects that appear at order L/n only."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import (
     Comparison,
     agree,
@@ -35,6 +35,7 @@ from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.experiment.sampling import outputs
 from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, Newton, Schedule
 from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
 from finitewidth.theory.solve import solve
 from finitewidth.training.infinite.spectrum import spectrum
@@ -43,7 +44,7 @@ SOURCE = "Talk: Effective Theory of Deep Neural Networks (Yaida)"
 WIDTHS, MOVED = (32, 128), 100
 ALGORITHM_WIDTH, PAIRED = 24, 20_000
 LEARNING_WIDTH, LEARNING, RATE, STEPS = 128, 2000, 0.12, 12
-LARGE = 3 * Y[:, :1]  # targets that ask for more than initial outputs have
+LARGE = 3 * Y[:, :1]  # targets that are larger than initial outputs
 DATA = (X[:TRAINING], Y[:, :1], X[TRAINING:])
 DEPTH = 2000
 
@@ -51,8 +52,8 @@ DEPTH = 2000
 @claim(
     "effective-theory.no-representation-learning",
     SOURCE,
-    "At infinite width there is no representation learning: kernels of hidden layers do not move, their "
-    "movement falls as 1/n.",
+    "At infinite width there is no representation learning: the movement of the kernels of hidden layers "
+    "falls as 1/n.",
     f"trained networks: {MOVED} of each of the widths {WIDTHS}, 40 steps",
 )
 def no_representation_learning() -> Iterator[Comparison]:
@@ -92,9 +93,9 @@ def no_algorithm_dependence() -> Iterator[Comparison]:
     gain = Theta[TRAINING:, :TRAINING] @ inverse
     kept = np.concatenate([-gain, np.eye(len(X) - TRAINING)], axis=1)
     for algorithm in ends:
-        found = predicted(net, *DATA, algorithm=algorithm, order=0)
-        yield agree(f"mean by {algorithm!r}", gain @ DATA[1], found.mean, 1e-8)
-        yield agree(f"covariance by {algorithm!r}", kept @ K @ kept.T, found.covariance[:, 0, :, 0], 1e-8)
+        end = predicted(net, *DATA, algorithm=algorithm, order=0)
+        yield agree(f"mean by {algorithm!r}", gain @ DATA[1], end.mean, 1e-8)
+        yield agree(f"covariance by {algorithm!r}", kept @ K @ kept.T, end.covariance[:, 0, :, 0], 1e-8)
 
 
 @claim(
@@ -121,7 +122,7 @@ def order_L_over_n() -> Iterator[Comparison]:
         scale = {"K": value("K"), "T": value("Theta")}
         for name, (units, coefficient) in stated.items():
             ratio = value(name) / np.prod([scale[unit] for unit in units], axis=0)
-            # corrections fall as log(l)/l: the slope between two depths has lost most of them
+            # corrections fall as log(l)/l; most of them cancel in the slope between two depths
             growth = (ratio[1] - ratio[0]) / (layers[1] - layers[0])
             yield agree(f"{name} of {activation}", coefficient, growth, ASYMPTOTE)
         for name in ("A", "Q"):
@@ -130,34 +131,34 @@ def order_L_over_n() -> Iterator[Comparison]:
 
 
 def trained_twice(members: int):
-    """Two learning rates to the end of training from the same initial networks."""
+    """Predictions and sampled means for two learning rates, trained to the end from the same networks."""
     net, data = mlp(ALGORITHM_WIDTH), (DATA[0], 2 * DATA[1], DATA[2])
     limit = spectrum(net, DATA[0]).largest_learning_rate
-    found = []
+    pairs = []
     for fraction in (0.15, 0.85):
         algorithm = GradientDescent(fraction * limit)
-        seen, _ = trained(net, data, algorithm, members, 3)
-        found.append((predicted(net, *data, algorithm=algorithm), seen))
-    return found
+        mean, _ = trained(net, data, algorithm, members, 3)
+        pairs.append((predicted(net, *data, algorithm=algorithm), mean))
+    return pairs
 
 
 @claim(
     "effective-theory.algorithm-dependence",
     SOURCE,
-    "At order 1/n the trained ensemble depends on the algorithm: descent with small and with large steps "
-    "ends at different means.",
+    "At order 1/n the trained ensemble depends on the algorithm: gradient descent with small steps and with "
+    "large steps ends at different means.",
     f"trained networks: {PAIRED} of width {ALGORITHM_WIDTH} at 15 % and at 85 % of the largest learning rate",
     long=True,
 )
 def algorithm_dependence() -> Iterator[Comparison]:
-    (slow, slow_seen), (fast, fast_seen) = trained_twice(PAIRED)
-    seen = Estimate(fast_seen.value - slow_seen.value, np.hypot(slow_seen.stderr, fast_seen.stderr))
-    yield significant("difference of the means", seen)
-    yield pull("difference of the means", fast.mean - slow.mean, seen)
+    (slow, slow_mean), (fast, fast_mean) = trained_twice(PAIRED)
+    gap = Estimate(fast_mean.value - slow_mean.value, np.hypot(slow_mean.stderr, fast_mean.stderr))
+    yield significant("difference of the means", gap)
+    yield pull("difference of the means", fast.mean - slow.mean, gap)
 
 
-def beyond_its_own_ntk(net: MLP, one, X) -> jax.Array:
-    """How far a trained network is from what its NTK at initialization alone would make of it."""
+def beyond_its_own_ntk(net: Network, one, X) -> jax.Array:
+    """The outputs of a trained network minus those of training with its NTK frozen at initialization."""
     start, y, t = outputs_and_ntk(net, one, X), jnp.asarray(LARGE), slice(TRAINING)
     end = outputs(net, descended(net, one, X[t], y, RATE, STEPS), X)
     H, frozen = start.H[0, :, 0, t], start.z.T
@@ -169,14 +170,14 @@ def beyond_its_own_ntk(net: MLP, one, X) -> jax.Array:
 @claim(
     "effective-theory.representation-learning",
     SOURCE,
-    "At finite width there is representation learning: trained networks differ from what their NTKs at "
-    "initialization make of them, on average by what the dNTK and both ddNTKs add to the mean.",
+    "At finite width there is representation learning: trained networks differ from training with their "
+    "NTKs frozen at initialization, on average by the contributions of the dNTK and both ddNTKs to the mean.",
     f"trained networks: {LEARNING} of width {LEARNING_WIDTH}, {STEPS} steps, each beside its own frozen NTK",
 )
 def representation_learning() -> Iterator[Comparison]:
     net = mlp(LEARNING_WIDTH)
-    seen = mean_of(of_members(net, X, LEARNING, 4, beyond_its_own_ntk))
+    beyond = mean_of(of_members(net, X, LEARNING, 4, beyond_its_own_ntk))
     data = (DATA[0], LARGE, DATA[2])
     parts = predicted(net, *data, algorithm=GradientDescent(RATE, STEPS)).contributions
-    yield significant("mean beyond the frozen NTK", seen)
-    yield pull("mean beyond the frozen NTK", parts["dntk"] + parts["ddntk_1"] + parts["ddntk_2"], seen)
+    yield significant("mean beyond the frozen NTK", beyond)
+    yield pull("mean beyond the frozen NTK", parts["dntk"] + parts["ddntk_1"] + parts["ddntk_2"], beyond)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import (
     Comparison,
     agree,
@@ -35,8 +35,9 @@ from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
 from finitewidth.theory.records import Layer
 from finitewidth.theory.solve import solve
-from finitewidth.training.first_order.corrections import Modes, corrections
-from finitewidth.training.first_order.finite_width import FiniteWidth, finite_width
+from finitewidth.training.first_order.corrections import corrections
+from finitewidth.training.first_order.modes import Modes
+from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
 from finitewidth.training.first_order.symbols import symbols
 from finitewidth.training.infinite.bayes import bayesian_rates
 
@@ -50,11 +51,13 @@ t = slice(TRAINING)
 
 @functools.cache
 def prepared() -> FiniteWidth:
+    """The library's predictor at order 1/n."""
     return finite_width(mlp(WIDTH, outputs=2), *DATA)
 
 
 @functools.cache
 def statistics() -> Layer:
+    """All tensors of the output layer."""
     return solve(mlp(WIDTH, outputs=2), X).output
 
 
@@ -62,12 +65,12 @@ def universal() -> dict[str, np.ndarray]:
     """Projectors of the two-step solution."""
     h = np.linalg.inv(statistics().H[t, t])
     zero = np.zeros((TRAINING,) * 6)
-    found = {"A": np.zeros((TRAINING,) * 4), "B": np.einsum("ac,bd->abcd", h, h) / 2}
-    return found | {"IB": -np.einsum("ad,be,cf->abcdef", h, h, h) / 6, "IA": zero, "IIA": zero, "IIB": zero}
+    two = {"A": np.zeros((TRAINING,) * 4), "B": np.einsum("ac,bd->abcd", h, h) / 2}
+    return two | {"IB": -np.einsum("ad,be,cf->abcdef", h, h, h) / 6, "IA": zero, "IIA": zero, "IIB": zero}
 
 
 def algorithms() -> dict[str, tuple[Algorithm, dict[str, np.ndarray]]]:
-    """Three that train fully, with their projectors in sample space."""
+    """Three algorithms that train fully, with their projectors in sample space."""
     H = statistics().H[t, t]
     return {
         "flow": (GradientFlow(), symmetrized(printed_projectors(H, 0.0))),
@@ -104,8 +107,8 @@ def cubic(source: np.ndarray) -> np.ndarray:
     """The common last line of (inf.164) and (inf.165)."""
     K, e = statistics().K[t, t], np.einsum
     pairs = Y @ Y.T + 2 * K
-    found = e("xabc,ai,bc->xi", source, Y, pairs)
-    return found + e("xabc,bi,ca->xi", source, Y, K) + e("xabc,ci,ab->xi", source, Y, K)
+    direct = e("xabc,ai,bc->xi", source, Y, pairs)
+    return direct + e("xabc,bi,ca->xi", source, Y, K) + e("xabc,ci,ab->xi", source, Y, K)
 
 
 def ddntk_1(Z: dict[str, np.ndarray]) -> np.ndarray:
@@ -133,7 +136,7 @@ def ddntk_2(Z: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def projected(source: np.ndarray) -> np.ndarray:
-    """(inf.160): a source on test inputs, less what the training inputs feel of it, over n."""
+    """(inf.160): a source on test inputs minus the part that the training inputs already explain, over n."""
     H = statistics().H
     return (source - H[:, t] @ np.linalg.solve(H[t, t], source[t]))[TRAINING:] / WIDTH
 
@@ -151,7 +154,7 @@ def projected(source: np.ndarray) -> np.ndarray:
 def mean_prediction() -> Iterator[Comparison]:
     H = statistics().H
     for label, (algorithm, Z) in algorithms().items():
-        found = prepared().predict(algorithm)
+        prediction = prepared().predict(algorithm)
         parts = {
             "ntk_fluctuation": -fluctuation(),
             "dntk": dntk(Z),
@@ -159,41 +162,36 @@ def mean_prediction() -> Iterator[Comparison]:
             "ddntk_2": ddntk_2(Z),
         }
         for name, source in parts.items():
-            yield agree(f"{name}, {label}", projected(source), found.contributions[name], 1e-6)
+            yield agree(f"{name}, {label}", projected(source), prediction.contributions[name], 1e-6)
+        as_printed = projected(fluctuation())
         yield differ(
-            f"(inf.162) as printed, {label}",
-            projected(fluctuation()),
-            found.contributions["ntk_fluctuation"],
-            0.1,
+            f"(inf.162) as printed, {label}", as_printed, prediction.contributions["ntk_fluctuation"], 0.1
         )
         free = H[TRAINING:, t] @ np.linalg.solve(H[t, t], Y)  # (inf.161)
-        yield agree(
-            f"kernel prediction, {label}",
-            free,
-            found.infinite_width.mean + found.contributions["ntk_mean"],
-            1e-8,
-        )
+        by_kernel = prediction.infinite_width.mean + prediction.contributions["ntk_mean"]
+        yield agree(f"kernel prediction, {label}", free, by_kernel, 1e-8)
 
 
 @claim(
     "inf.160-165.networks",
     f"{PDLT} (inf.160)-(inf.166)",
-    "The mean of trained networks of finite width is that of order 1/n, and not that of infinite width.",
+    "The mean of trained networks of finite width agrees with order 1/n, and not with infinite width.",
     f"trained networks: {QUICK} of width {WIDE}, 12 steps, two outputs",
 )
 def trained_mean() -> Iterator[Comparison]:
     net = mlp(WIDE, outputs=2)
     theory, infinite = (predicted(net, *DATA, algorithm=STOPPED, order=order) for order in (1, 0))
-    mean, seen = trained(net, DATA, STOPPED, QUICK, 11)
+    mean, ensemble = trained(net, DATA, STOPPED, QUICK, 11)
     yield pull("mean", theory.mean, mean)
-    yield pull("covariance", theory.covariance, seen.covariance)
-    yield significant("mean less that of infinite width", Estimate(mean.value - infinite.mean, mean.stderr))
+    yield pull("covariance", theory.covariance, ensemble.covariance)
+    gap = Estimate(mean.value - infinite.mean, mean.stderr)
+    yield significant("mean minus the mean at infinite width", gap)
 
 
 @claim(
     "inf.160-165.many-networks",
     f"{PDLT} (inf.160)-(inf.166)",
-    "Mean and covariance of trained networks are those of order 1/n, for tanh and for gelu.",
+    "The mean and covariance of trained networks agree with order 1/n, for tanh and for gelu.",
     f"trained networks: {MANY} of width 128, tanh and gelu, 12 steps, two outputs",
     long=True,
 )
@@ -201,9 +199,9 @@ def trained_many() -> Iterator[Comparison]:
     for activation in ("tanh", "gelu"):
         net = mlp(128, outputs=2, activation=activation)
         theory = predicted(net, *DATA, algorithm=STOPPED)
-        mean, seen = trained(net, DATA, STOPPED, MANY, 12)
+        mean, ensemble = trained(net, DATA, STOPPED, MANY, 12)
         yield pull(f"mean of {activation}", theory.mean, mean)
-        yield pull(f"covariance of {activation}", theory.covariance, seen.covariance)
+        yield pull(f"covariance of {activation}", theory.covariance, ensemble.covariance)
 
 
 # --- covariance --------------------------------------------------------------------------------------
@@ -212,30 +210,41 @@ def trained_many() -> Iterator[Comparison]:
 @claim(
     "inf.166-167",
     f"{PDLT} (inf.166), (inf.167)",
-    "Outputs are wired together: the dNTK makes a covariance between different outputs whose targets do "
+    "Outputs are wired together: the dNTK causes a covariance between different outputs if their targets do "
     "not vanish.",
     "closed form: the printed term and its Gaussian contractions over all outputs and samples, two-step "
     "projectors",
     corrected="(inf.167), last line: Q with both index orders, one for each order of the targets",
 )
 def dntk_covariance() -> Iterator[Comparison]:
-    s, e, n_L = statistics(), np.einsum, 2
-    n = WIDTH
-    K, H, P, Q = s.K, s.H, s.P, s.Q
-    I = np.eye(n_L)
-    # E[dH_{i0 i1 i2; 012} z_{i3; 3}] with axes i0 i1 i2 i3, samples 0 1 2 3
-    cross = (
-        e("im,jk,abcd->ijkmabcd", I, I, P)
-        + e("ij,km,abcd->ijkmabcd", I, I, Q)
-        + e("ik,jm,acbd->ijkmabcd", I, I, Q)
+    covariance, library = printed_covariance(), dntk_covariance_of_the_library()
+    B = slice(TRAINING, None)
+    yield agree("covariance", covariance[:, B, :, B], library[:, B, :, B] / WIDTH, 1e-8)
+    wired = covariance[0, B, 1, B]
+    yield differ("between different outputs", 0.0, wired, 1e-6, scale=1.0)
+
+
+def dntk_with_outputs(n_L: int) -> np.ndarray:
+    """E[dH_{i0 i1 i2; 012} z_{i3; 3}] with axes i0 i1 i2 i3 and samples 0 1 2 3."""
+    s, e, I = statistics(), np.einsum, np.eye(n_L)
+    return (
+        e("im,jk,abcd->ijkmabcd", I, I, s.P)
+        + e("ij,km,abcd->ijkmabcd", I, I, s.Q)
+        + e("ik,jm,acbd->ijkmabcd", I, I, s.Q)
     )
+
+
+def printed_covariance() -> np.ndarray:
+    """The printed dNTK term of the covariance and its Gaussian contractions, (output, sample) twice."""
+    s, e, n_L = statistics(), np.einsum, 2
+    K, H, I = s.K, s.H, np.eye(n_L)
     inverse = np.linalg.inv(H[t, t])
     L = np.eye(len(X))
     L[:, t] -= H[:, t] @ inverse
     step = e("ac,bd->abcd", inverse, inverse) / 2  # Z_B
     errors = e("jk,ab->jkab", I, K[t, t]) + e("aj,bk->jkab", Y, Y)  # E[eps eps]
     met = (L @ K)[:, t]  # E[(L z) z] with training samples
-    legs = cross[..., t, t, :]  # i0 i1 i2 i3 ; 0 a b 3
+    legs = dntk_with_outputs(n_L)[..., t, t, :]  # i0 i1 i2 i3 ; 0 a b 3
     direct = e("ijkmxabd,wd,abcf,jkcf->mwix", legs, L, step, errors)
     # dH meets the residual of one training sample, (L z) that of the other
     pair = e("ijkjxabc,abcf,wf->kwix", legs[..., t], step, met) + e(
@@ -243,55 +252,59 @@ def dntk_covariance() -> Iterator[Comparison]:
     )
     source = direct + pair  # (output, sample) of L z, (output, sample) of the dNTK term
     on = source - e("xy,jwiy->jwix", H[:, t] @ inverse, source[..., t])
-    covariance = (on + on.transpose(2, 3, 0, 1)) / n
-    only = lambda name: getattr(s, name) if name in "PQ" else np.zeros((len(X),) * 4)  # noqa: E731
-    modes = Modes.of(K, K, H, Y, only)
-    found = corrections(modes, symbols(TwoStep(), modes.l), covariance=True)
-    assert found.own is not None and found.wired is not None
-    library = e("xw,ij->jwix", found.own, I) + found.wired.transpose(3, 2, 1, 0)
-    B = slice(TRAINING, None)
-    yield agree("covariance", covariance[:, B, :, B], library[:, B, :, B] / n, 1e-8)
-    wired = covariance[0, B, 1, B]
-    yield differ("between different outputs", 0.0, wired, 1e-6, scale=1.0)
+    return (on + on.transpose(2, 3, 0, 1)) / WIDTH
+
+
+def dntk_covariance_of_the_library() -> np.ndarray:
+    """The same with the library's eigenmodes, without the factor 1/n."""
+    s = statistics()
+
+    def only_dntk(name: str) -> np.ndarray:
+        return getattr(s, name) if name in "PQ" else np.zeros((len(X),) * 4)
+
+    modes = Modes.of(s.K, s.K, s.H, Y)
+    corrected = corrections(modes, only_dntk, symbols(TwoStep(), modes.l), covariance=True)
+    assert corrected.own is not None and corrected.wired is not None
+    return np.einsum("xw,ij->jwix", corrected.own, np.eye(2)) + corrected.wired.transpose(3, 2, 1, 0)
 
 
 @claim(
     "inf.166-167.networks",
     f"{PDLT} (inf.166), (inf.167)",
-    "Different outputs of trained networks are correlated as order 1/n says; at infinite width they are "
-    "independent.",
+    "Different outputs of trained networks are correlated as predicted at order 1/n; at infinite width they "
+    "are independent.",
     f"trained networks: {WIRED} of one hidden layer of each of the widths {WIRED_WIDTHS}, 40 steps, "
     "extrapolated in 1/n",
     long=True,
 )
 def wiring() -> Iterator[Comparison]:
-    algorithm, found = GradientDescent(0.12, 40), []
+    algorithm, covariances = GradientDescent(0.12, 40), []
     for n in WIRED_WIDTHS:
         net = mlp(n, hidden=1, outputs=2)
-        seen = train_ensemble(net, *DATA, algorithm=algorithm, members=WIRED, key=13, progress=False)
-        between = Estimate(*(n * np.einsum("aa->a", part[:, 0, :, 1]) for part in seen.covariance))
+        ensemble = train_ensemble(net, *DATA, algorithm=algorithm, members=WIRED, key=13, progress=False)
+        between = Estimate(*(n * np.einsum("aa->a", part[:, 0, :, 1]) for part in ensemble.covariance))
         yield significant(f"n times the covariance between outputs at width {n}", between)
-        found.append(between)
+        covariances.append(between)
     wide = 10**6
     theory = predicted(mlp(wide, hidden=1, outputs=2), *DATA, algorithm=algorithm).covariance
     stated = wide * np.einsum("aa->a", theory[:, 0, :, 1])
-    yield pull("n times the covariance between outputs", stated, extrapolated(WIRED_WIDTHS, found))
+    yield pull("n times the covariance between outputs", stated, extrapolated(WIRED_WIDTHS, covariances))
 
 
 @claim(
     "inf.172",
     f"{PDLT} section inf.2.3, after (inf.172)",
-    "The part of the mean from the variance of the NTK is the same for every algorithm; those of its "
-    "differentials are not.",
+    "The contribution of the NTK's variance to the mean is the same for every algorithm; the contributions "
+    "of its differentials are not.",
     "closed form: (inf.162) with its sign corrected, flow, descent and two steps",
 )
 def irreducible() -> Iterator[Comparison]:
     stated = projected(-fluctuation())
-    seen = {label: prepared().predict(one).contributions for label, (one, _) in algorithms().items()}
-    for label, parts in seen.items():
-        yield agree(f"NTK variance, {label}", stated, parts["ntk_fluctuation"], 1e-6)
+    parts = {label: prepared().predict(one).contributions for label, (one, _) in algorithms().items()}
+    for label, contributions in parts.items():
+        yield agree(f"NTK variance, {label}", stated, contributions["ntk_fluctuation"], 1e-6)
     for name in ("dntk", "ddntk_2"):
-        yield differ(f"{name} of flow and of two steps", seen["flow"][name], seen["two steps"][name], 0.01)
+        yield differ(f"{name} of flow and of two steps", parts["flow"][name], parts["two steps"][name], 0.01)
 
 
 # --- Bayesian inference ------------------------------------------------------------------------------
@@ -310,9 +323,9 @@ def last_layer(net, one, X) -> tuple[jax.Array, jax.Array]:
 @claim(
     "inf.173",
     f"{PDLT} (inf.173)",
-    "At finite width no choice of rates makes gradient descent Bayesian: with (10.46), (10.48) all "
-    "differentials of the NTK vanish, and the posterior mean differs.",
-    f"sampled networks: {BAYES} of width {BAYES_WIDTH}, last layers solved exactly, weighted by their "
+    "At finite width no choice of learning rates makes gradient descent Bayesian: with (10.46), (10.48) all "
+    "differentials of the NTK vanish, and the posterior mean differs from the trained mean.",
+    f"sampled networks: {BAYES} of width {BAYES_WIDTH}, last layers solved exactly; weighted by their "
     "evidence for the posterior",
 )
 def no_bayesian_place() -> Iterator[Comparison]:
@@ -329,7 +342,7 @@ def no_bayesian_place() -> Iterator[Comparison]:
     weight = np.exp(evidence - evidence.max())[:, None]
     weight = weight / weight.mean()
     trained, inferred = means.mean(axis=0), (weight * means).mean(axis=0)
-    # the posterior mean is a ratio of two averages: each network's influence on the difference
+    # the posterior mean is a ratio of two averages; its error follows from each network's influence on it
     influence = weight * (means - inferred) - (means - trained)
     gap = Estimate(inferred - trained, mean_of(influence).stderr)
-    yield significant("posterior mean less mean after descent", gap)
+    yield significant("posterior mean minus mean after descent", gap)

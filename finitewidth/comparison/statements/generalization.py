@@ -1,4 +1,4 @@
-"""PDLT section 10.3.1: bias and variance of the test loss, and predictions beside one training input."""
+"""PDLT section 10.3.1: bias and variance of the test loss, and predictions near one training input."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, mean_of, pull, slope_of_logs
 from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, Y, average, mlp, predicted
 from finitewidth.network.loss import CrossEntropy
@@ -21,7 +21,7 @@ TRUTH = np.array([[0.3, -0.2], [0.1, 0.8]])
 
 
 def draws(prediction, seed: int) -> np.ndarray:
-    """Members of the Gaussian ensemble less its mean, (draws, M, n_L)."""
+    """Members of the Gaussian ensemble minus its mean, (draws, M, n_L)."""
     size = prediction.mean.size
     root = np.linalg.cholesky(prediction.covariance.reshape(size, size) + 1e-13 * np.eye(size))
     return (np.random.default_rng(seed).normal(size=(DRAWS, size)) @ root.T).reshape(
@@ -38,15 +38,15 @@ def draws(prediction, seed: int) -> np.ndarray:
 def bias_and_variance() -> Iterator[Comparison]:
     prediction = predicted(mlp(8, outputs=2), *DATA, order=0)
     losses = ((prediction.mean + draws(prediction, 0) - TRUTH) ** 2).sum(axis=(1, 2)) / 2
-    found = test_loss(prediction, TRUTH)
-    yield pull("loss", found.total, mean_of(losses))
-    yield agree("bias", ((prediction.mean - TRUTH) ** 2).sum() / 2, found.bias, 1e-10)
+    loss = test_loss(prediction, TRUTH)
+    yield pull("loss", loss.total, mean_of(losses))
+    yield agree("bias", ((prediction.mean - TRUTH) ** 2).sum() / 2, loss.bias, 1e-10)
 
 
 @claim(
     "10.55",
     f"{PDLT} (10.55)",
-    "The mean of any loss is that of the mean prediction plus half its Hessian times the covariance, to "
+    "The mean of any loss is the loss of the mean prediction plus half its Hessian times the covariance, to "
     "second order in the fluctuations.",
     f"closed form, against the cross-entropy of {DRAWS} draws shrunk by 0.05, in pairs of opposite sign",
 )
@@ -54,16 +54,18 @@ def any_loss() -> Iterator[Comparison]:
     net, loss = mlp(8, outputs=2), CrossEntropy()
     prediction = predicted(net, X[:TRAINING], softmax(Y), X[TRAINING:], loss=loss, order=0)
     targets, shrunk = softmax(TRUTH), 0.05
-    found = test_loss(prediction, targets, loss=loss)
+    expected = test_loss(prediction, targets, loss=loss)
     apart = shrunk * draws(prediction, 1)
     logs = [np.asarray(jax.nn.log_softmax(jnp.asarray(prediction.mean + sign * apart))) for sign in (1, -1)]
     losses = -np.sum([(targets * log).sum(axis=(1, 2)) for log in logs], axis=0) / 2
-    excess = mean_of((losses - found.bias) / shrunk**2)
-    yield pull("variance part", found.variance, excess)  # what is left out is 0.05^2 of it, below the error
+    excess = mean_of((losses - expected.bias) / shrunk**2)
+    yield pull(
+        "variance part", expected.variance, excess
+    )  # neglected terms are 0.05^2 of it, below the error
 
 
 def pair(size: float, unequal: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Two inputs at a distance, of equal norm unless told."""
+    """Two inputs at the distance `size`, of equal norm unless `unequal` is given."""
     middle, across = np.array([1.0, 0.4, -0.3]), np.array([0.3, 0.0, 1.0])
     direction = across - (across @ middle) / (middle @ middle) * middle + unequal * middle
     step = size * direction / np.linalg.norm(direction)
@@ -83,7 +85,7 @@ def _nearby(unequal: float, power: float) -> Iterator[Comparison]:
                 robustness, variance = -2 * near.Theta2[-1] / near.Theta00[-1], 4 * near.K2[-1]
             gaps.append((exact.robustness - robustness, exact.variance - variance))
         for what, gap in zip(("robustness", "variance"), np.array(gaps).T, strict=True):
-            # what an expansion to second order leaves falls as a known power of the distance
+            # the error of an expansion to second order falls as a known power of the distance
             yield agree(
                 f"power of the error of the {what}, {activation}", power, slope_of_logs(SIZES, gap), 0.1
             )
@@ -103,8 +105,8 @@ def equal_norms() -> Iterator[Comparison]:
 @claim(
     "10.65-10.66",
     f"{PDLT} (10.65), (10.66)",
-    "For inputs of different norms first-order terms are added to robustness and variance, which then hold "
-    "up to the third order.",
+    "For inputs of different norms robustness and variance have first-order terms in addition, and hold up "
+    "to the third order.",
     "closed form, against the exact kernels of two inputs at three distances",
 )
 def unequal_norms() -> Iterator[Comparison]:
@@ -123,16 +125,16 @@ def tanh_averages(K: float) -> dict[str, float]:
 
 
 def _step_by_step(names: tuple[str, str], unequal: float) -> Iterator[Comparison]:
-    """(10.67) and (10.70) have one form: the kernel's susceptibility and the average that couples differ."""
+    """(10.67) and (10.70) have one form, with different susceptibilities and coupling averages."""
     net = mlp(8, hidden=7)
-    found = delta_expansion(net, *pair(0.05, unequal))
+    expansion = delta_expansion(net, *pair(0.05, unequal))
     parallel = names[0] == "K1"
-    K_part, Theta_part = (getattr(found, name) for name in names)
+    K_part, Theta_part = (getattr(expansion, name) for name in names)
     for l in range(1, net.depth):
-        m = tanh_averages(found.K00[l - 1])
+        m = tanh_averages(expansion.K00[l - 1])
         chi = 1.2 * (m["zss'"] if parallel else m["s's'"])
         coupling = m["zs's''"] if parallel else m["s''s''"]
-        source = 1.0 / 1.2 * chi + 1.2 * coupling * found.Theta00[l - 1]
+        source = 1.0 / 1.2 * chi + 1.2 * coupling * expansion.Theta00[l - 1]
         printed = 1.2 * m["s's'"] * Theta_part[l - 1] + source * K_part[l - 1]
         yield agree(f"{names[1]} of layer {l + 1}", printed, Theta_part[l], 1e-8)
         yield agree(f"{names[0]} of layer {l + 1}", chi * K_part[l - 1], K_part[l], 1e-8)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, extrapolated, mean_of, pull
 from finitewidth.comparison.statements.problems import (
     EXACT,
@@ -28,6 +28,7 @@ from finitewidth.experiment.taylor import taylor
 from finitewidth.gaussian.two_legs.expectation import Automatic
 from finitewidth.network.algorithm import GradientDescent, GradientFlow, Newton, Schedule
 from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
 from finitewidth.training.first_order.one_network import predict_network
 from finitewidth.training.infinite.bayes import bayesian_rates, posterior
@@ -38,12 +39,12 @@ DATA = (X[:TRAINING], Y, X[TRAINING:])
 
 
 def small(width: int) -> MLP:
-    """gelu is not odd: the mean of the update does not vanish by symmetry."""
+    """A network of gelu, which is not odd, so that the mean update does not vanish by symmetry."""
     return mlp(width, hidden=1, outputs=2, activation="gelu")
 
 
-def hidden_update(net: MLP, one, X) -> jax.Array:
-    """dz/d eta of the last hidden layer in a step of gradient descent on half the squared error, (N, n)."""
+def hidden_update(net: Network, one, X) -> jax.Array:
+    """dz/d eta of the last hidden layer for a step of gradient descent on half the squared error, (N, n)."""
     slopes = jax.grad(lambda p: jnp.sum((outputs(net, p, X[:TRAINING]) - jnp.asarray(Y)) ** 2) / 2)(one)
     direction = tuple(
         type(layer)(*(-rate * part for part, rate in zip(layer, pair, strict=True)))
@@ -52,7 +53,7 @@ def hidden_update(net: MLP, one, X) -> jax.Array:
     return jax.jvp(lambda p: preactivations(net, p, X)[-2], (one,), (direction,))[1]
 
 
-def hidden_statistics(net: MLP, one, X) -> tuple[jax.Array, jax.Array]:
+def hidden_statistics(net: Network, one, X) -> tuple[jax.Array, jax.Array]:
     """Mean and second moment of the update over the neurons of one network, times the width."""
     update = hidden_update(net, one, X)
     return update.sum(axis=1), update @ update.T
@@ -61,33 +62,32 @@ def hidden_statistics(net: MLP, one, X) -> tuple[jax.Array, jax.Array]:
 @claim(
     "10.11-10.13",
     f"{PDLT} (10.11)-(10.13)",
-    "No representation learning: mean and covariance of the update of the last hidden layer in a step are "
-    "of order 1/n, with the printed coefficients.",
+    "No representation learning at infinite width: in one step the mean and covariance of the update of the "
+    "last hidden layer are of order 1/n, with the printed coefficients.",
     f"sampled networks: {STEPPED} of each of the widths {WIDTHS}, extrapolated in 1/n",
 )
 def no_representation_learning() -> Iterator[Comparison]:
     net, T = small(WIDTHS[0]), slice(TRAINING)
     low, out = kernels(net, X, layer=1), kernels(net, X)
     K, Theta = low.K, frozen_ntk(net, X, layer=1)[:, T]
-    averages, _ = Automatic(1e-12).relative_two_legs(net.activation, K[T, T], ((1, 0), (1, 1)))
+    averages, _ = Automatic(1e-12).relative_two_legs(net.activations[0], K[T, T], ((1, 0), (1, 1)))
     mean = -1.2 * 2 * Theta @ np.diag(averages[1, 0])  # the Hessian of the squared error ties samples
     errors = 2 * out.K[T, T] + Y @ Y.T  # <<eps eps>>, summed over outputs
     second = 1.2 * Theta @ (errors * averages[1, 1]) @ Theta.T
-    found = [of_members(small(n), X, STEPPED, n, hidden_statistics) for n in WIDTHS]
-    for n, (seen, _) in zip(WIDTHS, found, strict=True):
-        yield pull(f"n times the mean, width {n}", mean, mean_of(seen))
-    yield pull(
-        "n times the second moment", second, extrapolated(WIDTHS, [mean_of(seen) for _, seen in found])
-    )
+    updates = [of_members(small(n), X, STEPPED, n, hidden_statistics) for n in WIDTHS]
+    for n, (sums, _) in zip(WIDTHS, updates, strict=True):
+        yield pull(f"n times the mean, width {n}", mean, mean_of(sums))
+    products = [mean_of(product) for _, product in updates]
+    yield pull("n times the second moment", second, extrapolated(WIDTHS, products))
 
 
 # --- linearized networks, in parameter space ---------------------------------------------------------
 
 
 class Linearized:
-    """A network that is linear in its parameters around one initialization, as an infinitely wide one is."""
+    """A network that is linear in its parameters around one initialization, like an infinitely wide one."""
 
-    def __init__(self, net: MLP, key: int):
+    def __init__(self, net: Network, key: int):
         self.net, self.one = net, network(net, key)
         self.theta, self.unflatten = ravel_pytree(self.one)
         scale = ravel_pytree(
@@ -104,19 +104,20 @@ class Linearized:
 
     @property
     def ntk(self) -> np.ndarray:
+        """(N, N), which training does not change."""
         return (self.jacobian * self.rate) @ self.jacobian.T
 
     def outputs(self, theta) -> np.ndarray:
         return np.asarray(self.model(jnp.asarray(theta)))
 
     def updated(self, theta, kappa) -> np.ndarray:
-        """(10.19): kappa is a learning rate times the Newton tensor."""
+        """Parameters after the update (10.19), where `kappa` is a learning rate times the Newton tensor."""
         residual = self.outputs(theta)[:TRAINING] - Y[:, 0]
         return theta - self.rate * (self.jacobian[:TRAINING].T @ (kappa @ residual))
 
 
 def in_function_space(linear: Linearized, algorithm) -> np.ndarray:
-    """Outputs in theory, of a network with this NTK and no differentials."""
+    """The outputs that the theory predicts for a network with this NTK and no differentials."""
     z = np.asarray(outputs(linear.net, linear.one, jnp.asarray(X)))
     zeros = [np.zeros((1, len(X)) * k) for k in (3, 4, 4)]
     H = linear.ntk[None, :, None, :]
@@ -126,7 +127,7 @@ def in_function_space(linear: Linearized, algorithm) -> np.ndarray:
 @claim(
     "10.27-10.28",
     f"{PDLT} (10.27), (10.28)",
-    "One Newton step in the parameters lands on the minimum: the training data are fit, and other outputs "
+    "One Newton step in the parameters reaches the minimum: the training data are fitted, and all outputs "
     "are z - Theta Theta^-1 (z - y).",
     "closed form, against the update of all parameters of a linearized network",
 )
@@ -141,8 +142,8 @@ def newton_step() -> Iterator[Comparison]:
 @claim(
     "10.35",
     f"{PDLT} (10.35)",
-    "Algorithm independence: whatever learning rates, Newton tensors and mini-batches came before, the "
-    "network at the minimum is the same.",
+    "Algorithm independence: the network at the minimum does not depend on the learning rates, Newton "
+    "tensors and mini-batches of earlier steps.",
     "closed form, against 200 updates of all parameters of a linearized network",
 )
 def algorithm_independence() -> Iterator[Comparison]:
@@ -194,9 +195,9 @@ def kernel_prediction() -> Iterator[Comparison]:
     yield agree("covariance of different outputs", 0.0, end.covariance[:, 0, :, 1], EXACT, scale=1.0)
     algorithm, means, covariances = GradientDescent(0.12, 12), [], []
     for n in TRAINED_WIDTHS:
-        mean, found = trained(mlp(n, outputs=2), DATA, algorithm, TRAINED, 7)
+        mean, ensemble = trained(mlp(n, outputs=2), DATA, algorithm, TRAINED, 7)
         means.append(mean)
-        covariances.append(found.covariance)
+        covariances.append(ensemble.covariance)
     stopped = predicted(net, *DATA, algorithm=algorithm, order=0)
     yield pull("mean of networks", stopped.mean, extrapolated(TRAINED_WIDTHS, means))
     yield pull("covariance of networks", stopped.covariance, extrapolated(TRAINED_WIDTHS, covariances))
@@ -213,10 +214,10 @@ def bayesian_limit() -> Iterator[Comparison]:
     net, T, B = bayesian_rates(mlp(16, outputs=2)), slice(TRAINING), slice(TRAINING, None)
     both = kernels(net, X)
     yield agree("Theta", both.K, frozen_ntk(net, X), 1e-11)
-    found = of_members(net, X, 20_000, 8, kernels_of)
-    gap = found.H[:, 0, :, 0, :] - np.einsum("ma,mb->mab", found.z[:, 0], found.z[:, 0])
-    yield pull("mean NTK less mean of zz", 0.0, mean_of(gap))
-    precision = np.linalg.inv(both.K)  # conditioning: the block of the precision of the test outputs
+    each = of_members(net, X, 20_000, 8, kernels_of)
+    gap = each.H[:, 0, :, 0, :] - np.einsum("ma,mb->mab", each.z[:, 0], each.z[:, 0])
+    yield pull("mean NTK minus mean of zz", 0.0, mean_of(gap))
+    precision = np.linalg.inv(both.K)  # its block of test outputs is the inverse of their covariance given y
     spread = np.linalg.inv(precision[B, B])
     trained = predicted(net, *DATA, order=0)
     yield agree("posterior mean", -spread @ precision[B, T] @ Y, trained.mean, 1e-8)

@@ -1,4 +1,4 @@
-"""PDLT section 10.4: linear models, kernel methods, and infinitely wide networks as both."""
+"""PDLT section 10.4: linear models, kernel methods, and infinitely wide networks as examples of both."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, falls, mean_of, pull, root_mean_square
 from finitewidth.comparison.statements.problems import (
     EXACT,
@@ -22,7 +22,7 @@ from finitewidth.comparison.statements.problems import (
 )
 from finitewidth.experiment.directions import ntk
 from finitewidth.experiment.sampling import preactivations, rates
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
 from finitewidth.training.textbook.linear import fit_kernel_machine, fit_linear_model, with_constant
 
@@ -30,13 +30,14 @@ DRAWN, WIDTHS = 4000, (16, 256)
 
 
 def powers(X) -> np.ndarray:
+    """Features of an input: powers, a product and sines."""
     return np.concatenate([X, X**2, X**3, X[:, :1] * X[:, 1:2], np.sin(X)], axis=1)
 
 
 @claim(
     "10.130-10.131",
     f"{PDLT} (10.130), (10.131)",
-    "The fitted linear model and the kernel method with the kernel of its features predict the same.",
+    "A fitted linear model and the kernel method with the kernel of its features make the same predictions.",
     "closed form: least squares with 14 features, against a kernel of 3 training inputs",
 )
 def duality() -> Iterator[Comparison]:
@@ -50,17 +51,17 @@ def duality() -> Iterator[Comparison]:
         yield agree(fit.__name__, stated, fit(features, X[:TRAINING], Y).predict(X), EXACT)
 
 
-def stochastic_metric(net: MLP, one, X) -> jax.Array:
+def stochastic_metric(net: Network, one, X) -> jax.Array:
     """(10.135): C_b + C_W times the mean of s s over the last hidden layer."""
-    s = net.activation(preactivations(net, one, X)[-2])
+    s = net.activations[-1](preactivations(net, one, X)[-2])
     return net.C_b[-1] + net.C_W[-1] * (s @ s.T) / s.shape[1]
 
 
 @claim(
     "10.135-10.136",
     f"{PDLT} (10.135), (10.136)",
-    "The kernel of the random features of the last hidden layer is K on average, and tends to it with the "
-    "width.",
+    "The kernel of the random features of the last hidden layer has the mean K, and tends to it as the width "
+    "grows.",
     f"sampled networks: {DRAWN} of one hidden layer of width 16, and of the widths {WIDTHS}",
 )
 def bayesian_features() -> Iterator[Comparison]:
@@ -74,7 +75,7 @@ def bayesian_features() -> Iterator[Comparison]:
     yield falls("deviation", 0.5, WIDTHS, spread)
 
 
-def by_hand(net: MLP, key: int) -> np.ndarray:
+def by_hand(net: Network, key: int) -> np.ndarray:
     """The features (10.138) of the first output as products of matrices, (N, parameters)."""
     one = [(np.asarray(b), np.asarray(W)) for b, W in network(net, key)]
     z = [np.asarray(part) for part in preactivations(net, network(net, key), jnp.asarray(X))]
@@ -102,14 +103,12 @@ def random_features() -> Iterator[Comparison]:
     phi = by_hand(net, 3)
     H = np.asarray(ntk(net, network(net, 3), jnp.asarray(X)))[0, :, 0]
     yield agree("kernel of the features", H, phi @ phi.T, EXACT)
-    Theta = frozen_ntk(net, X)
+    Theta = frozen_ntk(mlp(WIDTHS[0], hidden=1), X)
     spread, off = [], []
     for n in WIDTHS:
-        found = of_members(mlp(n, hidden=1, outputs=2), X, 400, n, kernels_of).H
-        if n == WIDTHS[0]:
-            Theta = frozen_ntk(mlp(n, hidden=1), X)
-        spread.append(root_mean_square(found[:, 0, :, 0] - Theta))
-        off.append(root_mean_square(found[:, 0, :, 1]))
-        yield pull(f"mean NTK at width {n}", Theta, mean_of(found[:, 0, :, 0]))
+        H = of_members(mlp(n, hidden=1, outputs=2), X, 400, n, kernels_of).H
+        spread.append(root_mean_square(H[:, 0, :, 0] - Theta))
+        off.append(root_mean_square(H[:, 0, :, 1]))
+        yield pull(f"mean NTK at width {n}", Theta, mean_of(H[:, 0, :, 0]))
     yield falls("deviation from Theta", 0.5, WIDTHS, spread)
     yield falls("NTK between different outputs", 0.5, WIDTHS, off)

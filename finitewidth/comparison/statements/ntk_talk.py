@@ -1,4 +1,4 @@
-"""Talk on the paper of Jacot, Gabriel and Hongler, "Neural Tangent Kernel"."""
+"""Talk about the paper "Neural Tangent Kernel" of Jacot, Gabriel and Hongler."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg
 from scipy.integrate import solve_ivp
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, falls, root_mean_square
 from finitewidth.comparison.statements.problems import (
     EXACT,
@@ -17,7 +17,7 @@ from finitewidth.comparison.statements.problems import (
     frozen_ntk,
     kernels_of,
     of_members,
-    pair_average,
+    pair_averages,
     predicted,
 )
 from finitewidth.experiment.ensemble.training import train_ensemble
@@ -100,20 +100,21 @@ def closed_form_trajectory() -> Iterator[Comparison]:
     )
     path = trajectory(NET, X[T], TARGETS, X, times=times)
     yield agree("mean over time", flow.y.T, path.mean[..., 0], 1e-8)
-    for t, found in zip(times, path.predictions, strict=True):
+    for t, prediction in zip(times, path.predictions, strict=True):
         inner = Theta[T, T]
         shift = Theta[:, T] @ np.linalg.inv(inner) @ (scipy.linalg.expm(-inner * t) - np.eye(TRAINING))
         kept = np.eye(len(X))
         kept[:, T] += shift
-        assert isinstance(found, Prediction)
-        yield agree("mean as printed", -shift @ y[T], found.mean[:, 0], EXACT)
-        yield agree("covariance", kept @ kernels(NET, X).K @ kept.T, found.covariance[:, 0, :, 0], EXACT)
+        assert isinstance(prediction, Prediction)
+        yield agree("mean as printed", -shift @ y[T], prediction.mean[:, 0], EXACT)
+        covariance = kept @ kernels(NET, X).K @ kept.T
+        yield agree("covariance", covariance, prediction.covariance[:, 0, :, 0], EXACT)
 
 
 @claim(
     "ntk-talk.perfect-fit",
     SOURCE,
-    "At the end of training the fit of the training data is perfect.",
+    "At the end of training the training data are fitted perfectly.",
     "trained networks: 50 of width 64, until the loss is below 1e-16",
 )
 def perfect_fit() -> Iterator[Comparison]:
@@ -131,10 +132,10 @@ def perfect_fit() -> Iterator[Comparison]:
     yield agree("mean on the training data", TARGETS, ensemble.train_mean.value, 1e-6)
     variance = np.einsum("aiai->ai", ensemble.output_covariance.value[-1])[:TRAINING]
     yield agree("variance on the training data", 0.0, variance, 1e-12, scale=1.0)
-    yield agree("networks short of it", 0.0, ensemble.unfinished + ensemble.diverged, EXACT, scale=1.0)
-    yield agree(
-        "mean in theory", TARGETS, predicted(NET, X[:TRAINING], TARGETS, X, order=0).mean[:TRAINING], EXACT
-    )
+    short = ensemble.unfinished + ensemble.diverged
+    yield agree("networks that do not reach it", 0.0, short, EXACT, scale=1.0)
+    theory = predicted(NET, X[:TRAINING], TARGETS, X, order=0)
+    yield agree("mean in theory", TARGETS, theory.mean[:TRAINING], EXACT)
 
 
 @claim(
@@ -148,8 +149,8 @@ def kernel_regression() -> Iterator[Comparison]:
 
     Theta = frozen_ntk(NET, X)
     machine = KernelRidge(alpha=0, kernel="precomputed").fit(Theta[:TRAINING, :TRAINING], TARGETS)
-    found = predicted(NET, X[:TRAINING], TARGETS, X[TRAINING:], order=0)
-    yield agree("mean prediction", machine.predict(Theta[TRAINING:, :TRAINING]), found.mean, EXACT)
+    theory = predicted(NET, X[:TRAINING], TARGETS, X[TRAINING:], order=0)
+    yield agree("mean prediction", machine.predict(Theta[TRAINING:, :TRAINING]), theory.mean, EXACT)
 
 
 @claim(
@@ -164,11 +165,8 @@ def recursions() -> Iterator[Comparison]:
     Theta = Sigma.copy()
     theory = solve(net, X, order=0)
     for layer in range(2, 5):
-        mean, slope = np.empty_like(Sigma), np.empty_like(Sigma)
-        for a, b in np.ndindex(Sigma.shape):
-            pair = Sigma[np.ix_([a, b], [a, b])] + (1e-13 * np.eye(2) if a == b else 0.0)
-            mean[a, b] = pair_average(lambda u, v: np.tanh(u) * np.tanh(v), pair)
-            slope[a, b] = pair_average(lambda u, v: (np.cosh(u) * np.cosh(v)) ** -2.0, pair)
+        mean = pair_averages(lambda u, v: np.tanh(u) * np.tanh(v), Sigma)
+        slope = pair_averages(lambda u, v: (np.cosh(u) * np.cosh(v)) ** -2.0, Sigma)
         Sigma = mean + 0.09
         Theta = Theta * slope + Sigma
         yield agree(f"Sigma of layer {layer}", Sigma, theory.layer(layer).K, 1e-8)

@@ -1,4 +1,4 @@
-"""Networks, data and small tools that several claims share."""
+"""Networks, data and small functions that several claims share."""
 
 import functools
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.experiment.sampling import Parameters, draw, draw_members, outputs, rates
 from finitewidth.network.activation import Activation
 from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.prediction import predict
@@ -34,7 +35,7 @@ def mlp(width: int, *, hidden: int = 2, outputs: int = 1, activation: str | Acti
 
 
 def hermite(count: int = 120) -> tuple[np.ndarray, np.ndarray]:
-    """Points and weights of averages over a standard normal number."""
+    """Points and weights for averages over a standard normal number."""
     x, w = np.polynomial.hermite_e.hermegauss(count)
     return x, w / w.sum()
 
@@ -45,8 +46,16 @@ def average(function: Callable, K: float) -> float:
     return float(w @ function(np.sqrt(K) * x))
 
 
-def pair_average(function: Callable, K: np.ndarray) -> float:
-    """<f(z_1, z_2)> for two Gaussian numbers of covariance K."""
+def pair_averages(function: Callable, K: np.ndarray) -> np.ndarray:
+    """<f(z_a, z_b)> for every pair of Gaussian numbers of covariance K, (N, N)."""
+    averages = np.empty_like(K)
+    for a, b in np.ndindex(K.shape):
+        pair = K[np.ix_([a, b], [a, b])] + (1e-13 * np.eye(2) if a == b else 0.0)  # of one number: singular
+        averages[a, b] = _pair_average(function, pair)
+    return averages
+
+
+def _pair_average(function: Callable, K: np.ndarray) -> float:
     x, w = hermite()
     root = np.linalg.cholesky(K)
     first, second = np.meshgrid(x, x, indexing="ij")
@@ -54,36 +63,36 @@ def pair_average(function: Callable, K: np.ndarray) -> float:
     return float(np.einsum("a,b,ab->", w, w, function(*z)))
 
 
-# --- theory and experiment, with what claims always ask for ------------------------------------------
+# --- theory and experiment, as most claims use them --------------------------------------------------
 
 
-def frozen_ntk(net: MLP, X, X_other=None, *, layer: int | None = None) -> np.ndarray:
-    """Theta of a layer, the output by default."""
+def frozen_ntk(net: Network, X, X_other=None, *, layer: int | None = None) -> np.ndarray:
+    """Theta of a layer, by default of the output."""
     Theta = kernels(net, X, X_other, layer=layer).Theta
     assert Theta is not None
     return Theta
 
 
-def predicted(net: MLP, *data, **options) -> Prediction:
+def predicted(net: Network, *data, **options) -> Prediction:
     """The Gaussian ensemble of trained networks."""
-    found = predict(net, *data, **options)
-    assert isinstance(found, Prediction)
-    return found
+    prediction = predict(net, *data, **options)
+    assert isinstance(prediction, Prediction)
+    return prediction
 
 
-def trained(net: MLP, data, algorithm, members: int, key: int) -> tuple[Estimate, Ensemble]:
-    """The mean with the infinite-width prediction as control variate, and the ensemble."""
+def trained(net: Network, data, algorithm, members: int, key: int) -> tuple[Estimate, Ensemble]:
+    """The sampled mean, with a control variate from infinite width, and the ensemble."""
     X_train, Y_train, X_test = data
     control = control_variate(net, X_train, Y_train, X_test, algorithm)
-    found = train_ensemble(
+    ensemble = train_ensemble(
         net, *data, algorithm=algorithm, members=members, key=key, control=control, progress=False
     )
-    assert found.controlled is not None
-    return found.controlled.mean, found
+    assert ensemble.controlled is not None
+    return ensemble.controlled.mean, ensemble
 
 
 def at_the_end(recorded: Estimate | None, *place: int) -> Estimate:
-    """The last record of what an ensemble was asked to record, or an entry of it."""
+    """The last entry of a quantity that an ensemble recorded over time, or one component of it."""
     assert recorded is not None
     return Estimate(recorded.value[(-1, *place)], recorded.stderr[(-1, *place)])
 
@@ -92,44 +101,41 @@ def at_the_end(recorded: Estimate | None, *place: int) -> Estimate:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3))
-def _members(net: MLP, X, key: int, function: Callable, numbers):
+def _members(net: Network, X, key: int, function: Callable, numbers):
     parameters = draw_members(net, jax.random.key(key), numbers)
     return jax.lax.map(lambda one: function(net, one, X), parameters, batch_size=min(256, len(numbers)))
 
 
-def of_members(net: MLP, X, members: int, key: int, function: Callable):
+def of_members(net: Network, X, members: int, key: int, function: Callable):
     """function(net, parameters, X) of every member, stacked along a first axis."""
-    found = _members(net, jnp.asarray(X), key, function, jnp.arange(members))
-    return jax.tree.map(np.asarray, found)
+    stacked = _members(net, jnp.asarray(X), key, function, jnp.arange(members))
+    return jax.tree.map(np.asarray, stacked)
 
 
-def outputs_of(net: MLP, one: Parameters, X) -> jax.Array:
-    return outputs(net, one, X)
-
-
-def kernels_of(net: MLP, one: Parameters, X) -> Outputs:
+def kernels_of(net: Network, one: Parameters, X) -> Outputs:
     """Outputs and NTK of one network."""
     return outputs_and_ntk(net, one, X)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def derivatives(net: MLP, one: Parameters, X) -> Outputs:
+def derivatives(net: Network, one: Parameters, X) -> Outputs:
     """Outputs, NTK, dNTK and ddNTKs of one network."""
     return differentials(net, one, X)
 
 
-def network(net: MLP, key: int) -> Parameters:
+def network(net: Network, key: int) -> Parameters:
+    """Parameters of one initialized network."""
     return draw(net, jax.random.key(key))
 
 
-def stepped(net: MLP, one: Parameters, gradient: Parameters, rate: float) -> Parameters:
+def stepped(net: Network, one: Parameters, gradient: Parameters, rate: float) -> Parameters:
     """One update of gradient descent."""
     pairs = zip(one, gradient, rates(net), strict=True)
     return tuple(type(p)(*(a - rate * r * b for a, b, r in zip(p, g, rr, strict=True))) for p, g, rr in pairs)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4, 5))
-def descended(net: MLP, one: Parameters, X, Y, rate: float, steps: int) -> Parameters:
+def descended(net: Network, one: Parameters, X, Y, rate: float, steps: int) -> Parameters:
     """A network after some steps of gradient descent on half the squared error."""
     slope = jax.grad(lambda p: jnp.sum((outputs(net, p, X) - Y) ** 2) / 2)
     return jax.lax.fori_loop(0, steps, lambda _, p: stepped(net, p, slope(p), rate), one)

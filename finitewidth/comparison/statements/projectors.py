@@ -1,11 +1,11 @@
-"""PDLT section inf.2.2: algorithm projectors, in sample space as they are printed."""
+"""PDLT section inf.2.2: algorithm projectors, as tensors over samples as they are printed."""
 
 from collections.abc import Iterator
 
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, slope_of_logs
 from finitewidth.comparison.statements.one_network import (
     NETWORKS,
@@ -62,38 +62,54 @@ def printed_projectors(H: np.ndarray, eta: float) -> dict[str, np.ndarray]:
 def in_sample_space(H: np.ndarray, algorithm: Algorithm) -> dict[str, np.ndarray]:
     """The library's projectors, symbols of eigenvalues, as tensors over samples."""
     l, V = np.linalg.eigh(H)
-    found = symbols(algorithm, l).outputs
-    two = {name: np.einsum("xy,ax,by,cx,dy->abcd", found[name], V, V, V, V) for name in TWO}
+    modes = symbols(algorithm, l).outputs
+    two = {name: np.einsum("xy,ax,by,cx,dy->abcd", modes[name], V, V, V, V) for name in TWO}
     return two | {
-        name: np.einsum("xyz,ax,by,cz,dx,ey,fz->abcdef", found[name], V, V, V, V, V, V) for name in THREE
+        name: np.einsum("xyz,ax,by,cz,dx,ey,fz->abcdef", modes[name], V, V, V, V, V, V) for name in THREE
     }
 
 
 def symmetrized(printed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Over legs that the differentials do not tell apart, which is all that acts."""
-    found = dict(printed)
-    found["B"] = (printed["B"] + printed["B"].transpose(1, 0, 3, 2)) / 2
-    found["IA"] = (printed["IA"] + printed["IA"].transpose(0, 2, 1, 3, 5, 4)) / 2
+    """Projectors averaged over legs in which the differentials are symmetric; only this part contributes."""
+    averaged = dict(printed)
+    averaged["B"] = (printed["B"] + printed["B"].transpose(1, 0, 3, 2)) / 2
+    averaged["IA"] = (printed["IA"] + printed["IA"].transpose(0, 2, 1, 3, 5, 4)) / 2
     orders = [(*order, *(3 + k for k in order)) for order in ORDERS]
-    found["IB"] = np.mean([printed["IB"].transpose(order) for order in orders], axis=0)
-    return found
+    averaged["IB"] = np.mean([printed["IB"].transpose(order) for order in orders], axis=0)
+    return averaged
 
 
 def _as_printed(eta: float, algorithm: Algorithm) -> Iterator[Comparison]:
-    found = in_sample_space(H3, algorithm)
+    library = in_sample_space(H3, algorithm)
     for name, value in symmetrized(printed_projectors(H3, eta)).items():
-        yield agree(f"Z_{name}", value, found[name], 1e-9)
+        yield agree(f"Z_{name}", value, library[name], 1e-9)
 
 
 @claim(
     "inf.141",
     f"{PDLT} (inf.141)",
-    "The printed solution gives outputs of a network after many steps of gradient descent, up to order "
+    "The printed solution gives the outputs of a network after many steps of gradient descent, up to order "
     "1/n^2.",
     f"closed form in sample space; and trained networks: {NETWORKS} of each of the widths {WIDTHS}, 10 steps",
 )
 def descent_solution() -> Iterator[Comparison]:
     z, y, tensors = random_tensors()
+    printed = printed_solution(z, y, tensors)
+    yield agree("outputs", printed, closed(z, y, tensors, GradientDescent(LARGE_STEPS)).outputs[:, 0], 1e-8)
+    gaps, free = ({n: [] for n in WIDTHS} for _ in range(2))
+    for n in WIDTHS:
+        for one, start, y in real_networks(n):
+            end = descended(mlp(n), one, jnp.asarray(X[T]), jnp.asarray(y), 0.15, 10)
+            real = np.asarray(outputs(mlp(n), end, jnp.asarray(X)))[TRAINING:]
+            theory = foretold(start, y, GradientDescent(0.15, 10))
+            gaps[n].append(real - theory.outputs[TRAINING:])
+            free[n].append(real - theory.free[TRAINING:])
+    yield fall("power of the error", 2.0, gaps)
+    yield fall("power of the error of the NTK alone", 1.0, free)
+
+
+def printed_solution(z: np.ndarray, y: np.ndarray, tensors: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Outputs by (inf.141) with the projectors of gradient descent."""
     t = slice(PAIRS)
     H, dH, ddI, ddII = tensors
     Z, eps = printed_projectors(H[t, t], LARGE_STEPS), z[t] - y
@@ -106,29 +122,18 @@ def descent_solution() -> Iterator[Comparison]:
     for kind, legs in (("IB", ddI[:, t, t, t]), ("IIB", ddII[:, t, t, t])):
         source = source + e("Iabc,abcdef,d,e,f->I", legs, Z[kind], eps, eps, eps)
     inverse = np.linalg.inv(H[t, t])
-    printed = z - H[:, t] @ inverse @ eps + source - H[:, t] @ inverse @ source[t]
-    yield agree("outputs", printed, closed(z, y, tensors, GradientDescent(LARGE_STEPS)).outputs[:, 0], 1e-8)
-    gaps, free = ({n: [] for n in WIDTHS} for _ in range(2))
-    for n in WIDTHS:
-        for one, found, y in real_networks(n):
-            end = descended(mlp(n), one, jnp.asarray(X[T]), jnp.asarray(y), 0.15, 10)
-            seen = np.asarray(outputs(mlp(n), end, jnp.asarray(X)))[TRAINING:]
-            theory = foretold(found, y, GradientDescent(0.15, 10))
-            gaps[n].append(seen - theory.outputs[TRAINING:])
-            free[n].append(seen - theory.free[TRAINING:])
-    yield fall("power of what is left", 2.0, gaps)
-    yield fall("power of what the NTK alone leaves", 1.0, free)
+    return z - H[:, t] @ inverse @ eps + source - H[:, t] @ inverse @ source[t]
 
 
 @claim(
     "inf.142-147",
     f"{PDLT} (inf.142)-(inf.147)",
-    "The six algorithm projectors of gradient descent.",
+    "Gradient descent has the six printed algorithm projectors.",
     "closed form: printed tensors from their defining equations, three training inputs",
 )
 def descent_projectors() -> Iterator[Comparison]:
     yield from _as_printed(LARGE_STEPS, GradientDescent(LARGE_STEPS))
-    # and the nested sums over steps that they stand for
+    # the projector Z_A is a nested sum over steps
     l, steps = np.linalg.eigvalsh(H3), 400
     u = 1 - LARGE_STEPS * l
     power, a, total = np.ones(3), np.zeros(3), np.zeros((3, 3))
@@ -141,21 +146,21 @@ def descent_projectors() -> Iterator[Comparison]:
 @claim(
     "inf.148",
     f"{PDLT} (inf.148)",
-    "The two-step solution has Z_B = H^-1 H^-1/2, Z_IB = -H^-1 H^-1 H^-1/6 and no other projector.",
+    "The two-step solution has Z_B = H^-1 H^-1/2 and Z_IB = -H^-1 H^-1 H^-1/6; its other projectors vanish.",
     "closed form in sample space, three training inputs",
 )
 def two_step_projectors() -> Iterator[Comparison]:
-    h, found = np.linalg.inv(H3), in_sample_space(H3, TwoStep())
-    yield agree("Z_B", np.einsum("ac,bd->abcd", h, h) / 2, found["B"], 1e-9)
-    yield agree("Z_IB", -np.einsum("ad,be,cf->abcdef", h, h, h) / 6, found["IB"], 1e-9)
+    h, library = np.linalg.inv(H3), in_sample_space(H3, TwoStep())
+    yield agree("Z_B", np.einsum("ac,bd->abcd", h, h) / 2, library["B"], 1e-9)
+    yield agree("Z_IB", -np.einsum("ad,be,cf->abcdef", h, h, h) / 6, library["IB"], 1e-9)
     for name in ("A", "IA", "IIA", "IIB"):
-        yield agree(f"Z_{name}", 0.0, found[name], 1e-12, scale=1.0)
+        yield agree(f"Z_{name}", 0.0, library[name], 1e-12, scale=1.0)
 
 
 @claim(
     "inf.149-153",
     f"{PDLT} (inf.149)-(inf.153)",
-    "The projectors of gradient flow, with the inverting tensors of the continuum limit.",
+    "Gradient flow has the printed projectors, with the inverting tensors of the continuum limit.",
     "closed form: printed tensors from their defining equations; and descent with small steps",
 )
 def flow_projectors() -> Iterator[Comparison]:
@@ -165,12 +170,8 @@ def flow_projectors() -> Iterator[Comparison]:
         gaps = [
             np.abs(in_sample_space(H3, GradientDescent(eta))[name] - flow[name]).max() for eta in (1e-3, 1e-4)
         ]
-        yield agree(
-            f"power of eta as which Z_{name} of descent comes near",
-            1.0,
-            slope_of_logs((1e-3, 1e-4), gaps),
-            0.02,
-        )
+        power = slope_of_logs((1e-3, 1e-4), gaps)
+        yield agree(f"power of eta of the difference between descent and flow, Z_{name}", 1.0, power, 0.02)
 
 
 @claim(
@@ -190,9 +191,9 @@ def one_training_input() -> Iterator[Comparison]:
         "IIA": -1 / (6 * h**3),
     }
     flow["IIB"] = -1 / (2 * h**3)
-    brute, found = printed_projectors(np.array([[h]]), 0.0), symbols(GradientFlow(), np.array([h])).outputs
+    brute, library = printed_projectors(np.array([[h]]), 0.0), symbols(GradientFlow(), np.array([h])).outputs
     for name, stated in flow.items():
-        yield agree(f"Z_{name} of flow", stated, found[name], 1e-12)
+        yield agree(f"Z_{name} of flow", stated, library[name], 1e-12)
         yield agree(f"Z_{name} of flow by inversion", stated, brute[name], 1e-12)
     for fraction in (0.3, 0.9, 0.999):
         eta = fraction * 2 / h
@@ -200,6 +201,11 @@ def one_training_input() -> Iterator[Comparison]:
         descent = symbols(GradientDescent(eta), np.array([h])).outputs
         yield agree(f"Z_A at {fraction} of the limit", stated, descent["A"], 1e-9)
         yield agree(f"Z_B at {fraction} of the limit", 1 / (2 * h**2), descent["B"], 1e-9)
+    yield from _parts_of_the_mean()
+
+
+def _parts_of_the_mean() -> Iterator[Comparison]:
+    """Each contribution of a differential grows as the depth."""
     depths, parts = (32, 64), []
     for depth in depths:
         net = MLP.critical((3, *[4096] * (depth - 1), 1), "tanh")

@@ -1,13 +1,13 @@
 """The recursions for one input as the sources print them, for tanh, by Gauss-Hermite averages.
 
-Derivatives with respect to the kernel are averages with polynomials of z, d<f>/dK = <f (z^2 - K)> / 2 K^2,
-where the library differentiates the activation: the two share nothing but the equations.
+Derivatives with respect to the kernel are averages with polynomials of z, d<f>/dK = <f (z^2 - K)> / 2 K^2.
+The library differentiates the activation instead, so that the two ways share only the equations.
 """
 
 import numpy as np
 
 from finitewidth.comparison.statements.problems import hermite
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 NAMES = ("K", "Theta", "G1", "H1", "V", "D", "A", "F", "B", "P", "Q", "R", "S", "T", "U")
 
@@ -33,8 +33,8 @@ class _Averages:
         return first, self(*orders, polynomial=z**4 - 6 * K * z**2 + 3 * K**2) / (4 * K**4)
 
 
-def single_input(net: MLP, square: float) -> dict[str, np.ndarray]:
-    """Every statistic at every layer, for equal widths and an input of mean square component `square`."""
+def single_input(net: Network, square: float) -> dict[str, np.ndarray]:
+    """Every statistic at every layer, for equal widths and an input with mean square component `square`."""
     now: dict[str, float] = {name: 0.0 for name in NAMES}  # noqa: C420  (of any string)
     now |= {"K": net.C_b[0] + net.C_W[0] * square, "Theta": net.lambda_b[0] + net.lambda_W[0] * square}
     layers = [now]
@@ -45,6 +45,7 @@ def single_input(net: MLP, square: float) -> dict[str, np.ndarray]:
 
 
 def _next(old: dict[str, float], C_b: float, C: float, lb: float, lW: float) -> dict[str, float]:
+    """The statistics of the next layer."""
     m = _Averages(old["K"])
     Th, V, D, F, B, P, Q = (old[name] for name in ("Theta", "V", "D", "F", "B", "P", "Q"))
     (g, g2), (h, h2) = m.by_kernel(0, 0), m.by_kernel(1, 1)

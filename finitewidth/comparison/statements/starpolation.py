@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from finitewidth.comparison.claims import claim
+from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, slope_of_logs
 from finitewidth.comparison.statements.generalization import SIZES, pair
 from finitewidth.comparison.statements.problems import PDLT, X, Y, frozen_ntk, mlp
@@ -15,21 +15,21 @@ from finitewidth.training.textbook.starpolation import starpolate
 
 S = np.array([-0.5, 0.3, 0.5, 1.4])
 ACTIVATIONS = ("tanh", "gelu")
-CLOSE = 0.005  # from it and from twice as far the ratio of bends is extrapolated to no distance
+CLOSE = 0.005  # the ratio of bends is extrapolated to distance zero from this distance and twice it
 
 
 @claim(
     "10.104",
     f"{PDLT} (10.104)",
-    "Deep linear networks interpolate and extrapolate linearly, with certainty: z = s y_+ + (1 - s) y_- in "
-    "every network.",
+    "Every deep linear network interpolates and extrapolates linearly, without variance: z = s y_+ + (1 - s) "
+    "y_-.",
     "trained networks: 50 of width 16, until the loss is below 1e-18; and closed form",
 )
 def linear_starpolation() -> Iterator[Comparison]:
     net = mlp(16, activation="linear")
     line = S[:, None] * X[0] + (1 - S)[:, None] * X[1]
     straight = S[:, None] * Y[0, :1] + (1 - S)[:, None] * Y[1, :1]
-    found = train_ensemble(
+    ensemble = train_ensemble(
         net,
         X[:2],
         Y[:2, :1],
@@ -40,8 +40,9 @@ def linear_starpolation() -> Iterator[Comparison]:
         training_error=1e-18,
         progress=False,
     )
-    yield agree("mean of networks", straight, found.mean.value, 1e-7)
-    yield agree("variance of networks", 0.0, np.einsum("aiai->a", found.covariance.value), 1e-14, scale=1.0)
+    yield agree("mean of networks", straight, ensemble.mean.value, 1e-7)
+    variance = np.einsum("aiai->a", ensemble.covariance.value)
+    yield agree("variance of networks", 0.0, variance, 1e-14, scale=1.0)
     theory = starpolate(net, X[0], X[1], Y[0, :1], Y[1, :1], S)
     yield agree("mean in theory", straight, theory.mean, 1e-9)
 
@@ -81,40 +82,42 @@ def generalized_expansion() -> Iterator[Comparison]:
 @claim(
     "10.113-10.116",
     f"{PDLT} (10.113)-(10.116)",
-    "Nonlinear networks interpolate nonlinearly: the mean bends from the straight line by the curvature "
+    "Nonlinear networks interpolate nonlinearly: the mean deviates from the straight line by the curvature "
     "ddTheta_[0]/Theta_00.",
-    "closed form, against the exact prediction at three distances and in the limit of none, equal norms",
+    "closed form, against the exact prediction at three distances and in the limit of distance zero, equal "
+    "norms",
     corrected="m_s = s y_+ + (1 - s) y_- - s(1 - s) (ddTheta_[0]/Theta_00) (y_+ + y_-): factor 1 instead "
     "of 4, and y with the sign opposite to z",
 )
 def nonlinear_starpolation() -> Iterator[Comparison]:
     for activation in ACTIVATIONS:
-        net, errors, bends, seen = mlp(8, activation=activation), [], [], []
+        net, errors, bends, exact = mlp(8, activation=activation), [], [], []
         for size in (*SIZES, 2 * CLOSE, CLOSE):
             plus, minus = pair(size)
             y = np.array([1.0 + size, 1.0 - size])  # targets that differ by the first order
-            found = starpolate(net, plus, minus, y[:1], y[1:], S)
+            mean = starpolate(net, plus, minus, y[:1], y[1:], S).mean[:, 0]
             near = delta_expansion(net, plus, minus)
             bend = (near.Theta0[-1] / near.Theta00[-1]) * S * (1 - S) * y.sum()
             straight = S * y[0] + (1 - S) * y[1]
-            errors.append(np.abs(found.mean[:, 0] - straight + bend).max())
+            errors.append(np.abs(mean - straight + bend).max())
             bends.append(bend)
-            seen.append(straight - found.mean[:, 0])
+            exact.append(straight - mean)
         yield agree(f"power of the error, {activation}", 3.0, slope_of_logs(SIZES, errors[:-2]), 0.15)
-        limit = 2 * seen[-1] / bends[-1] - seen[-2] / bends[-2]
+        limit = 2 * exact[-1] / bends[-1] - exact[-2] / bends[-2]
         yield agree(f"bend over its law, {activation}", 1.0, limit, 0.02)
-        yield differ(f"factor 4 as printed, {activation}", 4 * bends[-1], seen[-1], 0.1)
+        yield differ(f"factor 4 as printed, {activation}", 4 * bends[-1], exact[-1], 0.1)
 
 
 @claim(
     "10.117",
     f"{PDLT} (10.117)",
-    "The variance between two nearby training inputs vanishes faster than the bend of the mean.",
+    "Between two nearby training inputs the variance vanishes faster than the bend of the mean.",
     "closed form, against the exact prediction at three distances",
     corrected="it is of the fourth order in the distance, not the third",
 )
 def starpolation_variance() -> Iterator[Comparison]:
     for activation in ACTIVATIONS:
         net = mlp(8, activation=activation)
-        found = [starpolate(net, *pair(size), [1.0], [1.0], S).variance.max() for size in (0.4, 0.2, 0.1)]
-        yield agree(f"power of the variance, {activation}", 4.0, slope_of_logs((0.4, 0.2, 0.1), found), 0.1)
+        sizes = (0.4, 0.2, 0.1)
+        variances = [starpolate(net, *pair(size), [1.0], [1.0], S).variance.max() for size in sizes]
+        yield agree(f"power of the variance, {activation}", 4.0, slope_of_logs(sizes, variances), 0.1)

@@ -23,7 +23,7 @@ from finitewidth.network.algorithm import (
     StochasticGradientDescent,
     TwoStep,
 )
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 
 def observed(plan: Plan, parameters: Parameters, X: Array, Y: Array) -> dict[str, Array]:
@@ -34,7 +34,8 @@ def observed(plan: Plan, parameters: Parameters, X: Array, Y: Array) -> dict[str
     if plan.ntk:
         found["ntk"] = ntk(plan.net, parameters, X)
     if plan.kernels:
-        found["kernels"] = jnp.stack([_kernel(plan.net.activation(z)) for z in layers[:-1]])
+        hidden = zip(plan.net.activations, layers[:-1], strict=True)
+        found["kernels"] = jnp.stack([_kernel(activation(z)) for activation, z in hidden])
     return found
 
 
@@ -57,7 +58,7 @@ def train_batch(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _drawn(net: MLP, key_data: Array, numbers: Array) -> tuple[Array, Parameters]:
+def _drawn(net: Network, key_data: Array, numbers: Array) -> tuple[Array, Parameters]:
     key = jax.random.wrap_key_data(key_data)
     return jax.vmap(lambda m: member_key(key, m))(numbers), draw_members(net, key, numbers)
 

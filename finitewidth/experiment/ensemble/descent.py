@@ -1,7 +1,7 @@
 r"""Gradient descent of many networks at once, $\theta \leftarrow \theta - \eta \lambda\, dL/d\theta$.
 
-The gradient of a multilayer perceptron is written out, so that with an axis of members every product of it is
-one batched matrix product. A member that has stopped or diverged gets learning rate zero.
+Every kind of layer knows its own gradient; with an axis of members each product of a dense layer is one
+batched matrix product. A member that has stopped or diverged gets learning rate zero.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from finitewidth.experiment.ensemble.plan import Numbers, Plan
-from finitewidth.experiment.sampling import LayerParameters, Parameters, outputs, rates
+from finitewidth.experiment.sampling import Parameters, outputs, rates, real_network
 from finitewidth.network.algorithm import GradientDescent, StochasticGradientDescent
 from finitewidth.network.loss import MSE, Loss
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 GROWTH = 1e6  # a loss that has grown by this factor will not come back
 _MINI_BATCHES = (
@@ -43,31 +43,18 @@ def loss_and_residual(
 
 
 def pulled_back(
-    net: MLP, parameters: Parameters, X: Float[Array, "N n0"], residual: Callable
+    net: Network, parameters: Parameters, X: Float[Array, "N n0"], residual: Callable
 ) -> tuple[Any, Parameters]:
-    """What `residual` says of the outputs beside dL/dz, and dL/dtheta by backpropagation."""
-    z, incoming, slope, kept = X, X, X, []
-    for b, W in parameters:
-        kept.append((incoming, slope, W))
-        z = incoming @ W.T + b[None]
-        if len(kept) < len(parameters):
-            incoming, slope = net.activation.derivatives(z, 1)
-    said, delta = residual(z)
-    gradients = []
-    for l in range(len(kept) - 1, -1, -1):
-        incoming, slope, W = kept[l]
-        gradients.append(LayerParameters(jnp.sum(delta, axis=0), delta.T @ incoming))
-        if l:
-            delta = (delta @ W) * slope
-    return said, tuple(gradients[::-1])
+    """The value that `residual` gives for the outputs beside dL/dz, and dL/dtheta by backpropagation."""
+    layers = real_network(net)
+    z, saved = layers.forward(parameters, X, 1)
+    value, delta = residual(z)
+    return value, layers.backward(parameters, saved, delta)[0]
 
 
-def moved(net: MLP, parameters: Parameters, gradients: Parameters, learning_rate) -> Parameters:
+def moved(net: Network, parameters: Parameters, gradients: Parameters, learning_rate) -> Parameters:
     """theta - learning_rate lambda dL/dtheta."""
-    return tuple(
-        LayerParameters(b - learning_rate * rate_b * g_b, W - learning_rate * rate_W * g_W)
-        for (b, W), (g_b, g_W), (rate_b, rate_W) in zip(parameters, gradients, rates(net), strict=True)
-    )
+    return jax.tree.map(lambda p, g, rate: p - learning_rate * rate * g, parameters, gradients, rates(net))
 
 
 class _State(NamedTuple):

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from finitewidth.experiment.ensemble.descent import Members, Trained, finished, loss_and_residual, pulled_back
 from finitewidth.experiment.ensemble.plan import Numbers, Plan
-from finitewidth.experiment.sampling import LayerParameters, Parameters, outputs, rates
+from finitewidth.experiment.sampling import Parameters, outputs, rates
 
 _STABLE = 2.0  # step times rate of the fastest mode; the pair is stable up to about 3
 _ITERATIONS = 12  # of the power method: that rate is needed within a factor of 1.5
@@ -98,10 +98,7 @@ def _integrated(
 
 def _downhill(plan: Plan, gradients: Parameters) -> Parameters:
     """Minus the gradient, with the learning rate of each layer."""
-    return tuple(
-        LayerParameters(-rate_b * g.b, -rate_W * g.W)
-        for g, (rate_b, rate_W) in zip(gradients, rates(plan.net), strict=True)
-    )
+    return jax.tree.map(lambda g, rate: -rate * g, gradients, rates(plan.net))
 
 
 def _fastest_rate(plan: Plan, X: Array, start: Parameters) -> Array:

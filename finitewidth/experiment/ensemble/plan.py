@@ -19,7 +19,7 @@ from finitewidth.network.algorithm import (
     TwoStep,
 )
 from finitewidth.network.loss import MSE, CrossEntropy, Loss
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 MAX_STEPS = 100_000
 
@@ -40,7 +40,7 @@ class Control(NamedTuple):
 class Plan:
     """The network, how it is trained, when that stops and what is recorded."""
 
-    net: MLP
+    net: Network
     algorithm: Algorithm
     loss: Loss
     train_count: int

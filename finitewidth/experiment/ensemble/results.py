@@ -1,25 +1,28 @@
-"""What an ensemble says: estimates with standard errors, and the same with named dimensions."""
+"""The results of an ensemble: estimates with standard errors, and the same with named dimensions."""
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth import __version__
 from finitewidth.core.estimate import Estimate
+from finitewidth.experiment.ensemble.checkpoint import read_members
 from finitewidth.experiment.ensemble.plan import Control, Plan
 from finitewidth.experiment.streaming import covariance_estimate, mean_estimate
 from finitewidth.network.algorithm import Algorithm
 from finitewidth.network.loss import Loss
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 if TYPE_CHECKING:
     import xarray
 
 
 class Controlled(NamedTuple):
-    """The mean of trained outputs with a control variate, and by what factor its variance is smaller."""
+    """The mean of trained outputs with a control variate, and the factor by which its variance is smaller."""
 
     mean: Estimate  # (N_test, n_L)
     train_mean: Estimate  # (N_train, n_L)
@@ -30,7 +33,7 @@ class Controlled(NamedTuple):
 class Ensemble:
     """Trained networks; arrays with a first axis of records have the end of training last."""
 
-    net: MLP
+    net: Network
     algorithm: Algorithm
     loss_function: Loss
     members: int
@@ -50,6 +53,7 @@ class Ensemble:
     kernel_movement: Estimate | None = field(repr=False)  # (record, hidden layer), relative
     controlled: Controlled | None = field(repr=False)
     configuration: dict = field(repr=False)
+    store: str | Path | None = field(default=None, repr=False)  # where the outputs of members are kept, if so
 
     @property
     def mean(self) -> Estimate:
@@ -81,6 +85,17 @@ class Ensemble:
     def _at(self, estimate: Estimate, record: int, samples: slice) -> Estimate:
         return Estimate(*(part[record][samples] for part in estimate))
 
+    def member_outputs(self, count: int | None = None) -> Float[np.ndarray, "members record sample output"]:
+        """The outputs of the first `count` members (default: all), training inputs before test inputs.
+
+        They are read from the store of a run with `keep_members=True`. Members that diverged are among them.
+        """
+        if self.store is None:
+            raise ValueError(
+                "store has no outputs of members; train with store='ensemble.zarr' and keep_members=True."
+            )
+        return read_members(self.store, count)
+
     def to_xarray(self) -> "xarray.Dataset":
         """All estimates with named dimensions."""
         return to_xarray(self)
@@ -95,8 +110,10 @@ class Ensemble:
         total: dict[str, Any],
         control: Control | None,
         configuration: dict,
+        *,
+        store: str | Path | None = None,
     ) -> "Ensemble":
-        """The estimates that the moments of all members stand for."""
+        """The estimates from the moments of all members."""
         records, shape = len(plan.points), (len(X), plan.net.widths[-1])
         outputs, covariance = mean_estimate(total["outputs"]), covariance_estimate(total["outputs"])
         optional = {
@@ -121,6 +138,7 @@ class Ensemble:
             **optional,
             controlled=_controlled(plan, total, control, shape),
             configuration=configuration,
+            store=store,
         )
 
 
@@ -129,8 +147,8 @@ def _controlled(
 ) -> Controlled | None:
     if control is None:
         return None
-    found = mean_estimate(total["controlled"])
-    value, error = found.value + control.mean, found.stderr
+    difference = mean_estimate(total["controlled"])
+    value, error = difference.value + control.mean, difference.stderr
     plain = np.einsum("aa->a", total["outputs"].M11[-1]).reshape(shape)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = plain / total["controlled"].M2
@@ -175,7 +193,7 @@ def to_xarray(ensemble: Ensemble) -> "xarray.Dataset":
         "kind": "finitewidth ensemble",
         "configuration": json.dumps(ensemble.configuration),
         "key": ensemble.configuration["key"],
-        "version": ensemble.configuration["version"],
+        "version": __version__,
         "members": ensemble.members,
         "diverged": ensemble.diverged,
         "unfinished": ensemble.unfinished,

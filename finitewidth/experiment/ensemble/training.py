@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth import __version__
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_count, as_inputs, as_number, as_targets
+from finitewidth.core.keys import as_key
 from finitewidth.core.precision import require_double_precision
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
@@ -31,7 +31,7 @@ from finitewidth.experiment.ensemble.plan import (
 )
 from finitewidth.experiment.ensemble.results import Ensemble, to_xarray
 from finitewidth.experiment.partition import AT_ONCE, MEMORY_BUDGET, Partition, partition
-from finitewidth.experiment.sampling import as_key, draw, member_key
+from finitewidth.experiment.sampling import draw, member_key
 from finitewidth.experiment.streaming import JointMoments, Moments, merge, merge_joint
 from finitewidth.network.algorithm import (
     Algorithm,
@@ -42,7 +42,7 @@ from finitewidth.network.algorithm import (
     TwoStep,
 )
 from finitewidth.network.loss import MSE, Loss
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 LEAST_BATCHES = 16  # so that progress shows, and workers find work
 
@@ -52,7 +52,7 @@ class DivergenceWarning(UserWarning):
 
 
 def train_ensemble(
-    net: MLP,
+    net: Network,
     X_train,
     Y_train,
     X_test,
@@ -124,7 +124,10 @@ def train_ensemble(
     with runner(client, store, progress, kind="ensemble", configuration=lambda: configuration) as running:
         total = _total(work, parts, running)
         _judge(total, plan, parts, X, key_data)
-        ensemble = Ensemble.from_moments(plan, X, Y, parts.members, total, control, configuration)
+        kept = store if keep_members else None
+        ensemble = Ensemble.from_moments(
+            plan, X, Y, parts.members, total, control, running.configuration(), store=kept
+        )
         if running.store is not None:
             checkpoint.write_results(running.store, to_xarray(ensemble))
     _warn_of_divergence(ensemble, algorithm)
@@ -227,11 +230,11 @@ class UnfinishedWarning(UserWarning):
 # --- checks and configuration -------------------------------------------------------------------------
 
 
-def _check_options(algorithm, loss, net: MLP, count: int, tolerance, max_steps) -> None:
-    if net.activation.jump_order < 1:
+def _check_options(algorithm, loss, net: Network, count: int, tolerance, max_steps) -> None:
+    if net.discontinuous is not None:
         raise ValueError(
-            f"activation {net.activation.name!r} cannot be trained by gradients, since its derivative is a "
-            "delta function; use a continuous activation."
+            f"activation {net.discontinuous.name!r} cannot be trained by gradients, since its derivative is "
+            "a delta function; use a continuous activation."
         )
     if isinstance(algorithm, Newton | TwoStep) and not isinstance(loss, MSE):
         raise ValueError(
@@ -267,9 +270,13 @@ def _checked_control(control: Control | None, count: int, width: int) -> Control
 
 def _configuration(plan: Plan, X, Y, parts: Partition, key_data, control, keep, *, written: bool) -> dict:
     """Everything that the result depends on, as plain values."""
-    network = plan.net.to_dict() if written or plan.net.activation.family else {"network": repr(plan.net)}
+    try:
+        network = plan.net.to_dict()
+    except ValueError:  # an activation of the user's cannot be written down
+        if written:
+            raise
+        network = {"network": repr(plan.net)}
     return {
-        "version": __version__,
         "network": network,
         "algorithm": repr(plan.algorithm),
         "loss": repr(plan.loss),

@@ -16,7 +16,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def check_families(families) -> tuple[Family, ...]:
-    """The families as tuples of four derivative orders, or an error that says what a family is."""
+    """The families as tuples of four derivative orders, each once, or an error that lists all families."""
     checked = []
     for family in families:
         try:

@@ -1,17 +1,19 @@
-r"""Four-leg averages of activations with kinks, sample set by sample set.
+r"""Four-leg averages of activations with kinks, for one set of samples at a time.
 
 The distinct samples of a quadruple are $z = L x$ with a pivoted Cholesky factor. All variables but
 the last are integrated on nested Gauss-Legendre panels that end where a leg, or the crossing of two
-legs, meets a kink; the last leg is smoothed by its own residual variance beforehand. Hence the
+legs, meets a kink. The last leg is averaged beforehand over its variance given the others. Hence the
 integrand is analytic on every panel, whatever the rank of K.
 """
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.interpolate import CubicSpline
+from scipy.linalg import get_lapack_funcs
 
 from finitewidth.core.cores import on_all_cores
 from finitewidth.gaussian.four_legs.families import Family
@@ -19,10 +21,13 @@ from finitewidth.gaussian.four_legs.filling import Filling
 from finitewidth.gaussian.tower import Tower
 from finitewidth.network.activation import Activation
 
-ACCURACY = 1e-5  # what panels reach in reasonable time; tighter tolerances are treated as this one
+ACCURACY = 1e-5  # reached by panels in reasonable time; a tighter tolerance is treated as this one
 _NODES = ((4, 6), (6, 9), (9, 13))  # coarse and fine numbers of nodes on a panel
 _REACH = 6.0
 _LONGEST = 2.0  # length of a panel over which a normal density is smooth
+
+(_dpstrf,) = get_lapack_funcs(("pstrf",), dtype=np.float64)  # Cholesky factorization with pivots
+_gauss_legendre = functools.cache(np.polynomial.legendre.leggauss)
 
 Key = tuple[tuple[int, ...], ...]  # for every leg, the orders of the derivatives that sit on it
 
@@ -40,7 +45,7 @@ def check_orders(activation: Activation, families: tuple[Family, ...]) -> None:
 
 
 def fill_kinked(filling: Filling, tower: Tower, K: np.ndarray, tolerance: float) -> float:
-    """Fill the arrays and give an estimate of the largest error."""
+    """Fill the arrays and return an estimate of the largest error."""
     families = tuple(filling.arrays)
     sets = [
         samples
@@ -85,20 +90,13 @@ def _averages(
 
 
 def _pivoted_cholesky(K: np.ndarray) -> tuple[list[int], np.ndarray]:
-    """Order of the legs by what the ones before leave open, and L with K = L L^T in that order."""
-    order: list[int] = []
-    columns = np.zeros(K.shape)
-    left = np.diagonal(K).copy()
-    while len(order) < len(K):
-        pivot = max((leg for leg in range(len(K)) if leg not in order), key=lambda leg: left[leg])
-        if left[pivot] > 1e-13 * K[pivot, pivot]:
-            place = len(order)
-            column = (K[:, pivot] - columns @ columns[pivot]) / np.sqrt(left[pivot])
-            column[order] = 0.0
-            columns[:, place] = column
-            left = np.maximum(left - column**2, 0.0)
-        order.append(pivot)
-    return order, columns[order]
+    """The legs, each time the one with the largest variance given those before, and L with K = L L^T."""
+    variances = np.diagonal(K)
+    smallest = variances[variances > 0].min(initial=np.finfo(float).max)
+    factor, order, rank, _ = _dpstrf(K, lower=1, tol=1e-13 * smallest)
+    factor = np.tril(factor)
+    factor[:, rank:] = 0.0  # columns that LAPACK has not factorized
+    return (order - 1).tolist(), factor
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,7 @@ class _Problem:
         if self.factor[level, level] == 0:  # nothing is left open: the leg is known already
             return np.concatenate([x, np.zeros((len(x), 1))], axis=1), weights
         edges = self._edges(x, level)
-        abscissas, parts = np.polynomial.legendre.leggauss(nodes)
+        abscissas, parts = _gauss_legendre(nodes)
         lengths = np.diff(edges, axis=1)[:, :, None]
         y = (edges[:, :-1, None] + lengths * (abscissas + 1) / 2).reshape(len(x), -1)
         new = (lengths * parts / 2).reshape(len(x), -1) * np.exp(-(y**2) / 2) / np.sqrt(2 * np.pi)
@@ -176,7 +174,7 @@ class _Problem:
         return np.unique(edges)[None, :] if len(x) == 1 else np.sort(edges, axis=1)
 
     def _smoothed(self, orders: tuple[int, ...]):
-        """Derivatives on the last leg, multiplied and averaged over its residual variance, given its mean."""
+        """The product of derivatives on the last leg, averaged given the others: a function of its mean."""
         deviation = abs(self.factor[-1, -1])
 
         def raw(z):
@@ -184,7 +182,7 @@ class _Problem:
 
         if deviation < 1e-7:
             return raw
-        g, w = np.polynomial.legendre.leggauss(24)
+        g, w = _gauss_legendre(24)
 
         def averaged(mean: np.ndarray) -> np.ndarray:
             cuts = [np.clip((kink - mean) / deviation, -8.0, 8.0) for kink in self.kinks]

@@ -1,4 +1,4 @@
-"""Four-leg averages of smooth activations: which samples are conditioned on, and where results go."""
+"""All four-leg averages of a smooth activation: conditioning pairs, and the place of each result."""
 
 import functools
 import itertools
@@ -6,15 +6,16 @@ import itertools
 import numpy as np
 
 from finitewidth.gaussian.four_legs.coincident import one_sample, two_samples
+from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
 from finitewidth.gaussian.four_legs.families import Family, placements
 from finitewidth.gaussian.four_legs.filling import Filling
-from finitewidth.gaussian.four_legs.pair import PairConditioning, Task, plane_grid
+from finitewidth.gaussian.four_legs.trapezoid import plane_grid
 
 
 def fill_smooth(filling: Filling, conditioning: PairConditioning) -> None:
     """Fill all entries of the arrays of a smooth activation."""
     _fill_four_distinct(filling, conditioning)
-    _fill_three_distinct(filling, conditioning)  # each step overwrites what it knows better
+    _fill_three_distinct(filling, conditioning)  # each step overwrites entries that belong to it
     _fill_two_distinct(filling, conditioning)
     values = one_sample(conditioning.tower, conditioning.K, conditioning.families, conditioning.line_grid())
     for family, value in values.items():
@@ -23,9 +24,9 @@ def fill_smooth(filling: Filling, conditioning: PairConditioning) -> None:
 
 
 def _fill_four_distinct(filling: Filling, conditioning: PairConditioning) -> None:
-    """Samples a < b < c < d are conditioned on (a, c), so that the residual (b, d) are full rectangles.
+    """Samples a < b < c < d are conditioned on (a, c), so that the rows and columns (b, d) fill a rectangle.
 
-    With a fixed sample f (the last one) and a < b < c, (f, b) conditions and (a, c) are the residual pair.
+    With a fixed sample f (the last one) and a < b < c, they are conditioned on (f, b).
     """
     count, fixed = len(conditioning.K), filling.fixed
     samples = np.arange(count)
@@ -73,10 +74,10 @@ def _fill_two_distinct(filling: Filling, conditioning: PairConditioning) -> None
         a, b = np.triu_indices(len(conditioning.K), 1)
     else:
         a, b = np.full(fixed, fixed), np.arange(fixed)
-    found = two_samples(
+    averages = two_samples(
         conditioning.tower, conditioning.K, conditioning.families, (a, b), (conditioning.line_grid(), inner)
     )
-    for (family, slots), (forward, backward) in found.items():
+    for (family, slots), (forward, backward) in averages.items():
         one = a if fixed is None else fixed
         filling.put(family, [one if slot in slots else b for slot in range(4)], forward)
         filling.put(family, [b if slot in slots else one for slot in range(4)], backward)

@@ -15,9 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from finitewidth.gaussian.two_legs.orders import Orders
 from finitewidth.network.activation import Activation
-
-Orders = tuple[int, int]
 
 
 class Covariance(NamedTuple):
@@ -61,7 +60,7 @@ def closed_form(activation: Activation, orders: Orders) -> Callable[[Covariance]
 
 
 def _positive(value: Array) -> Array:
-    """A divisor: one where the variance is zero (what it divides is zero there)."""
+    """A divisor: one where the variance is zero, since the numerator is zero there."""
     return jnp.where(value == 0, 1.0, value)
 
 
@@ -91,7 +90,7 @@ def _scale_invariant(alpha: float, beta: float, orders: Orders, k: Covariance) -
 
 
 def _at_the_kink(random: Array, fixed: float, mean: float, k: Covariance) -> Array:
-    """Where a variance is zero, z sits on the kink: sigma' is what automatic differentiation says."""
+    """Where a variance is zero, z sits on the kink: sigma' has the value of automatic differentiation."""
     one_is_fixed = (k.first == 0) | (k.second == 0)
     both_are_fixed = (k.first == 0) & (k.second == 0)
     return jnp.where(both_are_fixed, fixed**2, jnp.where(one_is_fixed, fixed * mean, random))
@@ -108,9 +107,9 @@ def _arcsine(k: Covariance) -> Array:
 def arctangent(y: Array, x: Array) -> Array:
     """atan2(y, x) for x >= 0.
 
-    By hand because XLA calls a scalar library function here, several times slower. The larger of |y|, x
-    divides the smaller; a ratio above tan(pi/12) is turned back by pi/6, so that a short Taylor series
-    gives the angle to rounding.
+    Written by hand because XLA calls a scalar library function here, which is several times slower. The
+    larger of |y|, x divides the smaller; a ratio above tan(pi/12) is turned back by pi/6, so that a short
+    Taylor series gives the angle to rounding.
     """
     size = jnp.abs(y)
     larger, smaller = jnp.maximum(size, x), jnp.minimum(size, x)

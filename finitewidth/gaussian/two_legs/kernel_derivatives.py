@@ -1,13 +1,13 @@
-r"""Derivatives of averages with respect to the kernel for kinked activations.
+r"""Derivatives of $\langle\sigma\sigma\rangle$ and $\langle\sigma'\sigma'\rangle$ by the kernel, with kinks.
 
-Wanted are those of $\langle\sigma\sigma\rangle$ and $\langle\sigma'\sigma'\rangle$. Each derivative of the
-Gaussian is a polynomial in z, so nothing of sigma is differentiated. For two different samples
+The Gaussian is differentiated and not sigma: each derivative is a polynomial in z times the Gaussian. For
+two different samples
 
 $$\partial_{K_{12}} \langle f \rangle = \langle (y_1 y_2 - M_{12}) f \rangle, \qquad y = M z,$$
 
 with M the inverse of the 2 x 2 kernel of the pair. Where the two legs are one sample, the average
-depends on K_11 alone and the whole derivative is put on it: the separate pieces diverge, their sum
-does not.
+depends on K_11 alone. Its whole derivative is stored once, because the separate pieces diverge and
+only their sum is finite.
 """
 
 import math
@@ -68,7 +68,7 @@ def _scale_invariant(beta: float, K: np.ndarray) -> tuple[KernelDerivatives, Ker
     zero = np.zeros_like(K)
     sigma = KernelDerivatives(
         first=factor / 2 * root / k_1,
-        both=zero,  # <s' s'> itself, which the caller has
+        both=zero,  # <s' s'> itself, which the caller adds
         second=factor / 2 * root / k_2,
         first2=factor / 2 * (k_2 / (2 * root * k_1) - root / k_1**2),
         first_both=factor * q_first,
@@ -92,21 +92,21 @@ def _by_quadrature(
     activation: Activation, K: np.ndarray
 ) -> tuple[KernelDerivatives, KernelDerivatives, float]:
     size = K.shape[0]
-    found = np.zeros((2, 6, size, size))
+    derivatives = np.zeros((2, 6, size, size))
     i, j = np.nonzero(~np.eye(size, dtype=bool))
     errors = [0.0]
     for start in range(0, i.size, 4):
         rows, columns = i[start : start + 4], j[start : start + 4]
         fine, coarse = _of_pairs(activation, K, rows, columns)
-        found[:, :, rows, columns] = fine
+        derivatives[:, :, rows, columns] = fine
         scale = np.abs(fine).max(axis=(0, 2), keepdims=True) + 1e-30
         errors.append(float(quadrature.Nested(fine, coarse).error(scale).max()))
     first, first2 = _of_singles(activation, np.diag(K))
     index = np.arange(size)
-    found[1, 1, index, index] = first[1]  # the whole derivative stands where K_12 stands,
-    found[:, 4, index, index] = 0.0
-    found[:, 3, index, index] = first2 / 2  # K_11 twice, half in each of the two places where it stands
-    return KernelDerivatives(*found[0]), KernelDerivatives(*found[1]), max(errors)
+    derivatives[1, 1, index, index] = first[1]  # the whole derivative, in the place of K_12
+    derivatives[:, 4, index, index] = 0.0
+    derivatives[:, 3, index, index] = first2 / 2  # by K_11 twice, half of it for each leg
+    return KernelDerivatives(*derivatives[0]), KernelDerivatives(*derivatives[1]), max(errors)
 
 
 def _of_pairs(activation: Activation, K, rows, columns) -> tuple[np.ndarray, np.ndarray]:

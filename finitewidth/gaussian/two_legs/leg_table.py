@@ -17,22 +17,20 @@ from finitewidth.network.activation import Activation
 
 LOWEST, HIGHEST = 1e-10, 1e10
 _PER_DECADE = 32
-RESOLVED = 1e-6  # larger errors: the averages say nothing
+RESOLVED = 1e-6  # averages with larger errors are not used
 
 
 @dataclass(frozen=True, eq=False)
 class LegTable:
-    """<sigma^2>, <sigma'^2>, <sigma sigma''> on a logarithmic grid of K; `complete` if nothing was cut "
-    "off."""
+    """<sigma^2>, <sigma'^2> and <sigma sigma''> on a logarithmic grid of K."""
 
     activation: Activation
     K: Float[np.ndarray, " M"]
     averages: LegAverages
     complete: bool  # False if averages at large K overflow or cannot be resolved
     zero: Origin = field(repr=False)
-    _splines: BSpline = field(
-        repr=False
-    )  # of (<sigma^2> - sigma(0)^2)/K, <sigma'^2>, <sigma sigma''> in log K
+    # (<sigma^2> - sigma(0)^2)/K, <sigma'^2> and <sigma sigma''> as functions of log K
+    _splines: BSpline = field(repr=False)
 
     @property
     def at_zero(self) -> float:
@@ -68,8 +66,7 @@ def leg_table(activation: Activation) -> LegTable:
     if end < _PER_DECADE:
         raise ValueError(
             f"the Gaussian averages of activation {activation.name!r} cannot be resolved even at small "
-            f"variance; "
-            "use a function that varies less rapidly."
+            "variance; use a function that varies less rapidly."
         )
     complete = bool(K[end - 1] > 0.99 * HIGHEST)
     K, averages = K[:end], LegAverages(*(part[:end] for part in averages))
@@ -90,7 +87,7 @@ def _until_unresolved(activation: Activation, K: np.ndarray) -> LegAverages:
 
 
 def _count_until(activation: Activation, K: np.ndarray) -> int:
-    """How many variances can be averaged over: the growth of sigma^2 may beat the Gaussian beyond."""
+    """The number of variances up to the first at which sigma^2 grows too fast for a Gaussian average."""
 
     def averageable(index: int) -> bool:
         try:
@@ -106,8 +103,7 @@ def _count_until(activation: Activation, K: np.ndarray) -> int:
     if not averageable(0):
         raise ValueError(
             f"activation {activation.name!r} grows faster than any Gaussian can average, even at variance "
-            f"{K[0]:g}; "
-            "use one with at most exponential growth."
+            f"{K[0]:g}; use one with at most exponential growth."
         )
     low, high = 0, K.size - 1
     while high - low > 1:

@@ -2,8 +2,8 @@ r"""Averages of one preactivation as functions of its variance K.
 
 $$\langle\sigma^2\rangle_K, \qquad \langle\sigma'^2\rangle_K, \qquad \langle\sigma\sigma''\rangle_K$$
 
-Two legs on the same sample. A kink's delta function in sigma'' is counted, by parts: nothing is ever
-differenced.
+These are two legs on the same sample. The delta function of a kink in sigma'' is included, by
+integration by parts; no derivative is taken by finite differences.
 """
 
 import functools
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.gaussian.division import divisor
 from finitewidth.gaussian.tower import Tower
 from finitewidth.gaussian.two_legs import closed_forms, quadrature
 from finitewidth.network.activation import Activation
@@ -22,7 +23,7 @@ from finitewidth.network.activation import Activation
 _ORDERS = ((0, 0), (1, 1), (2, 0))
 _COUNTS = (161, 227, 367, 595, 963, 1559)  # nodes per segment, tried in turn, two at least; none nested
 TOLERANCE = 1e-12
-_HOPELESS = 1e-4  # an error that more nodes will not mend
+_HOPELESS = 1e-4  # an error that more nodes would hardly reduce
 _NEXT_TO_ZERO = 1e-300  # a side of zero, where a derivative may jump
 
 
@@ -101,12 +102,12 @@ def _by_quadrature(activation: Activation, K: np.ndarray) -> tuple[np.ndarray, n
     values, errors, todo = np.full((3, K.size), np.nan), np.full(K.size, np.inf), np.arange(K.size)
     formula = closed_forms.closed_form(activation, (2, 0)) is not None
     for count in _COUNTS:
-        nested = quadrature.one_leg(activation, K[todo], _ORDERS, count=count)
+        nested = quadrature.one_sample(activation, K[todo], _ORDERS, count=count)
         square, slope, bend = np.abs(nested.fine)
         scale = np.stack([square, slope + bend, slope + bend])
         claimed = nested.error(scale).max(axis=0)
         with np.errstate(invalid="ignore", over="ignore"):
-            change = (np.abs(nested.fine - values[:, todo]) / np.where(scale == 0, 1.0, scale)).max(axis=0)
+            change = (np.abs(nested.fine - values[:, todo]) / divisor(scale)).max(axis=0)
         values[:, todo] = nested.fine
         # the nodes grow by 1.4 and with them the digits; the first rule has nothing to be compared with
         errors[todo] = np.inf if count == _COUNTS[0] else np.maximum(claimed, 10 * change**1.4)
@@ -119,7 +120,7 @@ def _by_quadrature(activation: Activation, K: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _by_closed_form(activation: Activation, K: np.ndarray, values: np.ndarray, errors: np.ndarray) -> None:
-    """Overwrite what quadrature could not resolve (fast oscillations), where a formula is known."""
+    """Overwrite averages that quadrature could not resolve (fast oscillations), where a formula is known."""
     missed = np.flatnonzero((errors > TOLERANCE) & (K > 0))
     forms = [closed_forms.closed_form(activation, pair) for pair in _ORDERS]
     if missed.size and all(forms):
@@ -142,8 +143,7 @@ class Curvatures(NamedTuple):
 
 
 def curvatures(activation: Activation, K: float) -> Curvatures:
-    r"""$\langle\sigma^2 He_4(x)\rangle / 4K^2$ and $\langle\sigma'^2 He_2(x)\rangle / 2K$ with $z = \sqrt "
-    r"K x$."""
+    r"""$\langle\sigma^2 He_4\rangle / 4K^2$ and $\langle\sigma'^2 He_2\rangle / 2K$ with $z = \sqrt K x$."""
     require_continuous(activation)
     points = quadrature.kinks_in_units(activation, np.asarray(math.sqrt(K)))
     extent = quadrature.reach(activation, K) + 2  # the polynomials reach further
@@ -161,6 +161,6 @@ def require_continuous(activation: Activation) -> None:
     if activation.jump_order < 1:
         raise ValueError(
             f"activation {activation.name!r} is discontinuous at z = {activation.kinks[0]:g}, so "
-            f"chi_perpendicular "
-            "is infinite and nothing can be tuned; use a continuous function, such as tanh for a step."
+            "chi_perpendicular is infinite and nothing can be tuned; use a continuous function, such as tanh "
+            "for a step."
         )

@@ -1,4 +1,4 @@
-"""Doors to other libraries, each imported when it is first used (`fw.torch`, `fw.optax`, `fw.sklearn`)."""
+"""Adapters to other libraries, each imported at first use (`fw.torch`, `fw.optax`, `fw.sklearn`)."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Optax: the learning rates of every layer as a transformation of updates.
+"""Optax: the learning rates of each layer as a transformation of updates.
 
 optimizer = optax.chain(fw.optax.scale_by_layer(net), optax.sgd(learning_rate))
 """
@@ -13,26 +13,29 @@ except ImportError:
 import jax
 
 from finitewidth.experiment.sampling import rates
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 __all__ = ["scale_by_layer"]
 
 
-def scale_by_layer(net: MLP, layer_of: Callable[[str], int] | None = None) -> optax.GradientTransformation:
+def scale_by_layer(
+    net: Network, layer_of: Callable[[str], int] | None = None
+) -> optax.GradientTransformation:
     r"""Multiply updates of layer l by $\lambda_b^{(l)}$ for biases and $\lambda_W^{(l)}/n_{l-1}$ for weights.
 
     Followed by `optax.sgd(eta)` it makes the library's own step, $\theta - \eta\lambda\, dL/d\theta$. The
-    loss is a sum over samples: $\frac12\sum(z-y)^2$; a mean over N samples takes N times the learning rate.
+    loss is a sum over samples, $\frac12\sum(z-y)^2$; a mean over N samples needs N times the learning rate.
 
-    Parameters are a sequence of layers from input to output, each of any structure that holds one matrix, the
-    weights, and at most one vector, the biases. For other trees `layer_of` gives the number of the layer, 1
-    to L, from the path of an array as `jax.tree_util.keystr` writes it, such as
-    "['params']['Dense_0']['kernel']". Shapes are compared with the network's widths; weights may be (n_l,
-    n_{l-1}) or (n_{l-1}, n_l).
+    `net` is a network of dense layers with any activations. Parameters are a sequence of layers from input to
+    output, each of any structure that holds one matrix, the weights, and at most one vector, the biases. For
+    other trees pass `layer_of`, a function that returns the number of the layer, 1 to L, for the path of an
+    array as `jax.tree_util.keystr` writes it, such as "['params']['Dense_0']['kernel']". Shapes are compared
+    with the network's widths; weights may be (n_l, n_{l-1}) or (n_{l-1}, n_l).
     """
-    if not isinstance(net, MLP):
+    if not isinstance(net, Network):
         raise ValueError(
-            f"net must be an fw.MLP, got {type(net).__name__}; use fw.MLP.critical(widths, activation)."
+            f"net must be an fw.MLP or fw.Network, got {type(net).__name__}; use fw.MLP.critical(widths, "
+            "activation)."
         )
     number = _position if layer_of is None else lambda path: layer_of(jax.tree_util.keystr(path))
 
@@ -60,18 +63,18 @@ def _leaves(tree: Any) -> list[tuple[Any, Any]]:
 def _position(path: Any) -> int:
     if not (path and isinstance(path[0], jax.tree_util.SequenceKey)):
         raise ValueError(
-            f"parameters must be a sequence of layers, but {jax.tree_util.keystr(path)!r} is in none; "
-            "pass layer_of, "
-            "a function that gives the number of the layer from such a path."
+            f"parameters must be a sequence of layers, but {jax.tree_util.keystr(path)!r} is in none; pass "
+            "layer_of, a function that returns the number of the layer for such a path."
         )
     return path[0].idx + 1
 
 
-def _factor(net: MLP, layer: Any, path: Any, leaf: Any) -> float:
+def _factor(net: Network, layer: Any, path: Any, leaf: Any) -> float:
     name = jax.tree_util.keystr(path)
     if not (isinstance(layer, int) and 1 <= layer <= net.depth):
         raise ValueError(
-            f"parameter {name} is put into layer {layer!r}, but the network has 1 to {net.depth}."
+            f"parameter {name} is put into layer {layer!r}, but the network has layers 1 to {net.depth}; "
+            "change layer_of."
         )
     fan_in, fan_out = net.widths[layer - 1], net.widths[layer]
     rate_b, rate_W = rates(net)[layer - 1]
@@ -80,16 +83,14 @@ def _factor(net: MLP, layer: Any, path: Any, leaf: Any) -> float:
     if leaf.shape in ((fan_out, fan_in), (fan_in, fan_out)):
         return rate_W
     raise ValueError(
-        f"parameter {name} of layer {layer} has shape {leaf.shape}, but its biases have ({fan_out},) "
-        "and its weights "
-        f"({fan_out}, {fan_in}); compare the widths of the network."
+        f"parameter {name} of layer {layer} has shape {leaf.shape}, but its biases have ({fan_out},) and its "
+        f"weights ({fan_out}, {fan_in}); compare the widths of the network."
     )
 
 
-def _check_complete(net: MLP, layers: list[Any]) -> None:
+def _check_complete(net: Network, layers: list[Any]) -> None:
     if sorted(layers) != list(range(1, net.depth + 1)):
         raise ValueError(
             f"parameters hold weights of layers {sorted(layers)}, but the network has layers 1 to "
-            f"{net.depth}; give one "
-            "matrix for each."
+            f"{net.depth}; give one matrix for each."
         )

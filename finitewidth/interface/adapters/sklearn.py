@@ -1,8 +1,11 @@
 """Infinitely wide trained networks as scikit-learn estimators.
 
-    from finitewidth.interface.sklearn import WideNetworkRegressor  # or fw.sklearn.WideNetworkRegressor
+    import finitewidth as fw
 
-`depth` counts layers with parameters; hidden widths do not appear, since they are infinite.
+    model = fw.sklearn.WideNetworkRegressor(depth=3, activation=("tanh", "relu")).fit(X, y)
+
+`depth` counts layers with parameters; `activation` is one for all hidden layers, or one for each of the
+`depth - 1`. Hidden widths do not appear, since they are infinite.
 """
 
 from typing import Any
@@ -46,7 +49,7 @@ class _WideNetwork(BaseEstimator):
 
     def _train(self, X: np.ndarray, Y: np.ndarray) -> None:
         if not (isinstance(self.depth, int | np.integer) and self.depth >= 1):
-            raise ValueError(f"depth must be a whole number of at least 1, got {self.depth!r}.")
+            raise ValueError(f"depth must be a whole number of at least 1, got {self.depth!r}; use 3.")
         widths = (X.shape[1], *[1] * (self.depth - 1), Y.shape[1])
         rates = {"lambda_b": self.lambda_b, "lambda_W": self.lambda_W}
         net = MLP(widths, self.activation, C_b=self.C_b, C_W=self.C_W, **rates)
@@ -59,7 +62,7 @@ class _WideNetwork(BaseEstimator):
 
 
 class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
-    """Mean and standard deviation of infinitely wide networks trained on the squared loss."""
+    """Regression by infinitely wide networks that are trained on the squared loss."""
 
     def fit(self, X, y) -> "WideNetworkRegressor":
         """Train on inputs (N, n_features) and targets (N,) or (N, n_outputs)."""
@@ -70,7 +73,7 @@ class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
         return self
 
     def predict(self, X, return_std: bool = False):
-        """Mean predictions and, if asked for, standard deviations over the ensemble, of the same shape."""
+        """Mean predictions and, with `return_std`, standard deviations over the ensemble."""
         X = self._checked(X)
         if not return_std:
             return self._shaped(self.fitted_.mean(X))
@@ -82,10 +85,11 @@ class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
 
 
 class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
-    """Infinitely wide networks trained on smoothed labels.
+    """Classification by infinitely wide networks that are trained on smoothed labels.
 
-    Trained to the end the cross-entropy and the squared loss lead to the same outputs, whose softmax is
-    `predict_proba`. `smoothing` sets how certain the labels are and does not change which class wins.
+    At the end of training the cross-entropy and the squared loss lead to the same outputs; `predict_proba` is
+    their softmax. `smoothing` is the probability that a label leaves for the other classes; it does not
+    change which class has the largest output.
     """
 
     def __init__(
@@ -122,8 +126,8 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
             raise ValueError(f"y has one class only, {self.classes_[0]!r}; pass two classes or more.")
         if not 0 < self.smoothing < 1:
             raise ValueError(
-                f"smoothing must lie between 0 and 1, got {self.smoothing!r}: certain labels put the trained "
-                "outputs at infinity."
+                f"smoothing must lie between 0 and 1, got {self.smoothing!r}; without smoothing the trained "
+                "outputs would be infinite."
             )
         targets = outputs_of(one_hot(labels, len(self.classes_), smoothing=self.smoothing))
         self._train(np.asarray(X), targets)

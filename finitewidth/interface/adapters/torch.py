@@ -1,4 +1,4 @@
-"""PyTorch: critical initialization, learning rates of every layer, and a verdict on a model.
+"""PyTorch: critical initialization, learning rates for every layer, and a verdict on a model.
 
     import finitewidth as fw
 
@@ -6,15 +6,14 @@
     optimizer = torch.optim.SGD(fw.torch.parameter_groups(model, learning_rate=0.1))
     print(fw.torch.audit(model, inputs))
 
-A model is any torch.nn.Module that is a multilayer perceptron, however it is written: it is traced, and its
-layers and activation are what it computes. Whatever happens to inputs before the first linear layer
-(flattening, scaling by fixed numbers) counts as their preparation; a softmax, log_softmax or sigmoid at the
-end as part of the loss.
+A model is any torch.nn.Module that computes a multilayer perceptron, however it is written: it is traced, and
+its layers and activations are recognized by the values that they compute. Each hidden layer may have its own
+activation. Operations before the first linear layer (flattening, scaling by fixed numbers) count as
+preparation of the inputs; a softmax, log_softmax or sigmoid at the end counts as part of the loss.
 """
 
 import math
 import numbers
-from collections.abc import Callable
 from typing import Any
 
 try:
@@ -22,70 +21,66 @@ try:
 except ImportError:
     raise ImportError('fw.torch needs PyTorch; pip install "finitewidth[torch]".') from None
 
-from finitewidth.interface.adapters.torch_activations import activation_of
+from finitewidth.interface.adapters.torch_activations import Given, activations_of
 from finitewidth.interface.adapters.torch_audit import ModuleAudit, as_sample, audited
 from finitewidth.interface.adapters.torch_graph import Chain, read
-from finitewidth.network.activation import Activation
 from finitewidth.network.mlp import MLP
 
 __all__ = ["ModuleAudit", "audit", "initialize_", "network", "parameter_groups"]
-
-ActivationLike = str | Activation | Callable | None
 
 
 def network(
     module: torch.nn.Module,
     *,
-    activation: ActivationLike = None,
+    activation: Given = None,
     input_scale: float = 1.0,
     lambda_b: float = 1.0,
     lambda_W: float = 1.0,
 ) -> MLP:
-    """The critical network (`fw.MLP.critical`) with the widths and the activation of a module.
+    """The critical network (`fw.MLP.critical`) with the widths and the activations of a module.
 
-    `activation` need only be passed where it is not recognized; it is then compared with the module's.
-    `input_scale` is the mean square of the numbers that enter the first linear layer. A layer without biases
-    has C_b = lambda_b = 0; where the critical point needs biases it is refused.
+    `activation` is needed only for activations that are not recognized: one for all hidden layers, or one for
+    each, where None stands for a recognized one. It is compared with the values that the module computes. Two
+    linear layers with nothing between them have the activation "linear". `input_scale` is the mean square of
+    the numbers that enter the first linear layer. A layer without biases has C_b = lambda_b = 0; it is
+    refused if the critical point needs biases.
     """
     return _critical(read(module), activation, input_scale, lambda_b, lambda_W)
 
 
-def _critical(
-    chain: Chain, activation: ActivationLike, input_scale: Any, lambda_b: Any, lambda_W: Any
-) -> MLP:
-    found = activation_of(chain, activation)
-    net = MLP.critical(chain.widths, found, lambda_b, lambda_W, input_scale=input_scale)
-    rates = list(net.lambda_b)
-    for index, layer in enumerate(chain.layers):
-        if layer.bias is not None:
-            continue
-        if net.C_b[index] > 0:
+def _critical(chain: Chain, activation: Given, input_scale: Any, lambda_b: Any, lambda_W: Any) -> MLP:
+    activations = activations_of(chain, activation)
+    net = MLP.critical(chain.widths, activations, lambda_b, lambda_W, input_scale=input_scale)
+    for l, (layer, C_b) in enumerate(zip(chain.layers, net.C_b, strict=True)):
+        if layer.bias is None and C_b > 0:
+            name = net.activations[l - 1].name if l else net.activation_name
             raise ValueError(
-                f"layer {layer.name!r} has no biases, but the critical point of {found.name} needs them with "
-                f"variance {net.C_b[index]:.6g}; make the layer with bias=True, or use an activation "
-                "that needs "
-                "none (tanh, relu)."
+                f"layer {layer.name!r} has no biases, but the critical point of {name} needs them with "
+                f"variance {C_b:.6g}; make the layer with bias=True, or use an activation that needs none "
+                "(tanh, relu)."
             )
-        rates[index] = 0.0
-    return net.replace(lambda_b=tuple(rates))
+    pairs = zip(chain.layers, net.lambda_b, strict=True)
+    return net.replace(lambda_b=tuple(rate if layer.bias is not None else 0.0 for layer, rate in pairs))
 
 
 def initialize_(
     module: torch.nn.Module,
     *,
-    activation: ActivationLike = None,
+    activation: Given = None,
     input_scale: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> MLP:
-    """Draw all weights and biases of a module anew at its critical point, in place; returns what was set.
+    """Draw all weights and biases of a module at its critical point, in place, and return that network.
 
-    Weights are normal with variance C_W/fan-in, biases with C_b. Numbers are drawn in double precision where
-    `generator` lives (on the CPU without one) and then brought to the module's dtype and device, so that the
-    same generator gives the same network on every device. For the other arguments see `network`.
+    Weights are normal with variance C_W/fan-in, biases with variance C_b. Numbers are drawn in double
+    precision on the device of `generator` (the CPU without one) and then converted to the module's dtype and
+    device, so that one generator gives the same network on every device. For the other arguments see
+    `network`.
     """
     if not (generator is None or isinstance(generator, torch.Generator)):
         raise ValueError(
-            f"generator must be a torch.Generator, got {generator!r}; use torch.manual_seed's result."
+            f"generator must be a torch.Generator, got {generator!r}; use "
+            "torch.Generator().manual_seed(seed)."
         )
     chain = read(module)
     net = _critical(chain, activation, input_scale, 1.0, 1.0)
@@ -110,7 +105,7 @@ def parameter_groups(
     module: torch.nn.Module,
     learning_rate: float,
     *,
-    activation: ActivationLike = None,
+    activation: Given = None,
     input_scale: float = 1.0,
     lambda_b: float = 1.0,
     lambda_W: float = 1.0,
@@ -118,9 +113,9 @@ def parameter_groups(
     r"""Groups for a torch optimizer in which all layers learn equally (PDLT section 9.4).
 
     Biases of layer l learn at `learning_rate` $\lambda_b^{(l)}$, weights at `learning_rate`
-    $\lambda_W^{(l)}/n_{l-1}$, with the rates of `fw.MLP.critical`. The learning rate is that of the library's
+    $\lambda_W^{(l)}/n_{l-1}$, with the rates of `fw.MLP.critical`. The learning rate belongs to the library's
     loss, $\frac12\sum(z-y)^2$ summed over samples and outputs; a mean over N samples (and n_L outputs) has a
-    smaller gradient and takes a larger one:
+    smaller gradient and needs a larger rate:
 
     | loss in PyTorch | learning_rate to pass |
     |---|---|
@@ -129,8 +124,8 @@ def parameter_groups(
     | `CrossEntropyLoss()`, the mean | eta N |
 
     Gradient descent is stable for eta below `fw.spectrum(fw.torch.network(module), X).largest_learning_rate`.
-    The rates are those of gradient descent, with or without momentum; Adam and its kin scale every gradient
-    themselves.
+    The rates are for gradient descent, with or without momentum; Adam and similar optimizers rescale every
+    gradient themselves.
     """
     if not (isinstance(learning_rate, numbers.Real) and math.isfinite(learning_rate) and learning_rate > 0):
         raise ValueError(f"learning_rate must be a finite number above 0, got {learning_rate!r}.")
@@ -146,13 +141,13 @@ def parameter_groups(
     return groups
 
 
-def audit(module: torch.nn.Module, sample: Any, *, activation: ActivationLike = None) -> ModuleAudit:
+def audit(module: torch.nn.Module, sample: Any, *, activation: Given = None) -> ModuleAudit:
     """Whether signals and gradients survive a module's depth: measured on `sample`, and predicted.
 
-    `sample` is a batch of inputs, of which 32 evenly spaced ones are used. Measured are the mean squares of
-    weights and biases, preactivations, gradients and the neural tangent kernel of the module as it is;
-    predicted is what `fw.audit` says of networks whose weights have those mean squares. The module is left as
-    it was.
+    `sample` is a batch of inputs, of which 32 evenly spaced ones are used. The audit measures the mean
+    squares of weights, biases, preactivations and gradients, and the neural tangent kernel, of the module as
+    it is. The prediction is that of `fw.audit` for networks whose weights and biases have those mean squares.
+    The module is not changed.
     """
     chain = read(module)
-    return audited(chain, activation_of(chain, activation), as_sample(chain, sample))
+    return audited(chain, activations_of(chain, activation), as_sample(chain, sample))

@@ -1,12 +1,12 @@
-"""Which activation stands between the linear layers of a torch module, told by what it computes.
+"""The activations between the linear layers of a torch module, recognized by the values that they compute.
 
-The operations between two layers are evaluated on numbers, shown to act on every entry alone, and compared
-with the activations of the library; their parameters (slope, alpha, beta, ...) are read off the values.
+The operations between two layers are evaluated on numbers, checked to act on every entry separately, and
+compared with the activations of the library; parameters (slope, alpha, beta, ...) are read off the values.
 """
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -16,58 +16,69 @@ import torch
 
 from finitewidth.interface.adapters.torch_graph import Chain, Piece
 from finitewidth.network.activation import Activation, as_activation
+from finitewidth.network.mlp import ActivationLike
 
-_TOLERANCE = 1e-8  # torch's softplus turns into a straight line at 20, 2e-9 off
+Given = ActivationLike | None | Sequence[ActivationLike | None]  # one for all hidden layers, or one for each
+
+_TOLERANCE = 1e-8  # torch's softplus becomes a straight line at 20, with an error of 2e-9
 _ANCHORS = (-1.0, 0.0, 1.0, -31.7, 31.3)  # parameters are read off the values at these points
 _POINTS = np.concatenate([_ANCHORS, np.linspace(-9.03, 8.97, 181), [-15.1, 14.7]])
 _FIXED = ("tanh", "sigmoid", "sin", "erf", "softplus", "swish", "gelu", "mish", "elu", "selu", "perceptron")
-KNOWN = (
-    "relu, leaky_relu, tanh, sigmoid, sin, erf, gelu (exact or tanh), silu, mish, elu, selu, "
-    "softplus, hardtanh, "
-    "relu6, hardswish, softsign"
+_KNOWN = (
+    "relu, leaky_relu, tanh, sigmoid, sin, erf, gelu (exact or tanh), silu, mish, elu, selu, softplus, "
+    "hardtanh, relu6, hardswish, softsign"
 )
 
 
-def activation_of(chain: Chain, given: str | Activation | Callable | None) -> Activation:
-    """The one activation between all layers: found, or `given` and compared with what the module computes."""
-    wanted = None if given is None else as_activation(given)
-    found = []
-    for index, piece in enumerate(chain.between):
+def activations_of(chain: Chain, given: Given) -> Activation | tuple[Activation, ...]:
+    """The activation of each hidden layer, or one that all of them share.
+
+    An activation is recognized, or it is `given` and compared with the values that the module computes.
+    """
+    activations = []
+    passed = _passed(given, len(chain.between))
+    for index, (piece, wanted) in enumerate(zip(chain.between, passed, strict=True)):
         place = f"between layers {chain.layers[index].name!r} and {chain.layers[index + 1].name!r}"
         values = _sampled(piece, chain.widths[index + 1], place)
-        if wanted is None:
-            found.append(_recognized(values, piece, place))
-            if found[-1] != found[0]:
-                raise ValueError(
-                    f"module has different activations in different layers: {found[-1].name} {place}, but "
-                    f"{found[0].name} before; use one."
-                )
-        else:
+        if wanted is not None:
             _compare(wanted, values, place)
-    return wanted or (found[0] if found else as_activation("linear"))
+        activations.append(wanted or _recognized(values, piece, place))
+    if not activations:  # one layer: a passed activation still decides its critical point
+        activations = [one for one in _passed(given, 1) if one] or [as_activation("linear")]
+    return tuple(activations) if len(set(activations)) > 1 else activations[0]
+
+
+def _passed(given: Given, count: int) -> list[Activation | None]:
+    """For each hidden layer the activation that the user passed, or None."""
+    if isinstance(given, str | Activation) or not isinstance(given, Sequence):
+        return [None if given is None else as_activation(given)] * count
+    if len(given) != count:
+        raise ValueError(
+            f"activation has {len(given)} entries for {count} hidden layers; give one, or one for each "
+            "hidden layer (None for those that are recognized)."
+        )
+    return [None if one is None else as_activation(one) for one in given]
 
 
 def _sampled(piece: Piece, width: int, place: str) -> np.ndarray:
-    """Values at _POINTS of what stands between two layers, or a refusal if it is no elementwise function."""
+    """Values at _POINTS of the operations between two layers; an error if they are not elementwise."""
     rows = -(-2 * len(_POINTS) // width)
     order = np.random.default_rng(0).permutation(rows * width)
     entries = np.resize(_POINTS, rows * width)
-    with (
-        torch.random.fork_rng(devices=[]),
-        torch.no_grad(),
-    ):  # a random operation leaves the user's stream alone
+    # a random operation must not advance the user's random numbers
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
         straight = _evaluated(piece, entries, (rows, width), place)
         shuffled = _evaluated(piece, entries[order], (rows, width), place)
-    # vectorized code may round the last entries of a row another way
+    # vectorized code may round the last entries of a row differently
     if not np.allclose(straight[order], shuffled, rtol=1e-12, atol=1e-14, equal_nan=True):
         raise ValueError(
-            f"what stands {place} ({piece}) is not an elementwise function of fixed form; fw.torch needs one "
-            "activation that acts on every entry alone."
+            f"the operation {place} ({piece}) is not an elementwise function of fixed form; fw.torch needs "
+            "an activation that acts on every entry separately."
         )
     values = straight[: len(_POINTS)]
     if not np.isfinite(values).all():
         raise ValueError(
-            f"what stands {place} ({piece}) returns NaN or infinity; use an activation that does not."
+            f"the operation {place} ({piece}) returns NaN or infinity; use an activation that does not."
         )
     return values
 
@@ -78,22 +89,18 @@ def _evaluated(piece: Piece, entries: np.ndarray, shape: tuple[int, int], place:
     except (RuntimeError, TypeError, IndexError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise ValueError(
-            f"what stands {place} ({piece}) cannot be evaluated on numbers: {reason}."
+            f"the operation {place} ({piece}) cannot be evaluated on numbers ({reason}); fw.torch needs an "
+            "elementwise activation."
         ) from error
     if not isinstance(value, torch.Tensor) or tuple(value.shape) != shape:
         raise ValueError(
-            f"what stands {place} ({piece}) changes the shape of a layer; fw.torch needs an "
-            "elementwise activation."
+            f"the operation {place} ({piece}) changes the shape of a layer; fw.torch needs an elementwise "
+            "activation."
         )
     return value.to(torch.float64).reshape(-1).numpy()
 
 
 def _recognized(values: np.ndarray, piece: Piece, place: str) -> Activation:
-    if np.array_equal(values, _POINTS):
-        raise ValueError(
-            f"there is no activation {place}; add one, or pass activation='linear' if a deep linear "
-            "network is meant."
-        )
     at = dict(zip(_ANCHORS, values.tolist(), strict=False))
     for candidate in _named(at):
         if _difference(_on_points(candidate), values).max() <= 1:
@@ -103,9 +110,8 @@ def _recognized(values: np.ndarray, piece: Piece, place: str) -> Activation:
         if _difference(np.asarray(function(jnp.asarray(_POINTS))), values).max() <= 1:
             return _twin(kind, *parameters)
     raise ValueError(
-        f"the activation {place} ({piece}) is none that fw.torch knows ({KNOWN}); pass activation=, a "
-        "name of "
-        "fw.activations() or the same function written with jax.numpy, and the two are compared."
+        f"the activation {place} ({piece}) is none that fw.torch knows ({_KNOWN}); pass activation=, a name "
+        "of fw.activations() or the same function written with jax.numpy, and the two are compared."
     )
 
 
@@ -114,14 +120,13 @@ def _compare(wanted: Activation, values: np.ndarray, place: str) -> None:
     if off.max() > 1:
         at = int(np.argmax(off))
         raise ValueError(
-            f"activation {wanted.name!r} is not what stands {place}: at z = {_POINTS[at]:.4g} the "
-            "module gives "
-            f"{values[at]:.6g}, it {float(_on_points(wanted)[at]):.6g}; pass the module's own."
+            f"activation {wanted.name!r} is not the activation {place}: at z = {_POINTS[at]:.4g} the module "
+            f"gives {values[at]:.6g}, it gives {float(_on_points(wanted)[at]):.6g}; pass the module's own."
         )
 
 
 def _difference(candidate: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """In units of what is tolerated."""
+    """In units of the tolerance."""
     return np.abs(candidate - values) / (_TOLERANCE * (1 + np.abs(values)))
 
 
@@ -131,7 +136,7 @@ def _on_points(activation: Activation) -> np.ndarray:
 
 
 def _named(at: dict[float, float]) -> Iterator[Activation]:
-    """The library's activations that could have these values; whoever asks compares all points."""
+    """The library's activations that could have these values; the caller compares all points."""
     up, down = at[1.0], 0.0 - at[-1.0]
     yield _straight_lines(up, down)
     for name in _FIXED:
@@ -143,7 +148,7 @@ def _named(at: dict[float, float]) -> Iterator[Activation]:
 
 
 def _twins(at: dict[float, float]) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """Kinds and parameters of other functions of torch that could have them."""
+    """Kinds and parameters of torch's other functions that could have these values."""
     if at[-31.7] < at[31.3]:
         yield "hardtanh", (at[-31.7], at[31.3])
     if at[0.0] > 0:
@@ -159,11 +164,11 @@ def _straight_lines(up: float, down: float) -> Activation:
 
 
 def _rounded(value: float) -> float:
-    """A parameter as the user wrote it, from one that was computed."""
+    """A computed parameter, rounded to the digits that a user would write."""
     return float(f"{value:.12g}")
 
 
-# functions of torch that have no name in the library: from parameters to function, name and kinks
+# functions of torch without a name in the library: function, name and kinks from the parameters
 _TWINS: dict[str, Callable[..., tuple[Callable, str, tuple[float, ...]]]] = {
     "gelu_tanh": lambda: (lambda z: jax.nn.gelu(z, approximate=True), "gelu_tanh", ()),
     "softplus": lambda beta: (lambda z: jax.nn.softplus(beta * z) / beta, f"softplus(beta={beta:g})", ()),
@@ -175,6 +180,6 @@ _TWINS: dict[str, Callable[..., tuple[Callable, str, tuple[float, ...]]]] = {
 
 @functools.cache
 def _twin(kind: str, *parameters: float) -> Activation:
-    """Made once, so that equal ones are one; its making looks for kinks and takes a while."""
+    """Cached, so that equal parameters give one object; making it searches for kinks, which takes a while."""
     function, name, kinks = _TWINS[kind](*parameters)
     return Activation(function, name=name, kinks=kinks)

@@ -1,7 +1,7 @@
-"""One existing torch model, measured, beside what the theory predicts for networks like it.
+"""One existing torch model, measured, beside the theory's prediction for networks like it.
 
-Everything is measured in double precision on the CPU from copies of the parameters, so that a gradient of
-1e-30 is a number and the model is left alone.
+Everything is measured in double precision on the CPU from copies of the parameters, so that a gradient as
+small as 1e-30 is measured too and the model is not changed.
 """
 
 import io
@@ -20,22 +20,23 @@ from finitewidth.critical.findings import Finding, losses
 from finitewidth.critical.one_input import layer_by_layer
 from finitewidth.critical.tuning import products_above
 from finitewidth.interface.adapters.torch_graph import Chain, LinearLayer, Piece
-from finitewidth.interface.cli.advice_report import print_audit
-from finitewidth.network.activation import Activation
-from finitewidth.network.mlp import MLP
+from finitewidth.interface.report.advice import print_audit
+from finitewidth.network.mlp import MLP, Activations
 from finitewidth.network.network import Network
 
 _ROWS = 32  # samples that are measured
 _OUTPUTS = 16  # output neurons whose gradients are taken
 _SHOWN = 12  # layers in the printed table
-_COMPATIBLE = 4  # standard errors within which layers count as drawn with one variance
+_COMPATIBLE = 4  # standard errors; layers that differ by less count as drawn with one variance
 
 
 class Curves(NamedTuple):
-    """Numbers of each layer, (L,), means over samples (and over output neurons where there are several)."""
+    """One number for each layer, (L,): a mean over samples, and over output neurons if there are several."""
 
-    signal: np.ndarray  # mean square of the preactivations: what K predicts
-    gradient: np.ndarray  # squared norm of d output / d preactivations: the product of chi_perp above
+    signal: np.ndarray  # mean square of the preactivations, K in theory
+    gradient: (
+        np.ndarray
+    )  # squared norm of d output / d preactivations, in theory the product of chi_perp above
     ntk: np.ndarray  # the layer's contribution to the NTK with lambda_b = lambda_W = 1; they sum to it
 
 
@@ -47,14 +48,13 @@ class ModuleAudit:
     C_b: Estimate  # (L,), mean squares of biases, with the sampling error of Gaussian entries
     C_W: Estimate  # (L,), mean squares of weights times fan-in
     measured: Curves = field(repr=False)
-    predicted: Curves = field(repr=False)  # at infinite width, for networks with `net`'s variances
-    findings: tuple[Finding, ...]  # what was measured to explode or vanish
-    theory: Audit = field(repr=False)  # what fw.audit says of `net`
+    predicted: Curves = field(repr=False)  # at infinite width, for networks with the variances of `net`
+    findings: tuple[Finding, ...]  # measured losses: signals or gradients that explode or vanish
+    theory: Audit = field(repr=False)  # the result of fw.audit for `net`
 
     @property
     def net(self) -> Network:
-        """The network that the theory was asked about: one variance for all layers that are "
-        "compatible with it."""
+        """The network of the prediction, with one variance for all layers that are compatible with it."""
         return self.theory.net
 
     @property
@@ -75,21 +75,21 @@ class ModuleAudit:
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-def _table(found: ModuleAudit) -> Table:
+def _table(verdict: ModuleAudit) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 1))
     for title in ("layer", "C_b", "C_W", "signal", "theory", "gradient", "theory", "NTK", "theory"):
         table.add_column(title, justify="left" if title == "layer" else "right", no_wrap=True)
-    depth = len(found.layers)
+    depth = len(verdict.layers)
     for l in sorted({round(x) for x in np.linspace(0, depth - 1, min(depth, _SHOWN))}):
-        pairs = zip(found.measured, found.predicted, strict=True)
+        pairs = zip(verdict.measured, verdict.predicted, strict=True)
         numbers = [f"{curve[l]:.2e}" for pair in pairs for curve in pair]
-        variances = [f"{e.value[l]:.3g} ± {e.stderr[l]:.1g}" for e in (found.C_b, found.C_W)]
-        table.add_row(f"{l + 1} {found.layers[l]}", *variances, *numbers)
+        variances = [f"{e.value[l]:.3g} ± {e.stderr[l]:.1g}" for e in (verdict.C_b, verdict.C_W)]
+        table.add_row(f"{l + 1} {verdict.layers[l]}", *variances, *numbers)
     return table
 
 
 def as_sample(chain: Chain, sample: Any) -> torch.Tensor:
-    """What enters the first linear layer for up to _ROWS of the inputs, in double precision."""
+    """The numbers that enter the first linear layer for up to _ROWS of the inputs, in double precision."""
     n_0 = chain.widths[0]
     try:
         inputs = torch.as_tensor(sample).detach().cpu()
@@ -97,12 +97,13 @@ def as_sample(chain: Chain, sample: Any) -> torch.Tensor:
             rows = chain.front(inputs)
     except (TypeError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise ValueError(f"sample must be a batch of inputs that the module accepts ({reason}).") from error
+        raise ValueError(
+            f"sample must be a batch of inputs that the module accepts, one row each ({reason})."
+        ) from error
     if rows.ndim < 1 or rows.shape[-1] != n_0 or rows.numel() == 0:
         raise ValueError(
-            f"sample has shape {tuple(inputs.shape)} but the first linear layer takes vectors of n_0 "
-            f"= {n_0} numbers; "
-            "pass a batch of inputs, one row each."
+            f"sample has shape {tuple(inputs.shape)} but the first linear layer takes vectors of n_0 = {n_0} "
+            "numbers; pass a batch of inputs, one row each."
         )
     rows = rows.reshape(-1, n_0).to(torch.float64)
     if not torch.isfinite(rows).all():
@@ -113,14 +114,14 @@ def as_sample(chain: Chain, sample: Any) -> torch.Tensor:
     return rows[torch.from_numpy(chosen)]
 
 
-def audited(chain: Chain, activation: Activation, inputs: torch.Tensor) -> ModuleAudit:
-    """Measure a chain on inputs that enter its first linear layer, and ask the theory about its like."""
+def audited(chain: Chain, activations: Activations, inputs: torch.Tensor) -> ModuleAudit:
+    """Measure a chain on inputs of its first linear layer, and predict the same for networks like it."""
     C_b, C_W = _variances(chain)
     _require_signal(chain, C_b, C_W)
     counts = [layer.weight.numel() for layer in chain.layers]
     pooled = [_pooled(C_b, [layer.weight.shape[0] for layer in chain.layers]), _pooled(C_W, counts)]
     has_bias = tuple(float(layer.bias is not None) for layer in chain.layers)
-    net = MLP(chain.widths, activation, C_b=pooled[0], C_W=pooled[1], lambda_b=has_bias)
+    net = MLP(chain.widths, activations, C_b=pooled[0], C_W=pooled[1], lambda_b=has_bias)
     scales = (inputs**2).mean(dim=1).numpy()
     measured, separation = _measured(chain, inputs)
     return ModuleAudit(
@@ -158,12 +159,13 @@ def _require_signal(chain: Chain, C_b: Estimate, C_W: Estimate) -> None:
             )
 
 
-def _pooled(found: Estimate, counts: list[int]) -> tuple[float, ...]:
-    """One value for all layers after the first that are compatible with one, which has the smallest error.
+def _pooled(variance: Estimate, counts: list[int]) -> tuple[float, ...]:
+    """One variance for all layers after the first if they are compatible with one, else each layer's own.
 
-    Each layer's own otherwise. A network's depth raises an error of C_W to a power, so errors matter.
+    The common value has the smaller error. Small errors matter: a deep network raises an error of C_W to a
+    power.
     """
-    value, count = found.value, np.array(counts, dtype=float)
+    value, count = variance.value, np.array(counts, dtype=float)
     if len(value) < 2:
         return tuple(value.tolist())
     common = float(np.sum(value[1:] * count[1:]) / np.sum(count[1:]))
@@ -174,7 +176,7 @@ def _pooled(found: Estimate, counts: list[int]) -> tuple[float, ...]:
 
 
 def _measured(chain: Chain, inputs: torch.Tensor) -> tuple[Curves, np.ndarray]:
-    """Signals forward, gradients backward, and how far a small change of the input reaches."""
+    """Signals forward, gradients backward, and the size of a small change of the input at every layer."""
     generator = torch.Generator().manual_seed(0)
     incoming, change = inputs, torch.randn(inputs.shape, dtype=torch.float64, generator=generator)
     slopes, signal, arriving, separation = [], [], [], []
@@ -203,7 +205,7 @@ def _copies(layer: LinearLayer) -> tuple[torch.Tensor, torch.Tensor | None]:
 
 
 def _with_slope(piece: Piece, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """sigma(z) and sigma'(z), whatever the caller's settings of gradients are."""
+    """sigma(z) and sigma'(z), independent of the caller's gradient mode."""
     with torch.inference_mode(False), torch.enable_grad():
         leaf = z.clone().requires_grad_()
         value = piece(leaf)
@@ -212,18 +214,18 @@ def _with_slope(piece: Piece, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 
 def _backward(chain: Chain, slopes: list[torch.Tensor], rows: int) -> list[torch.Tensor]:
-    """For each layer the squared norm of d z_i / d z^(l), (rows, outputs)."""
+    """For each layer l the squared norm of d z_i / d z^(l), (rows, outputs)."""
     outputs = min(chain.widths[-1], _OUTPUTS)
     jacobian = torch.eye(chain.widths[-1], dtype=torch.float64)[:outputs].expand(rows, -1, -1)
-    found = [(jacobian**2).sum(dim=2)]
+    norms = [(jacobian**2).sum(dim=2)]
     for layer, slope in zip(chain.layers[:0:-1], slopes[::-1], strict=True):
         jacobian = (jacobian @ _copies(layer)[0]) * slope[:, None, :]
-        found.append((jacobian**2).sum(dim=2))
-    return found[::-1]
+        norms.append((jacobian**2).sum(dim=2))
+    return norms[::-1]
 
 
 def _predicted(net: MLP, scales: np.ndarray) -> Curves:
-    """The same three at infinite width: what becomes of a sample depends on its norm alone."""
+    """The same three curves at infinite width, where a sample's statistics depend on its norm only."""
     signal, gradient, ntk = [], [], []
     for scale in scales.tolist():
         path = layer_by_layer(net, scale)
@@ -246,6 +248,6 @@ def _findings(measured: Curves, separation: np.ndarray) -> tuple[Finding, ...]:
 
 
 def _length(factor: float, depth: int) -> float:
-    """In layers, of an exponential that changes by this factor over the depth."""
+    """The correlation length, in layers, of an exponential that changes by this factor over the depth."""
     with np.errstate(divide="ignore"):
         return float(depth / np.abs(np.log(factor)))

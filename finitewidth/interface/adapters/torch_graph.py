@@ -1,7 +1,7 @@
-"""Reading a torch.nn module: its linear layers in the order of application, and what stands between them.
+"""Reading a torch.nn module: its linear layers in the order of application, and the operations between them.
 
-The module is traced symbolically (torch.fx), so names, containers and the order of definition play no role.
-What is not a chain of linear layers is refused by the name of what it is.
+The module is traced symbolically (torch.fx), so names, containers and the order of definition do not matter.
+A module that is not a chain of linear layers is refused with the name of the operation that breaks the chain.
 """
 
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ import torch
 from torch import fx, nn
 from torch.fx.node import map_arg
 
-# pieces of an operation's name, and what a person calls it
+# parts of an operation's name, and the word for it in a message
 _UNSUPPORTED = {
     "conv": "convolution",
     "norm": "normalization",
@@ -24,9 +24,9 @@ _UNSUPPORTED = {
     "matmul": "a matrix product",
     "einsum": "a matrix product",
 }
-_KNOWN = "fw.torch knows linear layers with one elementwise activation between them"
+_KNOWN = "fw.torch knows linear layers with elementwise activations between them"
 
-# after the last linear layer: shapes, and what is part of the loss
+# allowed after the last linear layer: changes of shape, and operations that belong to the loss
 _SHAPES = {"identity", "flatten", "squeeze", "reshape", "view", "size", "getattr", "getitem", "dropout"}
 _PART_OF_THE_LOSS = {"softmax", "logsoftmax", "sigmoid", "logsigmoid"}
 
@@ -40,27 +40,27 @@ class LinearLayer(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What a module computes from the node `source` to the node `target`."""
+    """The part of a module's computation from the node `source` to the node `target`."""
 
     module: nn.Module
     source: fx.Node
     target: fx.Node
 
     def __call__(self, value: torch.Tensor) -> torch.Tensor:
-        """On the CPU and outside of the module's graph; an operation in place changes a copy."""
+        """The result for a tensor on the CPU; operations in place change a copy."""
         return _value(self.module, self.target, {self.source: value.clone()})
 
     @property
     def operations(self) -> list[fx.Node]:
-        """The nodes on the way, in order of application."""
-        found: list[fx.Node] = []
+        """The nodes between the two, in order of application."""
+        nodes: list[fx.Node] = []
         waiting = [self.target]
         while waiting:
             node = waiting.pop()
-            if node is not self.source and node not in found:
-                found.append(node)
+            if node is not self.source and node not in nodes:
+                nodes.append(node)
                 waiting += node.all_input_nodes
-        return found[::-1]
+        return nodes[::-1]
 
     def __str__(self) -> str:
         calls = [node for node in self.operations if node.op != "get_attr"]
@@ -68,7 +68,7 @@ class Piece(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A multilayer perceptron: preparation of inputs, layers, and what is computed between them."""
+    """A multilayer perceptron: the preparation of inputs, the layers, and the operations between them."""
 
     front: Piece
     layers: tuple[LinearLayer, ...]
@@ -94,24 +94,28 @@ def read(module: nn.Module) -> Chain:
     _refuse_other_parameters(module, list(linear.values()))
     nodes, pieces = _in_order(module, graph, list(linear))
     layers = tuple(linear[node] for node in nodes)
+    _refuse_changed_shapes(layers)
+    return Chain(pieces[0], layers, tuple(pieces[1:]))
+
+
+def _refuse_changed_shapes(layers: tuple[LinearLayer, ...]) -> None:
     for below, above in zip(layers, layers[1:], strict=False):
         if below.weight.shape[0] != above.weight.shape[1]:
             raise ValueError(
                 f"layer {above.name!r} takes {above.weight.shape[1]} inputs but {below.name!r} gives "
-                f"{below.weight.shape[0]}: a change of shape stands between them; {_KNOWN}."
+                f"{below.weight.shape[0]}, so that the shape changes between them; {_KNOWN}."
             )
-    return Chain(pieces[0], layers, tuple(pieces[1:]))
 
 
 def _traced(module: nn.Module) -> fx.Graph:
     try:
         return fx.Tracer().trace(module)
-    except Exception as error:  # whatever a user's forward does with a symbolic input
+    except Exception as error:  # a user's forward may raise anything on a symbolic input
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
         raise ValueError(
             f"module {type(module).__name__} cannot be traced ({type(error).__name__}: "
-            f"{reason.rstrip('.')}); "
-            "write its forward without Python control flow on tensors, and pass the plain module."
+            f"{reason.rstrip('.')}); write its forward without Python control flow on tensors, and pass the "
+            "plain module."
         ) from error
 
 
@@ -143,9 +147,8 @@ def _checked(name: str, weight: Any, bias: Any) -> LinearLayer:
             )
         if not isinstance(tensor, nn.Parameter):
             raise ValueError(
-                f"{kind} of layer {name!r} are computed (weight normalization or another "
-                "parametrization), not "
-                "parameters; remove the parametrization."
+                f"{kind} of layer {name!r} are computed (weight normalization or another parametrization), "
+                "not parameters; remove the parametrization."
             )
         if not tensor.dtype.is_floating_point:
             raise ValueError(
@@ -155,7 +158,7 @@ def _checked(name: str, weight: Any, bias: Any) -> LinearLayer:
 
 
 def described(module: nn.Module, node: fx.Node) -> str:
-    """What a user would call the operation of a node."""
+    """The name of a node's operation for a message."""
     if node.op == "call_module":
         return f"{type(module.get_submodule(str(node.target))).__name__} ({str(node.target)!r})"
     return (
@@ -177,15 +180,13 @@ def _refuse_by_name(module: nn.Module, node: fx.Node) -> None:
     if "dropout" in name and _drops(module, node):
         raise ValueError(
             f"module has dropout in training mode, {shown}, which the theory does not cover; call "
-            "module.eval() "
-            "or set p=0."
+            "module.eval() or set p=0."
         )
     acts_in_place = getattr(_submodule(module, node), "inplace", False) or str(shown).endswith("_")
     if acts_in_place and not node.users:
         raise ValueError(
-            f"module changes a tensor in place by {shown} without using the result, which tracing "
-            "cannot follow; "
-            "use what it returns."
+            f"module changes a tensor in place by {shown} without using the result, which tracing cannot "
+            "follow; use the returned tensor."
         )
 
 
@@ -202,25 +203,22 @@ def _drops(module: nn.Module, node: fx.Node) -> bool:
 
 
 def _refuse_other_parameters(module: nn.Module, layers: list[LinearLayer]) -> None:
-    held = [tensor for layer in layers for tensor in (layer.weight, layer.bias) if tensor is not None]
-    if len({id(tensor) for tensor in held}) < len(held):
-        seen: dict[int, str] = {}
-        for layer in layers:
-            if id(layer.weight) in seen or id(layer.bias) in seen:
-                first = seen.get(id(layer.weight), seen.get(id(layer.bias)))
-                raise ValueError(
-                    f"layers {first!r} and {layer.name!r} share weights, but the theory's layers are "
-                    "independent; "
-                    "give each its own."
-                )
-            seen |= {id(tensor): layer.name for tensor in (layer.weight, layer.bias) if tensor is not None}
-    known = {id(tensor) for tensor in held}
-    others = [name for name, tensor in module.named_parameters() if id(tensor) not in known]
+    owners: dict[int, str] = {}
+    for layer in layers:
+        held = [id(tensor) for tensor in (layer.weight, layer.bias) if tensor is not None]
+        shared = [owners[one] for one in held if one in owners]
+        if shared:
+            raise ValueError(
+                f"layers {shared[0]!r} and {layer.name!r} share weights, but the theory's layers are "
+                "independent; give each its own."
+            )
+        owners |= dict.fromkeys(held, layer.name)
+    others = [name for name, tensor in module.named_parameters() if id(tensor) not in owners]
     if others:
         owner = type(module.get_submodule(others[0].rpartition(".")[0])).__name__
         raise ValueError(
-            f"parameter {others[0]!r} (of {owner}) belongs to no linear layer that the module "
-            f"applies; {_KNOWN}."
+            f"parameter {others[0]!r} (of {owner}) belongs to no linear layer that the module applies; "
+            f"{_KNOWN}."
         )
 
 
@@ -243,24 +241,23 @@ def _in_order(module: nn.Module, graph: fx.Graph, linear: list[fx.Node]) -> tupl
         ordered.append(place)
     output = next(node for node in graph.nodes if node.op == "output")
     if not ordered or origins[output] != {place}:
-        raise ValueError(f"module returns something else than the output of its last linear layer; {_KNOWN}.")
+        raise ValueError(f"module does not return the output of its last linear layer; {_KNOWN}.")
     _check_end(Piece(module, ordered[-1], output.all_input_nodes[0]))
     return ordered, pieces
 
 
 def _origins(module: nn.Module, graph: fx.Graph, linear: list[fx.Node]) -> dict[fx.Node, set[fx.Node]]:
-    """For each node the input or linear layer that its value comes from: itself if it is one."""
+    """For each node the input or linear layer that its value comes from, or the node itself if it is one."""
     origins: dict[fx.Node, set[fx.Node]] = {}
     for node in graph.nodes:
-        found: set[fx.Node] = set().union(*(origins[other] for other in node.all_input_nodes))
-        if len(found) > 1 and node.op != "output":
-            names = " and ".join(repr(str(n.target)) for n in sorted(found, key=lambda n: n.name)[:2])
+        joined: set[fx.Node] = set().union(*(origins[other] for other in node.all_input_nodes))
+        if len(joined) > 1 and node.op != "output":
+            names = " and ".join(repr(str(n.target)) for n in sorted(joined, key=lambda n: n.name)[:2])
             raise ValueError(
                 "module joins paths (a skip connection, or several inputs): "
-                f"{described(module, node)} reads both "
-                f"{names}; {_KNOWN}."
+                f"{described(module, node)} reads both {names}; {_KNOWN}."
             )
-        origins[node] = {node} if node in linear or node.op == "placeholder" else found
+        origins[node] = {node} if node in linear or node.op == "placeholder" else joined
     return origins
 
 
@@ -272,9 +269,9 @@ def _check_end(piece: Piece) -> None:
     for node in piece.operations:
         if _plain(piece.module, node) not in _SHAPES | _PART_OF_THE_LOSS:
             raise ValueError(
-                f"{described(piece.module, node)} follows the last linear layer, but the theory's "
-                "output is that "
-                "layer; end the module there, or with softmax, log_softmax or sigmoid as parts of the loss."
+                f"{described(piece.module, node)} follows the last linear layer, but the theory's output is "
+                "that layer; end the module there, or with softmax, log_softmax or sigmoid as parts of the "
+                "loss."
             )
 
 

@@ -8,14 +8,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from finitewidth import __version__
-from finitewidth.interface.cli import (
-    advice_commands,
-    claims_command,
-    ensemble_command,
-    page_command,
-    solve_command,
-)
-from finitewidth.interface.cli.commands import (
+from finitewidth.interface.cli import advice, claims, ensemble, page, solve
+from finitewidth.interface.cli.conventions import (
     BAD_INPUT,
     INTERRUPTED,
     complain,
@@ -45,14 +39,14 @@ def start(
     """The effective theory of deep neural networks, made computable."""
 
 
-# Commands live in files of their own, whose function `register(app)` adds them; --help keeps this order.
-for _module in (solve_command, advice_commands, ensemble_command, claims_command, page_command):
+# Each module has a function `register(app)` that adds its commands; --help shows them in this order.
+for _module in (solve, advice, ensemble, claims, page):
     _module.register(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its status."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the compiler's own remarks are not for users
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # messages of the compiler are not meant for users
     given = sys.argv[1:] if arguments is None else list(arguments)
     command = typer.main.get_command(app)
     try:
@@ -63,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         if "--debug" in given:
             raise
-        if hasattr(error, "format_message"):  # what typer raises for a wrong option or argument
+        if hasattr(error, "format_message"):  # typer raises such errors for wrong options and arguments
             complain(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
             status = BAD_INPUT
         else:

@@ -1,4 +1,4 @@
-"""Figures drawn from records; `plots` is their public face (`fw.plots`)."""
+"""Figures drawn from records of the library; `plots` is their public face (`fw.plots`)."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What algorithms, depth and width do to predictions: projector heat maps and expected losses."""
+"""Effects of algorithm, depth and width on predictions: heat maps of projectors, expected losses."""
 
 import numpy as np
 from matplotlib.colors import SymLogNorm
@@ -21,23 +21,23 @@ _TICKS = (-100, -30, -10, -3, -1, 0, 1, 3, 10, 30, 100)
 
 
 @in_house_style
-def inductive_bias(found: InductiveBias) -> Figure:
-    """How each algorithm weighs pairs of modes: one heat map of Z_A / Z_B each."""
-    require("found", found, InductiveBias, "what fw.inductive_bias returns")
-    names = [name for name, ratio in found.ratios.items() if ratio.any()]
+def inductive_bias(bias: InductiveBias) -> Figure:
+    """The weight that each algorithm gives to pairs of modes: one heat map of Z_A / Z_B for each."""
+    require("bias", bias, InductiveBias, "a result of fw.inductive_bias")
+    names = [name for name, ratio in bias.ratios.items() if ratio.any()]
     if not names:
-        raise ValueError("found has only algorithms whose projector Z_A is zero; add GradientFlow().")
+        raise ValueError("bias has only algorithms whose projector Z_A is zero; add GradientFlow().")
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(0.8 + 2.9 * columns, 0.7 + 2.7 * rows))
     heading(figure, "what an algorithm adds to the universal projector (two-step update: nothing)")
-    largest = max(np.abs(ratio).max() for ratio in found.ratios.values())
+    largest = max(np.abs(ratio).max() for ratio in bias.ratios.values())
     norm = SymLogNorm(linthresh=1.0, vmin=-largest, vmax=largest)
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(names) :]:
         axes.set_visible(False)
     for axes, name in zip(grid.flat, names, strict=False):
-        image = draw_matrix(axes, found.ratios[name], norm, upward=True)
+        image = draw_matrix(axes, bias.ratios[name], norm, upward=True)
         axes.set_title(name)
         axes.set_xlabel("mode b, slow to fast")
         axes.set_ylabel("mode a, slow to fast")
@@ -53,23 +53,25 @@ def inductive_bias(found: InductiveBias) -> Figure:
 
 
 @in_house_style
-def expected_loss(found: ExpectedLoss) -> Figure:
+def expected_loss(expected: ExpectedLoss) -> Figure:
     """Expected test loss over depth for each width, and the coefficient of depth over width."""
-    require("found", found, ExpectedLoss, "what fw.expected_loss returns")
+    require("expected", expected, ExpectedLoss, "a result of fw.expected_loss")
     figure = Figure(figsize=(9.0, 4.6))
     heading(figure, "expected test loss through order 1/n")
     losses, slopes = figure.subplots(1, 2)
-    draw_line(losses, found.depths, found.infinite_total, "infinite width", "infinite width")
-    for index, width in enumerate(found.widths):
+    draw_line(losses, expected.depths, expected.infinite_total, "infinite width", "infinite width")
+    for index, width in enumerate(expected.widths):
         role, marker = SERIES[index % len(SERIES)], MARKERS[index % len(MARKERS)]
-        draw_line(losses, found.depths, found.total[:, index], role, f"width {width:.0f}", marker=marker)
+        draw_line(
+            losses, expected.depths, expected.total[:, index], role, f"width {width:.0f}", marker=marker
+        )
     losses.set_title("expected test loss")
-    parts = (found.coefficient, found.bias_coefficient, found.variance_coefficient)
+    parts = (expected.coefficient, expected.bias_coefficient, expected.variance_coefficient)
     slopes.axhline(0.0, color=INK, lw=0.8)
     names = ("total", "from the bias", "from the variance")
     for index, (name, values) in enumerate(zip(names, parts, strict=True)):
-        draw_line(slopes, found.depths, values, SERIES[index], name, marker=MARKERS[2 + index])
-    slopes.set_title("coefficient of L/n: below zero finite width helps")
+        draw_line(slopes, expected.depths, values, SERIES[index], name, marker=MARKERS[2 + index])
+    slopes.set_title("coefficient of L/n: finite width helps below zero")
     for axes in (losses, slopes):
         axes.set_xlabel("depth L")
         whole_numbers(axes.xaxis)

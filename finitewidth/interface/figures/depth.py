@@ -1,4 +1,4 @@
-"""Statistics at initialization over depth: means with their asymptotes, fluctuations as depth over width."""
+"""Statistics at initialization over depth: means and their asymptotes, and fluctuations."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ from finitewidth.theory.ratios import POWERS
 from finitewidth.theory.records import Theory
 from finitewidth.theory.tensors import TENSORS
 
-_THEORY, _SAMPLED = "what fw.solve returns", "what fw.sample_statistics returns"
+_THEORY, _SAMPLED = "a result of fw.solve", "a result of fw.sample_statistics"
 _WORDS = {
     "V": "four-point vertex",
     "D": "NTK and preactivations of two neurons,",
@@ -44,10 +44,10 @@ _ROUND = (1, 2, 5)
 def kernels_over_depth(
     theories: Theory | Sequence[Theory], sampled: Sequence[SampledStatistics] = ()
 ) -> Figure:
-    """Kernel and NTK of each input over the layers, on log axes, with the laws that they approach.
+    """Kernel and NTK of each input over the layers, on logarithmic axes, with their asymptotes.
 
-    One column for each theory; at order 1 also at its finite width. `sampled` networks of the same kind are
-    drawn as points with error bars.
+    There is one column for each theory. A theory of order 1 is also drawn at its finite width. `sampled`
+    statistics of the same network are drawn as points with error bars.
     """
     theories = as_records("theories", theories, Theory, _THEORY)
     sampled = _matched(theories, sampled)
@@ -60,11 +60,11 @@ def kernels_over_depth(
             axes = grid[row, column]
             law = getattr(laws, infinite)
             _draw_mean(axes, theory, infinite, finite, law)
-            for found in (s for s in sampled if s.net == theory.net):
-                _draw_sampled_mean(axes, found, finite)
+            for statistics in (s for s in sampled if s.net == theory.net):
+                _draw_sampled_mean(axes, statistics, finite)
             _log_axes(axes, theory.depth)
             tends_to = getattr(laws, f"{infinite}_law")
-            axes.set_title(f"{theory.net.activation.name}: {tends_to}")
+            axes.set_title(f"{theory.net.activation_name}: {tends_to}")
             axes.set_ylabel(words if column == 0 else "")
             axes.set_xlabel("layer l" if row == 1 else "")
     legend_below(figure)
@@ -77,21 +77,22 @@ def fluctuations(
     sampled: Sequence[SampledStatistics] = (),
     tensors: Sequence[str] = ("V", "A", "B"),
 ) -> Figure:
-    """Tensors of order 1/n over what they correct, of the first input, against depth over width.
+    """Ratios of tensors of order 1/n to the quantities that they correct, against depth over width.
 
-    One row for each activation; theories of several widths fall on one line as long as order 1/n is enough.
+    The tensors are those of the first input. There is one row for each activation. Theories of several widths
+    fall on one line as long as order 1/n is enough.
     """
     theories = as_records("theories", theories, Theory, _THEORY)
     for name in tensors:
         if name not in TENSORS:
             raise ValueError(f"tensors must be among {', '.join(TENSORS)}, got {name!r}.")
     sampled = _matched(theories, sampled)
-    names = list(dict.fromkeys(theory.net.activation.name for theory in theories))
+    names = list(dict.fromkeys(theory.net.activation_name for theory in theories))
     figure = Figure(figsize=(0.6 + 3.0 * len(tensors), 0.9 + 2.5 * len(names)))
     grid = figure.subplots(len(names), len(tensors), squeeze=False)
     heading(figure, "fluctuations of critical networks grow as depth over width")
     for row, activation in enumerate(names):
-        chosen = [theory for theory in theories if theory.net.activation.name == activation]
+        chosen = [theory for theory in theories if theory.net.activation_name == activation]
         for axes, name in zip(grid[row], tensors, strict=True):
             for index, theory in enumerate(chosen):
                 _draw_ratio(axes, theory, sampled, name, index)
@@ -104,11 +105,11 @@ def fluctuations(
 
 
 def _matched(theories: list[Theory], sampled: Sequence[SampledStatistics]) -> list[SampledStatistics]:
-    found = as_records("sampled", list(sampled), SampledStatistics, _SAMPLED) if len(sampled) else []
-    for one in found:
+    records = as_records("sampled", list(sampled), SampledStatistics, _SAMPLED) if len(sampled) else []
+    for one in records:
         if all(one.net != theory.net for theory in theories):
-            raise ValueError(f"sampled has {one.net!r}, which no theory is of; solve the same network.")
-    return found
+            raise ValueError(f"sampled has {one.net!r}, for which there is no theory; solve that network.")
+    return records
 
 
 def _draw_mean(axes: Axes, theory: Theory, infinite: str, finite: str, law: np.ndarray | None) -> None:
@@ -125,10 +126,10 @@ def _draw_mean(axes: Axes, theory: Theory, infinite: str, finite: str, law: np.n
         draw_line(axes, l, row, "infinite width", "infinite width" if index == 0 else None)
 
 
-def _draw_sampled_mean(axes: Axes, found: SampledStatistics, name: str) -> None:
-    value, stderr = (np.diag(part) for part in getattr(found, name))
-    label = f"sampled networks of width {found.n}, ± standard error"
-    draw_sampled(axes, np.full(value.size, found.layer), value, stderr, label)
+def _draw_sampled_mean(axes: Axes, statistics: SampledStatistics, name: str) -> None:
+    value, stderr = (np.diag(part) for part in getattr(statistics, name))
+    label = f"sampled networks of width {statistics.n}, ± standard error"
+    draw_sampled(axes, np.full(value.size, statistics.layer), value, stderr, label)
 
 
 def _log_axes(axes: Axes, depth: int) -> None:
@@ -153,22 +154,22 @@ def _draw_ratio(axes: Axes, theory: Theory, sampled: list[SampledStatistics], na
     label = f"theory at order 1/n, width {n[-1]}"
     more = {} if index == 0 else {"dashes": (6, 1.5 * index)}
     draw_line(axes, l / n, values, SERIES[index % len(SERIES)], label, **more)
-    for found in sampled:
-        if found.net == theory.net and name in found.estimates:
-            scale = _scale(theory.layer(found.layer), name)
-            value, stderr = (part[entry] / scale for part in found.estimates[name])
-            label = f"sampled networks of width {found.n}, ± standard error"
-            draw_sampled(axes, [found.layer / found.n], [value], [stderr], label, index)
+    for statistics in sampled:
+        if statistics.net == theory.net and name in statistics.estimates:
+            scale = _scale(theory.layer(statistics.layer), name)
+            value, stderr = (part[entry] / scale for part in statistics.estimates[name])
+            label = f"sampled networks of width {statistics.n}, ± standard error"
+            draw_sampled(axes, [statistics.layer / statistics.n], [value], [stderr], label, index)
 
 
 def _scale(layer, name: str) -> float:
-    """n K^k Theta^t of the first input, which the tensor is compared with."""
+    """n K^k Theta^t of the first input, the scale of the tensor."""
     k, theta = POWERS[name]
     return layer.n * layer.K[0, 0] ** k * layer.Theta[0, 0] ** theta
 
 
 def _ratio(name: str) -> str:
-    """V / n K² and the like."""
+    """The ratio in words, such as V / n K²."""
     over = {-1: "", 0: "", 1: "{}", 2: "{}²", 3: "{}³"}
     k, theta = POWERS[name]
     above = f"{name} K" if k == -1 else name

@@ -28,32 +28,32 @@ from finitewidth.training.textbook.starpolation import Starpolation
 
 @in_house_style
 def trained_outputs(prediction: Prediction, ensemble: Ensemble, members: np.ndarray | None = None) -> Figure:
-    """Mean and ± one standard deviation of trained networks of one input, at both orders, with an ensemble.
+    """Mean and standard deviation of trained networks with one input, at both orders, beside an ensemble.
 
-    `members` are outputs of some networks at the test inputs, (members, N_test), drawn as thin lines. Beside
-    it what finite width changes in the mean and in the variance, sampled with standard errors.
+    `members` are outputs of some networks at the test inputs, (members, N_test), drawn as thin lines. Two
+    further panels show the change of mean and variance at finite width, with standard errors.
     """
-    require("prediction", prediction, Prediction, "what fw.predict returns")
-    require("ensemble", ensemble, Ensemble, "what fw.train_ensemble returns")
+    require("prediction", prediction, Prediction, "a result of fw.predict")
+    require("ensemble", ensemble, Ensemble, "a result of fw.train_ensemble")
     _check_one_dimensional(prediction, ensemble)
     order = np.argsort(ensemble.X_test[:, 0], kind="stable")
     x = ensemble.X_test[order, 0]
     figure = Figure(figsize=(9.4, 4.6))
     net = ensemble.net
     heading(
-        figure, f"{net.activation.name} networks of {net.depth} layers and width {net.widths[-2]}, trained"
+        figure, f"{net.activation_name} networks of {net.depth} layers and width {net.widths[-2]}, trained"
     )
     panels = figure.subplot_mosaic([["outputs", "mean"], ["outputs", "variance"]], width_ratios=(1.35, 1))
     _draw_outputs(panels["outputs"], x, order, prediction, ensemble, members)
     infinite = prediction.infinite_width
     mean = ensemble.mean if ensemble.controlled is None else ensemble.controlled.mean
     variance = Estimate(*(np.einsum("aiai->ai", part) for part in ensemble.covariance))
-    for name, finite, leading, found in (
+    for name, finite, leading, estimate in (
         ("mean", prediction.mean, infinite.mean, mean),
         ("variance", prediction.variance, infinite.variance, variance),
     ):
-        _draw_change(panels[name], x, *(part[order, 0] for part in (finite, leading, *found)))
-        panels[name].set_title(f"{name} of the output less that at infinite width")
+        _draw_change(panels[name], x, *(part[order, 0] for part in (finite, leading, *estimate)))
+        panels[name].set_title(f"{name} of the output, minus infinite width")
     panels["variance"].set_xlabel("input x")
     legend_below(figure)
     return figure
@@ -79,8 +79,8 @@ def _draw_outputs(
 ) -> None:
     orders = {"infinite width": prediction.infinite_width, "finite width": prediction}
     words = {"infinite width": "infinite width", "finite width": "theory at order 1/n"}
-    for role, found in orders.items():
-        mean, std = found.mean[order, 0], found.std[order, 0]
+    for role, at_order in orders.items():
+        mean, std = at_order.mean[order, 0], at_order.std[order, 0]
         draw_band(axes, x, mean - std, mean + std, role, f"{words[role]}, ± standard deviation")
         draw_line(axes, x, mean, role, f"{words[role]}, mean")
     if members is not None:
@@ -102,24 +102,24 @@ def _draw_change(axes: Axes, x, finite, infinite, value, stderr) -> None:
 
 
 @in_house_style
-def starpolation(found: Starpolation | Sequence[Starpolation]) -> Figure:
+def starpolation(lines: Starpolation | Sequence[Starpolation]) -> Figure:
     """Mean ± standard deviation between and beyond two training inputs, one panel for each network."""
-    found = as_records("found", found, Starpolation, "what fw.starpolate returns")
-    columns = min(len(found), 4)
-    rows = -(-len(found) // columns)
+    lines = as_records("lines", lines, Starpolation, "a result of fw.starpolate")
+    columns = min(len(lines), 4)
+    rows = -(-len(lines) // columns)
     figure = Figure(figsize=(0.6 + 2.4 * columns, 1.2 + 2.5 * rows))
-    heading(figure, "star-polation: trained on two inputs, asked on the line through them")
+    heading(figure, "star-polation: trained on two inputs, tested on the line through them")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for axes in grid.flat[len(found) :]:
+    for axes in grid.flat[len(lines) :]:
         axes.set_visible(False)
-    for axes, one in zip(grid.flat, found, strict=False):
+    for axes, one in zip(grid.flat, lines, strict=False):
         mean, std = one.mean[:, 0], np.sqrt(one.variance)
         draw_line(axes, one.s, one.linear[:, 0], "asymptote", "straight line through the targets")
         draw_band(axes, one.s, mean - std, mean + std, "infinite width", "± standard deviation")
         draw_line(axes, one.s, mean, "infinite width", "mean at infinite width")
         draw_targets(axes, [1.0, 0.0], one.targets[:, 0])
         net = one.prediction.net
-        axes.set_title(f"{net.activation.name}, {net.depth} layers")
+        axes.set_title(f"{net.activation_name}, {net.depth} layers")
     for axes in grid[-1]:
         axes.set_xlabel("place on the line, s")
     for axes in grid[:, 0]:
@@ -129,23 +129,23 @@ def starpolation(found: Starpolation | Sequence[Starpolation]) -> Figure:
 
 
 @in_house_style
-def spectrum(found: Spectrum) -> Figure:
+def spectrum(modes: Spectrum) -> Figure:
     """Eigenvalues of the training NTK and the time scales of learning, mode by mode."""
-    require("found", found, Spectrum, "what fw.spectrum returns")
-    net = found.net
+    require("modes", modes, Spectrum, "a result of fw.spectrum")
+    net = modes.net
     figure = Figure(figsize=(8.4, 3.8))
     heading(
         figure,
-        f"training NTK, {net.activation.name}, {net.depth} layers, {found.eigenvalues.size} inputs: "
-        f"condition {found.condition:.2g}, learning rate below {found.largest_learning_rate:.3g}",
+        f"training NTK, {net.activation_name}, {net.depth} layers, {modes.eigenvalues.size} inputs: "
+        f"condition {modes.condition:.2g}, learning rate below {modes.largest_learning_rate:.3g}",
     )
     eigenvalues, times = figure.subplots(1, 2)
-    rank = np.arange(1, found.eigenvalues.size + 1)
-    positive = found.eigenvalues[::-1] > 0
+    rank = np.arange(1, modes.eigenvalues.size + 1)
+    positive = modes.eigenvalues[::-1] > 0
     style = {"color": ROLES["infinite width"]["color"], "markersize": 4 if rank.size <= 30 else 2.5}
     for axes, values, words in (
-        (eigenvalues, found.eigenvalues, "eigenvalue of Θ"),
-        (times, found.time_scales, "time scale of learning, 1 / eigenvalue"),
+        (eigenvalues, modes.eigenvalues, "eigenvalue of Θ"),
+        (times, modes.time_scales, "time scale of learning, 1 / eigenvalue"),
     ):
         axes.plot(rank[positive], values[::-1][positive], linestyle="none", marker="o", **style)
         axes.set_yscale("log")

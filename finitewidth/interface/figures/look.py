@@ -1,6 +1,6 @@
-"""How results look: one table of roles, read by every figure.
+"""The look of results: one table of roles, which every figure reads.
 
-Colours are those of Okabe and Ito. Colour never carries meaning alone: line, marker and label do too.
+Colours are those of Okabe and Ito. Colour never carries meaning alone: lines, markers and labels do as well.
 """
 
 ROLES: dict[str, dict] = {
@@ -18,7 +18,7 @@ ROLES: dict[str, dict] = {
 SERIES = ("finite width", "further series", "one more series")
 MARKERS = ("o", "s", "D", "^", "v")
 
-# what is neither theory nor sampled: data and edges, background, regions without an answer
+# colours of everything that is neither theory nor sampled: data and edges, background, empty regions
 INK, PAPER, SHADE = "#000000", "#FFFFFF", "#E6E6E6"
 
 # negative, zero, positive entries of a matrix

@@ -1,4 +1,4 @@
-"""What figures are made of: lines, bands, points and heat maps in the look of the house."""
+"""Parts of figures: lines, bands, points, heat maps and legends in the house style."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,11 +13,11 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodF
 
 from finitewidth.interface.figures.look import INK, MARKERS, MATRIX, ROLES, SHADE
 
-_ENTRY, _LETTER = 0.8, 0.08  # inches: what an entry of a legend takes, and each letter of its label
+_ENTRY, _LETTER = 0.8, 0.08  # inches: the width of an entry of a legend, and of each letter in its label
 
 
 def require(name: str, value: Any, kind: type | tuple[type, ...], remedy: str) -> None:
-    """Refuse what is not the record that a figure draws."""
+    """Refuse anything but the kind of record that a figure draws."""
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be {remedy}, got {type(value).__name__}.")
 
@@ -37,7 +37,7 @@ def heading(figure: Figure, text: str) -> None:
 
 
 def draw_line(axes: Axes, x, y, role: str, label: str | None = None, **more: Any) -> None:
-    """A line as the role has it; `more` says what is different."""
+    """A line in the look of its role, with changes given by `more`."""
     look = ROLES[role]
     style = {"color": look["color"], "linewidth": look["linewidth"], "label": label, **more}
     if look["dashes"] is not None:
@@ -59,12 +59,12 @@ def draw_sampled(axes: Axes, x, value, stderr, label: str | None = None, index: 
 
 
 def draw_targets(axes: Axes, x, y) -> None:
-    """What networks are trained on."""
+    """The training data."""
     axes.plot(x, y, linestyle="none", marker="X", markersize=8, color=INK, zorder=6, label="training data")
 
 
 def draw_matrix(axes: Axes, matrix: np.ndarray, norm: Normalize, *, upward: bool = False) -> AxesImage:
-    """A heat map whose rows and columns are counted from one; white is zero, or the lowest if not signed."""
+    """A heat map with rows and columns counted from one; white is zero, or `norm.vmin` if that is above."""
     signed = norm.vmin is not None and norm.vmin < 0
     colours = LinearSegmentedColormap.from_list("entries", MATRIX if signed else MATRIX[1:])
     end = len(matrix) + 0.5
@@ -77,7 +77,7 @@ def draw_matrix(axes: Axes, matrix: np.ndarray, norm: Normalize, *, upward: bool
         interpolation="nearest",
     )
     axes.grid(False)
-    axes.spines[:].set(visible=True, color=SHADE)  # a matrix of zeros has an edge too
+    axes.spines[:].set(visible=True, color=SHADE)  # so that a matrix of zeros is seen too
     axes.tick_params(length=0)
     return image
 
@@ -88,20 +88,20 @@ def whole_numbers(axis: Axis) -> None:
 
 
 def numbers_on_log_axis(axis: Axis, values: Sequence[float]) -> None:
-    """Ticks at these numbers, written out: layers and widths are read as numbers, not as powers of ten."""
+    """Ticks at these numbers, written out and not as powers of ten, as for layers and widths."""
     axis.set_major_locator(FixedLocator(list(values)))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_locator(NullLocator())
 
 
 def legend_below(figure: Figure) -> None:
-    """One legend for all panels, outside of the data; a label that several panels share is shown once."""
-    found: dict[str, Any] = {}
+    """One legend for all panels, below the data; a label that several panels share is shown once."""
+    handles: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    widest = _ENTRY + _LETTER * max(len(label) for label in found)
+            handles.setdefault(label, handle)
+    widest = _ENTRY + _LETTER * max(len(label) for label in handles)
     columns = max(1, int(figure.get_figwidth() / widest))
     figure.legend(
-        list(found.values()), list(found), loc="outside lower left", ncols=columns, handlelength=2.8
+        list(handles.values()), list(handles), loc="outside lower left", ncols=columns, handlelength=2.8
     )

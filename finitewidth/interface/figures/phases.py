@@ -19,8 +19,8 @@ _REGIONS = {"ordered": "ordered", "chaotic": "chaotic", "diverging": "signals\nd
 
 @in_house_style
 def phase_diagrams(diagrams: PhaseDiagram | Sequence[PhaseDiagram]) -> Figure:
-    """Where nearby inputs merge and where they separate, side by side, with the critical points."""
-    diagrams = as_records("diagrams", diagrams, PhaseDiagram, "what fw.phase_diagram returns")
+    """The regions in which nearby inputs merge and in which they separate, with the critical points."""
+    diagrams = as_records("diagrams", diagrams, PhaseDiagram, "a result of fw.phase_diagram")
     figure = Figure(figsize=(4.6 * len(diagrams) + 0.9, 4.8))
     heading(figure, "which initializations allow depth")
     panels = np.atleast_1d(figure.subplots(1, len(diagrams)))
@@ -37,7 +37,7 @@ def phase_diagrams(diagrams: PhaseDiagram | Sequence[PhaseDiagram]) -> Figure:
 
 
 def _draw_phases(axes: Axes, diagram: PhaseDiagram) -> QuadMesh:
-    """Colour is the rate at which nearby inputs merge or separate: white is where depth is possible."""
+    """Colour shows how fast nearby inputs merge or separate; networks can be deep where it is white."""
     rate = np.log(diagram.chi_perp)
     colours = LinearSegmentedColormap.from_list("rate", MATRIX[::-1])
     norm = SymLogNorm(linthresh=0.02, vmin=-1, vmax=1)
@@ -64,7 +64,7 @@ def _draw_phases(axes: Axes, diagram: PhaseDiagram) -> QuadMesh:
 
 
 def _name_regions(axes: Axes, diagram: PhaseDiagram) -> None:
-    """The name of each region that fills a twentieth of the picture, at its middle row."""
+    """Write its name into every region that fills a twentieth of the picture, at its middle row."""
     region = diagram.region
     for name, text in _REGIONS.items():
         inside = region == name

@@ -1,4 +1,4 @@
-"""All figures of the library (`fw.plots`): each takes records, returns a matplotlib figure, computes nothing.
+"""All figures of the library (`fw.plots`). Each takes records and returns a matplotlib figure; none computes.
 
 figure = fw.plots.kernels_over_depth(fw.solve(net, X))
 fw.plots.save(figure, "kernels.svg")
@@ -10,7 +10,6 @@ from finitewidth.interface.figures.algorithms import expected_loss, inductive_bi
 from finitewidth.interface.figures.depth import fluctuations, kernels_over_depth
 from finitewidth.interface.figures.learning import spectrum, starpolation, trained_outputs
 from finitewidth.interface.figures.phases import phase_diagrams
-from finitewidth.interface.figures.run import save_kernels as save_kernels
 from finitewidth.interface.figures.saving import save
 from finitewidth.interface.figures.widths import ntk_ellipses, residuals
 from finitewidth.training.infinite.spectrum import Spectrum
@@ -30,6 +29,6 @@ __all__ = [
 ]
 
 
-def save_spectrum(found: Spectrum, path: str | Path) -> None:
-    """Eigenvalues and time scales of learning, as the file type that `path` ends in (.svg, .png, .pdf)."""
-    save(spectrum(found), path)
+def save_spectrum(modes: Spectrum, path: str | Path) -> None:
+    """Draw eigenvalues and time scales of learning as the file type of `path` (.svg, .png, .pdf)."""
+    save(spectrum(modes), path)

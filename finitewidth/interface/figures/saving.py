@@ -11,14 +11,14 @@ import matplotlib
 from matplotlib.figure import Figure
 
 FILE_TYPES = (".svg", ".png", ".pdf")
-_DATES = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # fields that are left out
+_DATES = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # fields to leave out
 
 P = ParamSpec("P")
 
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Figures that are drawn and written inside have the look of the house."""
+    """A context in which figures are drawn and written in the house style."""
     with as_file(files("finitewidth.interface.figures") / "finitewidth.mplstyle") as style:
         rules = matplotlib.rc_params_from_file(style, use_default_template=False)
     with matplotlib.rc_context(rules):
@@ -26,7 +26,7 @@ def house_style() -> Iterator[None]:
 
 
 def in_house_style(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """The function, drawing in the look of the house."""
+    """The same function, drawing in the house style."""
 
     @functools.wraps(draw)
     def styled(*arguments: P.args, **options: P.kwargs) -> Figure:
@@ -37,7 +37,7 @@ def in_house_style(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """As the file type that `path` ends in; no date inside, so that the same run writes the same bytes."""
+    """Write the file type that `path` ends in, without a date, so that the same run writes the same bytes."""
     figure.savefig(path, metadata=_DATES.get(path.suffix, {}))
 
 

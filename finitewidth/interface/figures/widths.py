@@ -1,4 +1,4 @@
-"""What falls with the width: residuals of theory at both orders, and the motion of the NTK."""
+"""Quantities that fall with the width: residuals of the theory at both orders, and motion of the NTK."""
 
 from collections.abc import Sequence
 
@@ -22,35 +22,35 @@ from finitewidth.interface.figures.saving import in_house_style
 from finitewidth.theory.records import Theory
 from finitewidth.training.infinite.gaussian import Prediction
 
-_ENSEMBLE = "what fw.train_ensemble returns"
+_ENSEMBLE = "a result of fw.train_ensemble"
 
 
 @in_house_style
 def residuals(predictions: Sequence[Prediction], ensembles: Sequence[Ensemble]) -> Figure:
-    """Trained networks less theory, at infinite width and at order 1/n, against the width on log axes.
+    """Differences of trained networks and theory at both orders, against the width on logarithmic axes.
 
-    One prediction and one ensemble for each width. The output is the one whose correction is largest at the
-    first width; the mean is the one with a control variate where there is one.
+    There is one prediction and one ensemble for each width. The figure shows the output whose correction is
+    largest at the first width, and the mean with a control variate if the ensembles have one.
     """
-    predictions = as_records("predictions", predictions, Prediction, "what fw.predict returns")
+    predictions = as_records("predictions", predictions, Prediction, "a result of fw.predict")
     ensembles = as_records("ensembles", ensembles, Ensemble, _ENSEMBLE)
     widths = _widths(predictions, ensembles)
     corrections = predictions[0].mean - predictions[0].infinite_width.mean
     at = np.unravel_index(np.argmax(np.abs(corrections)), corrections.shape)
     figure = Figure(figsize=(7.6, 5.4))
     net = ensembles[0].net
-    heading(figure, f"{net.activation.name} networks of {net.depth} layers, trained: what theory leaves over")
+    heading(figure, f"{net.activation_name} networks of {net.depth} layers, trained: residuals of the theory")
     axes = figure.subplots()
     leading = _residuals([p.infinite_width for p in predictions], ensembles, at)
     first = _residuals(predictions, ensembles, at)
     added = [abs(p.mean[at] - p.infinite_width.mean[at]) for p in predictions]
-    draw_line(axes, widths, added, "infinite width", "what order 1/n adds, falls as 1/n")
+    draw_line(axes, widths, added, "infinite width", "the correction of order 1/n, which falls as 1/n")
     _draw_residuals(axes, widths, leading, "infinite width", 0)
     law = first.value[-1] * (widths[-1] / widths) ** 2
     draw_line(axes, widths, law, "finite width", "1/n² through the last width")
     _draw_residuals(axes, widths, first, "theory at order 1/n", 1)
     axes.set(xscale="log", yscale="log", xlabel="width n")
-    axes.set_title("|mean output of trained networks less theory|")
+    axes.set_title("|mean output of trained networks minus theory|")
     numbers_on_log_axis(axes.xaxis, widths.tolist())
     lowest = min(value.min() for value in (leading.value, first.value))
     axes.set_ylim(bottom=max(lowest / 3, axes.get_ylim()[0]))
@@ -81,11 +81,11 @@ def _residuals(predictions: list[Prediction], ensembles: list[Ensemble], at: tup
     return Estimate(np.array(gaps), np.array([mean.stderr[at] for mean in means]))
 
 
-def _draw_residuals(axes: Axes, widths: np.ndarray, found: Estimate, words: str, index: int) -> None:
-    label = f"trained networks less {words}, ± standard error"
+def _draw_residuals(axes: Axes, widths: np.ndarray, residual: Estimate, words: str, index: int) -> None:
+    label = f"trained networks minus {words}, ± standard error"
     fill = PAPER if index == 0 else None
     style = {"index": index, "markerfacecolor": fill, "markersize": 6}
-    draw_sampled(axes, widths, found.value, found.stderr, label, **style)
+    draw_sampled(axes, widths, residual.value, residual.stderr, label, **style)
 
 
 @in_house_style
@@ -94,8 +94,9 @@ def ntk_ellipses(
 ) -> Figure:
     """The NTK of two training inputs as the ellipse {x : x^T Θ^-1 x = 1} during training, at several widths.
 
-    `networks` are ensembles of one member with `ntk=True`, one for each width; `ensembles` of many members
-    give the panel of the motion over widths; `theory` of the two inputs the frozen NTK of infinite width.
+    `networks` are ensembles of one member with `ntk=True`, one for each width. `ensembles` of many members
+    give a panel with the motion over widths. `theory` of the two inputs gives the frozen NTK of infinite
+    width.
     """
     networks = as_records("networks", networks, Ensemble, _ENSEMBLE)
     ensembles = as_records("ensembles", list(ensembles), Ensemble, _ENSEMBLE) if len(ensembles) else []
@@ -128,14 +129,14 @@ def _two_by_two(network: Ensemble) -> np.ndarray:
 
 
 def _frozen(theory: Theory) -> np.ndarray:
-    require("theory", theory, Theory, "what fw.solve returns")
+    require("theory", theory, Theory, "a result of fw.solve")
     if len(theory.X) != 2:
         raise ValueError(f"theory must be of the two training inputs, got {len(theory.X)}.")
     return theory.output.Theta
 
 
 def _draw_ellipses(axes: Axes, recorded: np.ndarray, points: Sequence[float], frozen) -> None:
-    """Later times are stronger; first and last are thicker."""
+    """Lines are stronger at later times, and thicker at the first and last time."""
     strengths = np.linspace(0.3, 1.0, len(recorded))
     for index, (Theta, time, strength) in enumerate(zip(recorded, points, strengths, strict=True)):
         end = index in (0, len(recorded) - 1)

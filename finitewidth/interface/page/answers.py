@@ -1,4 +1,4 @@
-"""What the page shows for its values, as plain numbers and sentences; all of it is asked of the library."""
+"""Answers of the page to its values, as plain numbers and sentences; the library computes all of them."""
 
 import functools
 import math
@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 
+from finitewidth.core.json_values import json_value
 from finitewidth.critical.audit import Audit, audit
 from finitewidth.interface.page import problem
 from finitewidth.interface.page.values import BadValues, Values
@@ -13,31 +14,32 @@ from finitewidth.network.mlp import MLP
 from finitewidth.theory.ratios import ratios
 from finitewidth.theory.records import Theory
 from finitewidth.theory.solve import solve
-from finitewidth.training.first_order.finite_width import ExpansionWarning, FiniteWidth, finite_width
+from finitewidth.training.first_order.expansion import ExpansionWarning
+from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.spectrum import spectrum
 from finitewidth.training.prediction import predict
 
 SHOWN_RATIOS = ("V", "A", "B")
 FINITE_DEPTH = 12  # layers up to which bands at finite width are computed
-_FOUR_LEG_TOLERANCE = 1e-5  # far below what a plot shows
-_ANY_WIDTH = 64  # statistics know ratios of widths only, so one preparation serves all widths
-_LARGEST_SIGNAL = 30.0  # K beyond which averages over inputs take too long for a page
+_FOUR_LEG_TOLERANCE = 1e-5  # too small to be seen in a plot
+_ANY_WIDTH = 64  # statistics depend on ratios of widths only, so one preparation serves all widths
+_LARGEST_SIGNAL = 30.0  # for larger K, averages over inputs take too long for a page
 _SPAN_FOR_LOG = 20.0
 
 
 def theory(values: Values) -> dict:
-    """Criticality in words, signals over depth, ratios of fluctuations and infinitely wide networks."""
+    """Criticality in words, signals and ratios of fluctuations over depth, and infinitely wide networks."""
     net = problem.network(values)
-    found = audit(net)
+    verdict = audit(net)
     answer: dict = {
         "values": values.to_dict(),
-        "critical": _criticality_in_words(net, found),
-        "depth": _over_depth(net, found),
+        "critical": _criticality_in_words(net, verdict),
+        "depth": _over_depth(net, verdict),
         "errors": {},
     }
     try:
-        _check_signal(found)
+        _check_signal(verdict)
         answer["regression"] = _infinite_width(net, values)
     except ValueError as error:
         field = "learning_rate" if str(error).startswith("learning_rate") else "regression"
@@ -47,7 +49,7 @@ def theory(values: Values) -> dict:
 
 
 def finite(values: Values, part: int) -> dict:
-    """Mean and spread through order 1/n at some of the inputs and at the training points."""
+    """Mean and spread through order 1/n at one part of the inputs and at the training points."""
     net = problem.network(values)
     reason = _why_no_finite_width(net)
     if reason:
@@ -65,7 +67,7 @@ def finite(values: Values, part: int) -> dict:
         "part": part,
         "parts": len(problem.PARTS),
         **_curve(_positions(values.points, part), prediction),
-        "size": _number(prediction.expansion.size),
+        "size": json_value(prediction.expansion.size),
         "warning": " ".join(sorted({_sentence(str(one.message)) for one in caught})),
     }
 
@@ -73,23 +75,23 @@ def finite(values: Values, part: int) -> dict:
 # --- criticality ---------------------------------------------------------------------------------------
 
 
-def _criticality_in_words(net: MLP, found: Audit) -> dict:
-    point = found.point
+def _criticality_in_words(net: MLP, verdict: Audit) -> dict:
+    point = verdict.point
     return {
-        "verdict": _verdict(net, found),
+        "verdict": _state(net, verdict),
         "class": point.universality_class,
         "why": _sentence(point.explanation),
         "C_b": point.C_b,
         "C_W": point.C_W,
-        "findings": [_sentence(str(finding)) for finding in found.findings],
-        "width": _sentence(found.aspect_verdict),
-        "advice": [_sentence(line) for line in found.advice],
+        "findings": [_sentence(str(finding)) for finding in verdict.findings],
+        "width": _sentence(verdict.aspect_verdict),
+        "advice": [_sentence(line) for line in verdict.advice],
     }
 
 
-def _verdict(net: MLP, found: Audit) -> dict:
-    lengths = found.correlation_length_parallel, found.correlation_length_perp
-    chi = found.path.perpendicular
+def _state(net: MLP, verdict: Audit) -> dict:
+    lengths = verdict.correlation_length_parallel, verdict.correlation_length_perp
+    chi = verdict.path.perpendicular
     last = float(chi[np.isfinite(chi)][-1]) if np.isfinite(chi).any() else math.inf
     fate = "vanish" if last < 1 else "explode"
     if all(map(math.isinf, lengths)):
@@ -100,27 +102,27 @@ def _verdict(net: MLP, found: Audit) -> dict:
         f"Norms of signals change by a factor e in {norms}, gradients and angles in {directions} "
         f"(χ⊥ = {last:.3g} in the last layer, so gradients {fate} with depth)"
     )
-    if not found.findings and 2 * min(lengths) > net.depth:
+    if not verdict.findings and 2 * min(lengths) > net.depth:
         return {"state": "close", "text": f"{text}: this network is not deep enough to tell."}
     return {"state": "off", "text": f"{text}."}
 
 
 def _layers(length: float) -> str:
-    return "no number of layers" if math.isinf(length) else f"{length:.3g} layers"
+    return "infinitely many layers" if math.isinf(length) else f"{length:.3g} layers"
 
 
 # --- over depth ----------------------------------------------------------------------------------------
 
 
-def _over_depth(net: MLP, found: Audit) -> dict:
-    path = found.path
+def _over_depth(net: MLP, verdict: Audit) -> dict:
+    path = verdict.path
     layers = list(range(1, net.depth + 1))
-    critical = math.isinf(found.correlation_length_perp)
+    critical = math.isinf(verdict.correlation_length_perp)
     answer = {
         "layer": layers,
-        "K": _numbers(path.K),
-        "Theta": _numbers(path.Theta),
-        "log_layer": critical and net.depth >= 12,  # a power of depth is a straight line then
+        "K": json_value(path.K),
+        "Theta": json_value(path.Theta),
+        "log_layer": critical and net.depth >= 12,  # a power of depth is then a straight line
         "log_K": _spans(path.K),
         "log_Theta": _spans(path.Theta),
         "ratios": {},
@@ -134,8 +136,8 @@ def _over_depth(net: MLP, found: Audit) -> dict:
     finite_Theta = [float(one.layer(l).H[0, 0]) for l in layers]
     return {
         **answer,
-        "finite_K": _numbers(finite_K),
-        "finite_Theta": _numbers(finite_Theta),
+        "finite_K": json_value(finite_K),
+        "finite_Theta": json_value(finite_Theta),
         "ratios": _ratios(one, layers),
         "layer_over_width": [l / net.widths[1] for l in layers],
     }
@@ -143,11 +145,11 @@ def _over_depth(net: MLP, found: Audit) -> dict:
 
 def _ratios(one: Theory, layers: list[int]) -> dict[str, list]:
     reports = [{row.name: row.ratio for row in ratios(one.layer(l)).rows} for l in layers]
-    return {name: _numbers([report[name] for report in reports]) for name in SHOWN_RATIOS}
+    return {name: json_value([report[name] for report in reports]) for name in SHOWN_RATIOS}
 
 
 def _spans(values: np.ndarray) -> bool:
-    """Whether a logarithmic axis shows more: positive values over more than a decade."""
+    """Whether a logarithmic axis is better: positive values over more than a decade."""
     finite_values = values[np.isfinite(values)]
     return bool(finite_values.min() > 0 and finite_values.max() > _SPAN_FOR_LOG * finite_values.min())
 
@@ -164,18 +166,18 @@ def _infinite_width(net: MLP, values: Values) -> dict:
     prediction = predict(net, X, y[:, None], problem.inputs(shown), algorithm=how, order=0)
     assert isinstance(prediction, Prediction)
     return {
-        "train": {"x": _numbers(x), "y": _numbers(y)},
+        "train": {"x": json_value(x), "y": json_value(y)},
         "infinite": _curve(shown, prediction),
-        "largest_learning_rate": _number(fastest),
+        "largest_learning_rate": json_value(fastest),
     }
 
 
 def _curve(x, prediction: Prediction) -> dict:
-    return {"x": _numbers(x), "mean": _numbers(prediction.mean[:, 0]), "std": _numbers(prediction.std[:, 0])}
+    return json_value({"x": x, "mean": prediction.mean[:, 0], "std": prediction.std[:, 0]})
 
 
 def _positions(points: int, part: int) -> np.ndarray:
-    """Inputs of a part and the training points, which cost nothing more."""
+    """Inputs of one part, and the training points, which cost nothing extra."""
     return np.unique(np.concatenate([problem.training_inputs(points), problem.PARTS[part]]))
 
 
@@ -191,10 +193,9 @@ def _statistics(net: MLP, points: int, part: int) -> FiniteWidth:
 
 
 def _why_no_finite_width(net: MLP) -> str:
-    activation = net.activation
-    if not activation.is_smooth:
+    if net.kinked is not None:
         return (
-            f"{activation.name} has a kink, where the differentials of the NTK are infinite: training has no "
+            f"{net.kinked.name} has a kink, where the differentials of the NTK are infinite: training has no "
             "correction of order 1/n, so only infinite width is drawn. Real networks can be trained."
         )
     if net.depth > FINITE_DEPTH:
@@ -205,8 +206,8 @@ def _why_no_finite_width(net: MLP) -> str:
     return ""
 
 
-def _check_signal(found: Audit) -> None:
-    largest = float(found.path.K.max())
+def _check_signal(verdict: Audit) -> None:
+    largest = float(verdict.path.K.max())
     if not largest <= _LARGEST_SIGNAL:
         raise ValueError(
             f"Signals grow to K = {largest:.3g}, beyond {_LARGEST_SIGNAL:g}, where averages take longer than "
@@ -214,16 +215,7 @@ def _check_signal(found: Audit) -> None:
         )
 
 
-# --- plain numbers and sentences -----------------------------------------------------------------------
-
-
-def _number(value) -> float | None:
-    """JSON has no infinity: null stands for it."""
-    return float(value) if math.isfinite(value) else None
-
-
-def _numbers(values) -> list[float | None]:
-    return [_number(value) for value in values]
+# --- sentences -----------------------------------------------------------------------------------------
 
 
 def _sentence(text: str) -> str:

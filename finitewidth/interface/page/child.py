@@ -1,7 +1,8 @@
 """A child process that works for the page: `python -m finitewidth.interface.page.child`.
 
-A line of JSON on its input is an order, lines on its output are what came of it; the last one says so. It
-ends when its input closes, which happens when the server ends, however that came about.
+It reads orders from its standard input, one line of JSON each, and answers each with lines of JSON, the last
+of which has the key `finished`. It ends when its input closes, which happens when the server ends or is
+killed.
 """
 
 import json
@@ -16,7 +17,8 @@ from finitewidth.interface.page.values import BadValues, Values
 
 
 def main() -> None:
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")  # what libraries print does not disturb the lines
+    # the lines have a descriptor of their own, so that text printed by libraries does not come between them
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     orders: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
@@ -28,7 +30,7 @@ def main() -> None:
 def _listen(orders: queue.SimpleQueue) -> None:
     for line in sys.stdin:
         orders.put(line)
-    os._exit(0)  # nobody is left to answer, whatever is being computed
+    os._exit(0)  # nobody is waiting for an answer any more
 
 
 def _work(order: dict) -> Iterator[dict]:
@@ -37,8 +39,8 @@ def _work(order: dict) -> Iterator[dict]:
         if order["do"] == "finite":
             yield {"result": answers.finite(values, order["part"])}
         else:
-            for found in ensembles.train(values):
-                yield {"result": found}
+            for stage in ensembles.train(values):
+                yield {"result": stage}
         yield {"finished": True}
     except BadValues as error:
         yield {"finished": True, "errors": error.errors}

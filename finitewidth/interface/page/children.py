@@ -1,4 +1,4 @@
-"""Child processes as the server sees them: orders with a time limit, ended when they overstay it."""
+"""Child processes of the server, which take orders with a time limit and are killed when they exceed it."""
 
 import contextlib
 import json
@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import psutil
 
-LOADING = 40.0  # seconds more for the first order of a process
-MOST_MEMORY = 1.5e9  # bytes after which a child is replaced by a fresh one between two orders
+LOADING = 40.0  # extra seconds for the first order of a process
+MOST_MEMORY = 1.5e9  # bytes; a child that uses more is replaced after its order
 
 
 class Ended(Exception):
-    """The child was ended before it answered: by its time limit, by a cancellation or by itself."""
+    """The child ended before it answered: by its time limit, by a cancellation or on its own."""
 
     def __init__(self, *, is_time: bool = False):
         super().__init__("time limit" if is_time else "stopped")
@@ -22,7 +22,7 @@ class Ended(Exception):
 
 
 class Child:
-    """One process that takes one order after the other; a new one takes the place of one that ended."""
+    """One process that takes one order after another; if it has ended, the next order starts a new one."""
 
     def __init__(self, quiet: bool = True):
         self._quiet = quiet
@@ -33,9 +33,9 @@ class Child:
         self._busy = False
 
     def ask(self, order: dict, seconds: float) -> Iterator[dict]:
-        """The lines that come of an order, the last of them with the key `finished`."""
+        """Yield the lines that answer an order, the last of which has the key `finished`."""
         process = self._running(busy=True)
-        if process is not self._loaded:  # loading the library is not the order's fault
+        if process is not self._loaded:  # loading the library does not count
             seconds += LOADING
         overstayed = threading.Event()
 
@@ -64,16 +64,16 @@ class Child:
         self._refresh(process)
 
     def start(self) -> None:
-        """Begin to load, before the first order."""
+        """Start loading before the first order."""
         self._running()
 
     def end(self) -> None:
-        """Stop whatever it does; the next order starts a new process."""
+        """Kill the process; the next order starts a new one."""
         with self._lock:
             if self._process is not None:
                 self._process.kill()
                 self._process.wait()
-                if not self._busy:  # else whoever reads closes
+                if not self._busy:  # otherwise the reader closes them
                     _close_pipes(self._process)
                 self._process = None
 
@@ -94,7 +94,7 @@ class Child:
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL if self._quiet else None,
                     encoding="utf-8",
-                    start_new_session=True,  # an interrupt at the terminal is the server's to handle
+                    start_new_session=True,  # an interrupt at the terminal goes to the server alone
                 )
             return self._process
 
@@ -115,12 +115,12 @@ class Child:
 def _close_pipes(process: subprocess.Popen) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with contextlib.suppress(BrokenPipeError):  # an order that was never read
+            with contextlib.suppress(BrokenPipeError):  # the order was never read
                 pipe.close()
 
 
 def first_result(child: Child, order: dict, seconds: float) -> dict:
-    """The answer to an order that has one, with `errors` where it was refused."""
+    """The answer to an order that has a single one, with the key `errors` if it was refused."""
     answer: dict = {}
     for line in child.ask(order, seconds):
         answer |= line.get("result", {})

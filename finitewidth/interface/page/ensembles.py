@@ -1,4 +1,4 @@
-"""Real networks for the page: an ensemble that grows in stages, so that its curves appear early."""
+"""Trained networks for the page: an ensemble that grows in stages, so that its curves appear early."""
 
 import warnings
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from finitewidth.interface.page.values import BadValues, Values
 TRAINED_WIDTH, TRAINED_DEPTH = 256, 12  # the largest networks that the page trains
 TIME_LIMIT = 120.0  # seconds of one training
 _BATCH = 32  # one compiled program for every stage
-_STAGES = (16, 4, 1)  # parts of the members; members of a stage are among those of the next
+_STAGES = (16, 4, 1)  # a stage trains 1/16, 1/4, all of the members, those of the stage before included
 _MEMORY = 512e6  # bytes
-_TRAINING_ERROR = 1e-7  # residuals of a few 1e-4, which no plot shows
+_TRAINING_ERROR = 1e-7  # residuals of a few 1e-4, too small to be seen in a plot
 
 
 def check(values: Values) -> None:
-    """Refuse what would keep the machine busy for too long."""
+    """Refuse networks whose training would take too long."""
     errors = {}
     if values.width > TRAINED_WIDTH:
         errors["width"] = f"networks up to width {TRAINED_WIDTH} are trained here, got {values.width}."
@@ -31,16 +31,16 @@ def check(values: Values) -> None:
 
 
 def train(values: Values) -> Iterator[dict]:
-    """Mean and spread of the trained networks, once for every stage."""
+    """Yield mean and spread of the trained networks after every stage."""
     net, how = problem.network(values), problem.algorithm(values)
     x_train, y = problem.training_points(values)
     x = problem.compared(x_train)
     is_endless = values.algorithm == "flow"
     for members in sorted({max(_BATCH, values.members // part) for part in _STAGES}):
-        # the device that batches are sent to is part of what is compiled: named here, one program serves all
+        # a compiled program belongs to a device: with the device named here, one program serves all stages
         with warnings.catch_warnings(record=True) as caught, jax.default_device(jax.local_devices()[0]):
             warnings.simplefilter("always", UserWarning)
-            found = train_ensemble(
+            ensemble = train_ensemble(
                 net,
                 problem.inputs(x_train),
                 y[:, None],
@@ -54,16 +54,16 @@ def train(values: Values) -> Iterator[dict]:
                 progress=False,
             )
         notes = sorted({str(one.message) for one in caught})
-        yield {**_summary(x, found), "members": members, "of": values.members, "notes": notes}
+        yield {**_summary(x, ensemble), "members": members, "of": values.members, "notes": notes}
 
 
-def _summary(x: np.ndarray, found: Ensemble) -> dict:
-    spread = found.std[:, 0]
-    spread_error = np.where(spread > 0, found.std_stderr[:, 0], 0.0)
+def _summary(x: np.ndarray, ensemble: Ensemble) -> dict:
+    spread = ensemble.std[:, 0]
+    spread_error = np.where(spread > 0, ensemble.std_stderr[:, 0], 0.0)
     return {
         "x": x.tolist(),
-        "mean": found.mean.value[:, 0].tolist(),
-        "mean_error": found.mean.stderr[:, 0].tolist(),
+        "mean": ensemble.mean.value[:, 0].tolist(),
+        "mean_error": ensemble.mean.stderr[:, 0].tolist(),
         "std": spread.tolist(),
         "std_error": spread_error.tolist(),
     }

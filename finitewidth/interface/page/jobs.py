@@ -1,4 +1,4 @@
-"""Trainings of real networks: one at a time from a bounded queue, cancellable and bounded in time."""
+"""Trainings of real networks, one at a time from a bounded queue, with cancellation and a time limit."""
 
 import secrets
 import threading
@@ -11,17 +11,17 @@ from finitewidth.interface.page.children import Child, Ended
 from finitewidth.interface.page.values import BadValues, Values
 
 MOST_WAITING = 4
-MOST_KEPT = 50  # finished trainings whose result can still be asked for
-FORGOTTEN = 30.0  # seconds after which a training that nobody asks about is cancelled
+MOST_KEPT = 50  # finished trainings whose results are kept
+FORGOTTEN = 30.0  # seconds without a request for its status after which a training is cancelled
 _SWEEP = 1.0
 
 
 @dataclass
 class Job:
-    """One training and what is known of it."""
+    """One training, its state and its latest result."""
 
     values: Values
-    state: str = "waiting"  # then running, then finished, cancelled or failed
+    state: str = "waiting"  # later "running", then "finished", "cancelled" or "failed"
     result: dict | None = None
     message: str = ""
     seen: float = field(default_factory=time.monotonic)
@@ -32,7 +32,7 @@ class Job:
 
 
 class Jobs:
-    """The queue. A thread works on it; the others ask, add and cancel."""
+    """The queue of trainings. One thread works on it; other threads add, query and cancel."""
 
     def __init__(self, child: Child, time_limit: float = ensembles.TIME_LIMIT, forgotten: float = FORGOTTEN):
         self._child = child
@@ -45,13 +45,13 @@ class Jobs:
             threading.Thread(target=work, daemon=True).start()
 
     def add(self, values: Values) -> str:
-        """The name of a new training, unless too many wait."""
+        """Add a training and return its name; refuse it if too many are waiting."""
         ensembles.check(values)
         with self._changed:
             waiting = sum(job.state == "waiting" for job in self._jobs.values())
             if waiting >= MOST_WAITING:
                 raise BadValues(
-                    {"train": f"{waiting} trainings wait already, the limit is {MOST_WAITING}; try later."}
+                    {"train": f"{waiting} trainings are waiting, the limit is {MOST_WAITING}; try later."}
                 )
             name = secrets.token_urlsafe(9)
             self._jobs[name] = Job(values)
@@ -60,7 +60,7 @@ class Jobs:
             return name
 
     def status(self, name: str) -> dict | None:
-        """What is known of a training; None if there is none of that name."""
+        """State and latest result of a training; None if no training has that name."""
         with self._changed:
             job = self._jobs.get(name)
             if job is None:
@@ -73,7 +73,7 @@ class Jobs:
             return {"state": job.state, "result": job.result, "message": job.message, "before": before}
 
     def cancel(self, name: str) -> bool:
-        """End a training; whether there is one of that name."""
+        """End a training, and tell whether there is one of that name."""
         with self._changed:
             job = self._jobs.get(name)
             if job is not None and not job.is_over:
@@ -103,7 +103,7 @@ class Jobs:
             with self._changed:
                 for job in self._jobs.values():
                     if not job.is_over and time.monotonic() - job.seen > self._forgotten:
-                        self._end(job, "cancelled", "the page that asked for it went away")
+                        self._end(job, "cancelled", "the page that started it was closed")
 
     def _train_all(self) -> None:
         while True:
@@ -128,13 +128,13 @@ class Jobs:
         except Ended as reason:
             state, message = "failed", self._why_ended(reason, job)
         with self._changed:
-            if job.state == "running":  # not cancelled meanwhile
+            if job.state == "running":  # not cancelled in the meantime
                 job.state, job.message = state, message
 
     def _why_ended(self, reason: Ended, job: Job) -> str:
         if not reason.is_time:
-            return "the training process ended by itself; try again, or train fewer or smaller networks."
-        kept = f"; shown are {job.result['members']} networks" if job.result else ""
+            return "the training process ended on its own; try again, or train fewer or smaller networks."
+        kept = f"; {job.result['members']} networks are shown" if job.result else ""
         return (
             f"training took longer than the limit of {self._time_limit:g} s{kept}; choose fewer "
             "networks, fewer layers, a smaller width or an earlier end."

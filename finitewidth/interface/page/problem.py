@@ -1,4 +1,4 @@
-"""The network and the regression problem that the values of the page stand for."""
+"""The network and the regression problem that the values of the page describe."""
 
 import math
 
@@ -9,10 +9,10 @@ from finitewidth.interface.page.values import BadValues, Values
 from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
 from finitewidth.network.mlp import MLP
 
-# x is an angle: the network sees sqrt(2) (cos x, sin x), whose components have mean square one for every x
+# x is an angle: the input of the network is sqrt(2) (cos x, sin x), of mean square one for every x
 SPAN = 1.5
 _OUTERMOST = 1.05
-# where corrections of order 1/n are computed: a few inputs at a time, each part spread over all x
+# inputs at which corrections of order 1/n are computed, in parts that are each spread over all x
 PARTS = ((-1.5, -0.7, 0.0, 0.7, 1.5), (-0.525, -0.175, 0.175, 0.525))
 _TARGETS = {
     "sine": lambda x: np.sin(2 * x),
@@ -23,7 +23,7 @@ _TARGETS = {
 
 
 def inputs(x) -> np.ndarray:
-    """What the network is given for the angles x, (N, 2)."""
+    """The inputs of the network at the angles x, (N, 2)."""
     x = np.asarray(x, dtype=float)
     return math.sqrt(2) * np.stack([np.cos(x), np.sin(x)], axis=1)
 
@@ -40,12 +40,12 @@ def training_inputs(points: int) -> np.ndarray:
 
 
 def compared(x_train: np.ndarray) -> np.ndarray:
-    """All angles at which finite width and real networks are looked at."""
+    """All angles at which finite width and real networks are compared."""
     return np.unique(np.concatenate([x_train, *PARTS]))
 
 
 def curve(x_train: np.ndarray) -> np.ndarray:
-    """The angles of a smooth curve, and those with which others are compared."""
+    """The angles of a smooth curve, and the angles at which it is compared."""
     return np.union1d(np.linspace(-SPAN, SPAN, 31), compared(x_train))
 
 
@@ -64,7 +64,7 @@ def network(values: Values, width: int | None = None) -> MLP:
 
 
 def algorithm(values: Values) -> Algorithm:
-    """How the networks are trained."""
+    """The training algorithm."""
     match values.algorithm:
         case "flow":
             return GradientFlow()

@@ -1,11 +1,11 @@
-"""What keeps strangers' pages and oversized requests away from the server."""
+"""Protection of the server against pages of other sites and against oversized requests."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BODY = 4000  # bytes
-PAGE_HEADER = "X-Finitewidth"  # another site's page cannot send it without being asked whether it may
+PAGE_HEADER = "X-Finitewidth"  # a page of another site cannot send it unless this server allows it
 
 _HEADERS = {
     "Content-Security-Policy": (

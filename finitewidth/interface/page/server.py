@@ -1,4 +1,4 @@
-"""The page's server: a few addresses, each answering from the library, with bounds on all of them."""
+"""The server of the page: a few addresses that answer from the library, each within limits."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ _IDLE = 2.0  # seconds without a request after which activations are compiled ah
 
 
 class Answers:
-    """The newest answers, by what was asked."""
+    """A cache of the newest answers, by request."""
 
     def __init__(self, most: int = KEPT_ANSWERS):
         self._most = most
@@ -56,7 +56,7 @@ class Answers:
 
 
 class Desk:
-    """Who answers: two threads for what is quick, children for order 1/n, one child for training."""
+    """The workers of the page: two threads for quick answers, children for order 1/n, one for training."""
 
     def __init__(
         self,
@@ -86,18 +86,18 @@ class Desk:
         return self._quick.submit(self._remembered, ("theory", values), lambda: self._theory(values))
 
     def finite(self, values: Values, part: int) -> "Future[dict]":
-        # an activation has its child, which compiles it once and remembers statistics for other widths
+        # each activation belongs to one child, which compiles it once and keeps statistics for other widths
         child, threads = self._lanes[ACTIVATIONS.index(values.activation) % len(self._lanes)]
         order = {"do": "finite", "values": values.to_dict(), "part": part}
         key = ("finite", values, part)
         return threads.submit(self._remembered, key, lambda: first_result(child, order, self.time_limit))
 
     def _remembered(self, key, compute: Callable[[], dict]) -> dict:
-        found = self._kept.get(key)
-        if found is None:
-            found = compute()
-            self._kept.put(key, found)
-        return found
+        answer = self._kept.get(key)
+        if answer is None:
+            answer = compute()
+            self._kept.put(key, answer)
+        return answer
 
 
 class Page:
@@ -120,7 +120,7 @@ class Page:
             self.desk.close()
 
     async def _compile_ahead(self) -> None:
-        """Whatever is chosen first should not wait for a compiler; visitors come before this."""
+        """Compile all activations while nobody is waiting, so that the first choice of one is quick."""
         self._last_request = asyncio.get_running_loop().time()
         for name in ACTIVATIONS:
             values = read(f"activation={name}&start=own")
@@ -133,7 +133,7 @@ class Page:
     # --- addresses -----------------------------------------------------------------------------------
 
     async def setup(self, _request: Request) -> Response:
-        """What the page needs to draw its controls and plots."""
+        """Everything that the page needs to draw its controls and plots."""
         return _json(
             {
                 "version": finitewidth.__version__,
@@ -171,8 +171,8 @@ class Page:
             return _json({"errors": error.errors})
 
     async def job(self, request: Request) -> Response:
-        found = self.desk.jobs.status(request.path_params["name"])
-        return _json(found or {"errors": {"train": "this training is not known any more; start it again."}})
+        status = self.desk.jobs.status(request.path_params["name"])
+        return _json(status or {"errors": {"train": "this training is no longer known; start it again."}})
 
     async def cancel_job(self, request: Request) -> Response:
         if not is_from_the_page(request):
@@ -182,7 +182,7 @@ class Page:
     # --- answering -----------------------------------------------------------------------------------
 
     async def _answer(self, request: Request, submit: Callable[[], "Future[dict]"]) -> Response:
-        """An answer, or what is wrong with the request, or nothing where nobody waits any more."""
+        """The answer, or the errors of the request, or nothing if the visitor has left."""
         loop = asyncio.get_running_loop()
         self._last_request = loop.time()
         try:
@@ -190,10 +190,10 @@ class Page:
         except BadValues as error:
             return _json({"errors": error.errors})
         waiting = asyncio.wrap_future(future)
-        deadline = loop.time() + 2 * self.desk.time_limit  # half of it for waiting in the queue
+        deadline = loop.time() + 2 * self.desk.time_limit  # half of it for the time in the queue
         while not (await asyncio.wait({waiting}, timeout=_LOOK_FOR_DISCONNECTION))[0]:
             if await request.is_disconnected():
-                future.cancel()  # unless it has begun; then its answer is kept
+                future.cancel()  # unless it has begun; its answer is then kept
                 return Response(status_code=204)
             if loop.time() > deadline:
                 begun = not future.cancel()
@@ -205,19 +205,19 @@ class Page:
         except ValueError as error:
             return _json({"errors": {"page": str(error)}})
         except Ended as reason:
-            ended = "The process that computes this ended by itself; change a value and try again."
+            ended = "The process that computes this ended on its own; change a value and try again."
             return _json({"errors": {"finite": self._too_long() if reason.is_time else ended}})
 
     def _too_busy(self) -> str:
         return (
-            f"Nothing was free to answer this within the limit of {2 * self.desk.time_limit:g} s; "
-            "others are computing: try again in a moment."
+            f"No process was free to answer this within the limit of {2 * self.desk.time_limit:g} s; "
+            "try again in a moment."
         )
 
     def _too_long(self) -> str:
         return (
             f"These values take longer than the limit of {self.desk.time_limit:g} s; lower the depth, C_W or "
-            "C_b, or ask fw.predict, which has no limit."
+            "C_b, or use fw.predict, which has no limit."
         )
 
 
@@ -240,7 +240,7 @@ def application(desk: Desk | None = None, *, hosts: Sequence[str] = LOOPBACK, wa
         Route("/", _index),
         Route("/api/setup", page.setup),
         Route("/api/theory", page.theory),
-        Route("/api/finite/{part}", page.finite),  # a converter would fail on five thousand digits
+        Route("/api/finite/{part}", page.finite),  # a converter to int would fail on five thousand digits
         Route("/api/jobs", page.add_job, methods=["POST"]),
         Route("/api/jobs/{name}", page.job),
         Route("/api/jobs/{name}", page.cancel_job, methods=["DELETE"]),

@@ -1,4 +1,4 @@
-"""What a visitor may ask for: every value's name, choices, range and default, checked in one function."""
+"""The values of the page: names, choices, ranges and defaults, all checked in one function."""
 
 import math
 import re
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from urllib.parse import parse_qsl
 
-# what answers within a second; any other activation takes the library itself
+# activations that are answered within a second; others need the library itself
 ACTIVATIONS = (
     "tanh",
     "erf",
@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few words."""
+    """A value that is one of a few words."""
 
     label: str
     options: Mapping[str, str]  # the word in the address, the words on the page
@@ -51,7 +51,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Number:
-    """A number in a range; whole numbers where `whole`."""
+    """A value that is a number in a range, and a whole number if `whole`."""
 
     label: str
     lowest: float
@@ -67,7 +67,7 @@ class Number:
         if not _NUMBER.fullmatch(text):
             raise ValueError(f"{wanted}, got {_shown(text)}.")
         value = float(text)
-        if not self.lowest <= value <= self.highest:  # also infinity, which is what 400 digits are
+        if not self.lowest <= value <= self.highest:  # also infinity, which is the value of 400 digits
             raise ValueError(f"{wanted}, got {_shown(text)}.")
         if self.whole and value != math.floor(value):
             raise ValueError(f"{wanted}, got {_shown(text)}; round it.")
@@ -88,18 +88,20 @@ FIELDS: dict[str, Choice | Number] = {
     "lambda_b": Number("λ_b", 0.0, 10.0, 1.0, hint="learning rate of biases"),
     "lambda_W": Number("λ_W", 0.01, 10.0, 1.0, hint="learning rate of weights times fan-in"),
     "algorithm": Choice("algorithm", ALGORITHMS, "descent"),  # a hundred steps train in seconds
-    "time": Number("time t", 0.0, 1e4, 3.0, hint="when gradient flow is stopped"),
+    "time": Number("time t", 0.0, 1e4, 3.0, hint="at which gradient flow stops"),
     "learning_rate": Number("learning rate η", 1e-6, 10.0, 0.1, logarithmic=True),
     "steps": Number("steps", 1, 20_000, 100, whole=True, logarithmic=True),
     "target": Choice("target function", TARGETS, "sine"),
     "points": Number("training points", 2, 5, 4, whole=True),
-    "members": Number("networks", 32, 2048, 512, whole=True, logarithmic=True, hint="how many are trained"),
+    "members": Number(
+        "networks", 32, 2048, 512, whole=True, logarithmic=True, hint="number of trained networks"
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Values:
-    """One state of the page, all of it within its bounds."""
+    """One state of the page, with every value in its range."""
 
     activation: str
     depth: int
@@ -122,7 +124,7 @@ class Values:
 
 
 class BadValues(ValueError):
-    """What is wrong with a request, by the name of the value."""
+    """The errors of a request, by the name of the value."""
 
     def __init__(self, errors: dict[str, str]):
         super().__init__(" ".join(errors.values()))
@@ -130,12 +132,12 @@ class BadValues(ValueError):
 
 
 def read(query: str) -> Values:
-    """The values of a query string; what is missing has its default, what is wrong is in a BadValues."""
+    """The values of a query string, with defaults for missing ones; wrong ones raise BadValues."""
     if len(query) > MOST_TEXT:
         raise BadValues(
             {"address": f"the address has {len(query)} characters of values; at most {MOST_TEXT} are read."}
         )
-    found: dict[str, float | str] = {name: field.default for name, field in FIELDS.items()}
+    values: dict[str, float | str] = {name: field.default for name, field in FIELDS.items()}
     errors: dict[str, str] = {}
     seen: set[str] = set()
     try:
@@ -152,21 +154,21 @@ def read(query: str) -> Values:
         else:
             seen.add(name)
             try:
-                found[name] = FIELDS[name].read(name, text.strip())
+                values[name] = FIELDS[name].read(name, text.strip())
             except ValueError as error:
                 errors[name] = str(error)
     if errors:
         raise BadValues(errors)
-    return Values(**found)  # type: ignore[arg-type]
+    return Values(**values)  # type: ignore[arg-type]
 
 
 def _shown(text: str) -> str:
-    """A stranger's text in a message: short, and without control characters."""
+    """Text of a visitor in a message: short, and without control characters."""
     return repr(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")
 
 
 def described() -> list[dict]:
-    """The controls, for the page to make."""
+    """The controls that the page is to show."""
     controls = []
     for name, field in FIELDS.items():
         about = {"name": name, "label": field.label, "default": field.default, "hint": field.hint}

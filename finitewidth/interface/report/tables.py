@@ -1,4 +1,4 @@
-"""Tables that a person can read, from records; nothing is computed here."""
+"""Tables of `solve` and `ensemble` for the terminal, from records; nothing is computed here."""
 
 from pathlib import Path
 
@@ -7,13 +7,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from finitewidth.interface.cli.advice_report import describe
-from finitewidth.interface.runs.main_job import Agreement, Outcome, Row, agreements, conclusion, rows
-from finitewidth.interface.runs.results import LayerSummary, Spread, Summary
+from finitewidth.experiment.ensemble.results import Ensemble
+from finitewidth.interface.report.network_line import describe
+from finitewidth.interface.runs.answers import Agreement, Row, agreements, conclusion, rows
+from finitewidth.interface.runs.layer_summary import LayerSummary, Spread, Summary
+from finitewidth.interface.runs.main_job import SolvedRun
+from finitewidth.interface.runs.run_files import TrainingRun
 
 ORDERS = {"infinite_width": "infinite width", "finite_width": "order 1/n"}
 
-_MOST_ROWS = 24  # deeper networks show their first and last layers; --json and summary.json have all
+_MOST_ROWS = 24  # of deeper networks the first and last layers are shown; --json and summary.json have all
 
 _COLUMNS = (
     "layer",
@@ -29,12 +32,7 @@ _COLUMNS = (
 def print_summary(summary: Summary, console: Console) -> None:
     """The network, the data, and a row for each layer; diagonals are means over inputs."""
     run = summary.run
-    console.print(f"[bold]network[/bold]  {run.network!r}", highlight=False, soft_wrap=True)
-    console.print(
-        f"[bold]data[/bold]     {len(run.inputs)} inputs: {escape(run.source)}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    _print_facts({"network": repr(run.network), "data": f"{len(run.inputs)} inputs: {run.source}"}, console)
     console.print("\nKernel K and neural tangent kernel Theta at infinite width", style="bold")
     _print_table(list(_COLUMNS), _rows(summary.layers), console)
     console.print(
@@ -44,46 +42,81 @@ def print_summary(summary: Summary, console: Console) -> None:
     )
 
 
-def print_ensemble(ensemble, console: Console) -> None:
-    """What trained networks answer on test inputs, and how far they got."""
-    console.print(f"[bold]network[/bold]   {ensemble.net!r}", highlight=False, soft_wrap=True)
-    console.print(f"[bold]training[/bold]  {ensemble.algorithm!r}", highlight=False, soft_wrap=True)
-    left_out = f", {ensemble.diverged} diverged and left out" if ensemble.diverged else ""
+def print_ensemble(ensemble: Ensemble, console: Console) -> None:
+    """Mean and spread of the trained networks on test inputs, and their loss."""
     short = f", {ensemble.unfinished} short of the training error" if ensemble.unfinished else ""
-    console.print(f"[bold]members[/bold]   {ensemble.members}{left_out}{short}", highlight=False)
     loss, error = float(ensemble.loss.value[-1]), float(ensemble.loss.stderr[-1])
-    console.print(f"[bold]loss[/bold]      {loss:.4g} ± {error:.1g}\n", highlight=False)
-    mean, spread = ensemble.mean, ensemble.std
-    entries = [(a, i) for a in range(mean.value.shape[0]) for i in range(mean.value.shape[1])]
-    lines = []
-    for a, i in entries[:_MOST_ROWS]:
-        numbers = (f"{mean.value[a, i]:.5g}", f"{mean.stderr[a, i]:.1g}", f"{spread[a, i]:.4g}")
-        lines.append([str(a + 1), str(i + 1), *numbers])
-    if len(entries) > _MOST_ROWS:
-        lines.append(["..."] * 5)
+    facts = {
+        "network": repr(ensemble.net),
+        "training": repr(ensemble.algorithm),
+        "members": f"{ensemble.members}{_left_out(ensemble)}{short}",
+        "loss": f"{loss:.4g} ± {error:.1g}",
+    }
+    _print_facts(facts, console)
+    console.print()
     heads = ["test input", "output", "mean", "standard error", "spread of members"]
-    _print_table(heads, lines, console)
+    _print_table(heads, _first(_ensemble_lines(ensemble)), console)
 
 
-def print_outcome(outcome: Outcome, console: Console) -> None:
-    """What theory says of every test input, what trained networks say, and the pulls between them."""
-    run, ensemble = outcome.run, outcome.ensemble
-    data = f"{len(run.X_train)} training and {len(run.X_test)} test inputs: {run.source}"
-    facts = {"network": describe(run.network), "data": data, "training": repr(run.algorithm)}
-    if ensemble is not None:
-        left_out = f", {ensemble.diverged} diverged and left out" if ensemble.diverged else ""
-        facts["ensemble"] = f"{ensemble.members} trained networks{left_out}"
+def _ensemble_lines(ensemble: Ensemble) -> list[list[str]]:
+    mean, spread = ensemble.mean, ensemble.std
+    samples, outputs = mean.value.shape
+    return [
+        [
+            str(a + 1),
+            str(i + 1),
+            f"{mean.value[a, i]:.5g}",
+            f"{mean.stderr[a, i]:.1g}",
+            f"{spread[a, i]:.4g}",
+        ]
+        for a in range(samples)
+        for i in range(outputs)
+    ]
+
+
+def print_solved(solved: SolvedRun, console: Console) -> None:
+    """The prediction for every test input beside the mean of trained networks, and the pulls."""
+    run = solved.run
+    facts = {
+        "network": describe(run.network),
+        "data": data_words(run),
+        "training": repr(run.algorithm),
+    }
+    if solved.ensemble is not None:
+        facts["ensemble"] = ensemble_words(solved.ensemble)
+    _print_facts(facts, console)
+    console.print("\nMean output on test inputs", style="bold")
+    heads, lines = prediction_table(rows(solved))
+    _print_table(heads, _first(lines), console)
+    agreement = agreements(solved)
+    if agreement:
+        console.print("Pulls: (theory - networks) / standard error", style="bold")
+        _print_table(*agreement_table(agreement), console)
+    console.print(conclusion(solved), highlight=False, soft_wrap=True)
+
+
+def data_words(run: TrainingRun) -> str:
+    """The number of inputs and their source."""
+    return f"{len(run.X_train)} training and {len(run.X_test)} test inputs: {run.source}"
+
+
+def ensemble_words(ensemble: Ensemble) -> str:
+    """The number of trained networks, and of those that diverged."""
+    return f"{ensemble.members} trained networks{_left_out(ensemble)}"
+
+
+def _left_out(ensemble: Ensemble) -> str:
+    return f", {ensemble.diverged} diverged and left out" if ensemble.diverged else ""
+
+
+def _print_facts(facts: dict[str, str], console: Console) -> None:
     for name, text in facts.items():
         console.print(f"[bold]{name:9s}[/bold] {escape(text)}", highlight=False, soft_wrap=True)
-    console.print("\nMean output on test inputs", style="bold")
-    heads, lines = prediction_table(rows(outcome))
-    shown = lines if len(lines) <= _MOST_ROWS else [*lines[:_MOST_ROWS], ["..."] * len(heads)]
-    _print_table(heads, shown, console)
-    found = agreements(outcome)
-    if found:
-        console.print("Pulls: (theory - networks) / standard error", style="bold")
-        _print_table(*agreement_table(found), console)
-    console.print(f"{conclusion(outcome)}", highlight=False, soft_wrap=True)
+
+
+def _first(lines: list[list[str]]) -> list[list[str]]:
+    """The lines that fit on a screen, and a line of dots for the others."""
+    return lines if len(lines) <= _MOST_ROWS else [*lines[:_MOST_ROWS], ["..."] * len(lines[0])]
 
 
 def _print_table(heads: list[str], lines: list[list[str]], console: Console) -> None:
@@ -95,18 +128,18 @@ def _print_table(heads: list[str], lines: list[list[str]], console: Console) -> 
     console.print(table)
 
 
-def prediction_table(found: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Heads and lines; columns that say nothing, and the output where there is one, are left out."""
+def prediction_table(answers: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Heads and lines; empty columns are left out, and so is the output if there is only one."""
     columns = {
-        "test": [str(row.test) for row in found],
-        "output": [str(row.output) if any(row.output > 1 for row in found) else "" for row in found],
-        "digit": [row.label or "" for row in found],
-        "target": [number(row.target, ".4g") for row in found],
-        "infinite\nwidth": [number(row.infinite_width, ".4f") for row in found],
-        "order\n1/n": [number(row.finite_width, ".4f") for row in found],
-        "trained networks\n± standard error": [_measured(row) for row in found],
-        "pull,\ninfinite": [number(row.pull_infinite_width, "+.1f") for row in found],
-        "pull,\n1/n": [number(row.pull_finite_width, "+.1f") for row in found],
+        "test": [str(row.test) for row in answers],
+        "output": [str(row.output) if any(row.output > 1 for row in answers) else "" for row in answers],
+        "digit": [row.label or "" for row in answers],
+        "target": [number(row.target, ".4g") for row in answers],
+        "infinite\nwidth": [number(row.infinite_width, ".4f") for row in answers],
+        "order\n1/n": [number(row.finite_width, ".4f") for row in answers],
+        "trained networks\n± standard error": [_measured(row) for row in answers],
+        "pull,\ninfinite": [number(row.pull_infinite_width, "+.1f") for row in answers],
+        "pull,\n1/n": [number(row.pull_finite_width, "+.1f") for row in answers],
     }
     kept = {head: cells for head, cells in columns.items() if any(cells)}
     return list(kept), [list(line) for line in zip(*kept.values(), strict=True)]
@@ -118,24 +151,22 @@ def _measured(row: Row) -> str:
     return f"{row.ensemble:.4f} ± {number(row.ensemble_stderr, '.4f') or '?'}"
 
 
-def agreement_table(found: dict[str, Agreement]) -> tuple[list[str], list[list[str]]]:
-    """Root mean square and largest pull of mean and covariance, a line for each order."""
+def agreement_table(agreement: dict[str, Agreement]) -> tuple[list[str], list[list[str]]]:
+    """Root mean square and largest pull of mean and covariance, one line for each order."""
     heads = ["", "mean,\nrms", "mean,\nlargest", "covariance,\nrms", "covariance,\nlargest"]
     return heads, [
-        [ORDERS[name], *(number(v, ".1f") for v in vars(size).values())] for name, size in found.items()
+        [ORDERS[name], *(number(v, ".1f") for v in vars(size).values())] for name, size in agreement.items()
     ]
 
 
 def number(value: float | None, form: str) -> str:
-    """Nothing where there is no number."""
+    """A formatted number, or an empty text for None."""
     return "" if value is None else format(value, form)
 
 
 def print_files(directory: Path, names: list[str], console: Console) -> None:
-    """Where the results are."""
-    console.print(
-        f"[bold]results[/bold]  {escape(str(directory))}: {', '.join(names)}", highlight=False, soft_wrap=True
-    )
+    """The directory of the results and its files."""
+    _print_facts({"results": f"{directory}: {', '.join(names)}"}, console)
 
 
 def _rows(layers: tuple[LayerSummary, ...]) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Matrices of numbers for a run: from CSV, NPY and NPZ files, or written out; complaints name the key."""
+"""Matrices of numbers for a run, from CSV, NPY and NPZ files or written out; errors name the key."""
 
 import contextlib
 import csv
@@ -11,20 +11,20 @@ import numpy as np
 
 
 def read_matrix(key: str, value: Any, folder: Path, array: str | None = None) -> np.ndarray:
-    """What [data] `key` stands for, one row for each sample.
+    """The matrix that [data] `key` describes, one row for each sample.
 
-    `value` is a path relative to `folder`, for an npz file perhaps with the name of its array behind a colon
-    ("data.npz:X", or `array`), or the rows themselves.
+    `value` is a path relative to `folder`, or the rows themselves. An array of an npz file is named after a
+    colon ("data.npz:X") or by `array`.
     """
     if isinstance(value, str):
-        what, found = _from_file(key, value, folder, array)
+        what, matrix = _from_file(key, value, folder, array)
     elif isinstance(value, list | np.ndarray):
-        what, found = f"[data] {key}", _from_rows(key, value)
+        what, matrix = f"[data] {key}", _from_rows(key, value)
     else:
         raise ValueError(
             f"[data] {key} must be a path or rows of numbers, got {value!r}; put a path in quotes."
         )
-    return _checked(found[:, None] if found.ndim == 1 and key.endswith("targets") else found, what)
+    return _checked(matrix[:, None] if matrix.ndim == 1 and key.endswith("targets") else matrix, what)
 
 
 def _from_rows(key: str, value: list | np.ndarray) -> np.ndarray:
@@ -77,18 +77,18 @@ def _load_npz(file: Path, what: str, array: str | None) -> np.ndarray:
         if name not in names:
             raise ValueError(f"{what} has no array {name!r}; it holds {', '.join(names)}.")
         with _objects_refused(what):
-            found = archive[name]
-            if not isinstance(found, np.ndarray):
+            matrix = archive[name]
+            if not isinstance(matrix, np.ndarray):
                 raise TypeError("a member of another kind")
-            return found
+            return matrix
 
 
 @contextlib.contextmanager
 def _objects_refused(what: str) -> Iterator[None]:
     try:
-        with warnings.catch_warnings(action="ignore"):  # of headers that look like those of old versions
+        with warnings.catch_warnings(action="ignore"):  # about headers that look like those of old versions
             yield
-    except Exception as error:  # NumPy and zipfile raise many kinds, and speak of pickles whenever in doubt
+    except Exception as error:  # NumPy and zipfile raise exceptions of many types, often about pickles
         raise ValueError(
             f"{what} is damaged or holds Python objects, which are never loaded; "
             "save a plain array of numbers."
@@ -131,18 +131,18 @@ def _numbers(row: list[str], line: int, columns: int, what: str) -> list[float]:
     return [float(cell) for cell in row]
 
 
-def _checked(found: np.ndarray, what: str) -> np.ndarray:
-    if found.dtype.kind not in "fiub":
-        raise ValueError(f"{what} holds {found.dtype}; save real numbers.")
-    if found.ndim != 2 or 0 in found.shape:
-        raise ValueError(f"{what} has shape {found.shape}; save one row for each sample, (N, columns).")
+def _checked(matrix: np.ndarray, what: str) -> np.ndarray:
+    if matrix.dtype.kind not in "fiub":
+        raise ValueError(f"{what} holds {matrix.dtype}; save real numbers.")
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise ValueError(f"{what} has shape {matrix.shape}; save one row for each sample, (N, columns).")
     with np.errstate(over="ignore"):  # infinity is refused below
-        found = found.astype(np.float64)
-    bad = np.argwhere(~np.isfinite(found))
+        matrix = matrix.astype(np.float64)
+    bad = np.argwhere(~np.isfinite(matrix))
     if len(bad):
         row, column = bad[0]
         raise ValueError(
-            f"{what} has {found[row, column]} in row {row + 1}, column {column + 1}; "
+            f"{what} has {matrix[row, column]} in row {row + 1}, column {column + 1}; "
             "remove that sample or fill it in."
         )
-    return found
+    return matrix

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from finitewidth.interface.runs.reading import TrainingRun, training_run
+from finitewidth.interface.runs.run_files import TrainingRun, training_run
 
 MEMBERS = 6000
 CLASSES = {1: 1.0, 7: -1.0}  # digit and target
@@ -15,38 +15,38 @@ EXAMPLE = """\
 
 [network]
 widths = [2, 32, 32, 1]       # n_0, ..., n_L: inputs, hidden layers, outputs
-activation = "tanh"           # a name; `finitewidth criticality NAME` says what is critical
-critical = true               # critical C_b and C_W, and learning rates that let all layers learn equally;
-                              # or instead of it numbers, or one number for each layer:
-# C_b = 0.0                   #   variance of biases
-# C_W = 1.0                   #   variance of weights, times the width before
-# lambda_b = 1.0              #   learning rate of biases
-# lambda_W = 1.0              #   learning rate of weights, times the width before
+activation = "tanh"           # or one for each hidden layer, such as ["tanh", "erf"]
+critical = true               # critical C_b and C_W, and learning rates that let all layers learn equally.
+                              # Instead of it, give numbers, each for all layers or one for each layer:
+# C_b = 0.0                   #   variance of the biases
+# C_W = 1.0                   #   variance of the weights, times the width of the layer before
+# lambda_b = 1.0              #   learning rate of the biases
+# lambda_W = 1.0              #   learning rate of the weights, times the width of the layer before
 
-[data]                        # rows of numbers, or files beside this one, one sample on each line:
+[data]                        # rows of numbers, or files beside this one with one sample on each line
 train_inputs = [[1.0, 0.5], [-0.5, 1.5], [0.5, -1.0], [-1.0, -0.5]]   # or "X_train.csv"
 train_targets = [1.0, -1.0, 0.5, -0.5]                                # or "Y_train.npy"
 test_inputs = [[0.8, 0.0], [-0.2, 0.9], [0.0, -1.2]]                  # or "data.npz:X_test"
-test_targets = [0.9, -0.6, 0.2]                                       # optional, shown beside the answers
+test_targets = [0.9, -0.6, 0.2]                                       # optional, shown beside the predictions
 
 [training]
 algorithm = "gradient_descent"   # or "gradient_flow" (time), "two_step"; at order 0 also "newton"
 learning_rate = 0.1
-steps = 20                       # for endless training leave it out
+steps = 20                       # without this key, training goes on to its end
 
 [theory]                         # optional
 order = 1                        # 0: infinite width; 1: with the correction of order 1/n
-# tolerance = 1e-8               # of the Gaussian averages; by default as the number of samples allows
+# tolerance = 1e-8               # of Gaussian averages; the default depends on the number of samples
 
 [ensemble]                       # optional; without this table no networks are trained
 members = 2000
 key = 0                          # the same key gives the same networks
-# batch_size = 125               # likewise memory = 1e9, record_at = [0, 10], ntk = true, kernels = true
+# batch_size = 125               # further keys: memory = 1e9, record_at = [0, 10], ntk = true, kernels = true
 """
 
 
 def embedded(members: int = MEMBERS) -> TrainingRun:
-    """Handwritten ones and sevens under a tanh network at criticality."""
+    """A critical tanh network that learns handwritten ones and sevens."""
     X, digits = _digits()
     rows = [np.flatnonzero(digits == digit) for digit in CLASSES]
     train = np.concatenate([row[:TRAINED] for row in rows])
@@ -75,7 +75,7 @@ def embedded(members: int = MEMBERS) -> TrainingRun:
 
 
 def _digits() -> tuple[np.ndarray, np.ndarray]:
-    """Centred pixels of mean square one, and which digit they show."""
+    """Centred pixels of mean square one, and the digits that they show."""
     from sklearn.datasets import load_digits
 
     pixels, digits = map(np.asarray, load_digits(return_X_y=True))

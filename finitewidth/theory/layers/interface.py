@@ -54,7 +54,7 @@ register = _registered.register
 
 @functools.cache
 def _discover() -> None:
-    import_modules(sys.modules[__package__])
+    import_modules(sys.modules[__name__.rpartition(".")[0]])
 
 
 def infinite_width(layer: AbstractLayer) -> AbstractStep:

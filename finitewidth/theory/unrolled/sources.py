@@ -37,7 +37,7 @@ class Source:
     @classmethod
     def at(cls, step: Step) -> "Source":
         """The source as the next layer sees it."""
-        features = {
+        features: dict[str, Feature] = {
             name: {legs: np.broadcast_to(c, step.K.shape) for legs, c in feature.items()}
             for name, feature in created(step).items()
         }

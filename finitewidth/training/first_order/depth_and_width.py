@@ -8,8 +8,9 @@ depth as $L^{-p_0}$ targets are scaled by $L^{-p_0/2}$ and losses given in units
 can be compared (inf.23)-(inf.26).
 """
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,19 @@ from finitewidth.core.tasks import HERE, runner
 from finitewidth.critical.classification import criticality
 from finitewidth.critical.initialization import is_critical
 from finitewidth.network.algorithm import Algorithm, GradientFlow
+from finitewidth.network.layers.dense import HYPERPARAMETERS
 from finitewidth.network.mlp import MLP
-from finitewidth.training.first_order.finite_width import prepare, warn_of
+from finitewidth.network.network import Network
+from finitewidth.training.first_order.expansion import warn_of
+from finitewidth.training.first_order.problem import Problem, check_algorithm, check_network
+from finitewidth.training.first_order.statistics import FiniteWidth, prepare
 from finitewidth.training.first_order.symbols import fingerprint
 from finitewidth.training.infinite.gaussian import Expansion, Prediction
 from finitewidth.training.textbook.generalization import test_loss
 
 _WIDE = 10_000_000  # corrections of order 1/n^2 are below rounding of those of order 1/n
 
-NetworkOfWidths = Callable[[tuple[int, ...]], MLP]
+NetworkOfWidths = Callable[[tuple[int, ...]], Network]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +55,12 @@ class ExpectedLoss:
 
     @property
     def total(self) -> Float[np.ndarray, "D W"]:
+        """Bias plus variance."""
         return self.bias + self.variance
 
     @property
     def infinite_total(self) -> Float[np.ndarray, " D"]:
+        """Bias plus variance at infinite width."""
         return self.infinite_bias + self.infinite_variance
 
     @property
@@ -63,7 +70,7 @@ class ExpectedLoss:
 
 
 def expected_loss(
-    net: MLP | NetworkOfWidths,
+    net: Network | NetworkOfWidths,
     X_train,
     Y_train,
     X_test,
@@ -79,28 +86,29 @@ def expected_loss(
 ) -> ExpectedLoss:
     """Expected test loss at order 1/n for networks of several depths and hidden widths.
 
-    `net` is a network whose hyperparameters are the same in all layers, or a function from widths to a
-    network, such as `lambda widths: fw.MLP.critical(widths, "tanh")`; its hyperparameters may depend on
-    the depth, not on the widths. Depth counts layers with parameters. Where a network is critical and its
-    kernel falls with depth as L^(-p_0), targets are scaled by L^(-p_0/2) and losses given in units of
-    L^(-p_0), see `target_scale`.
+    `net` is a network, or a function from widths to a network such as
+    `lambda widths: fw.MLP.critical(widths, "tanh")`, whose hyperparameters may depend on the depth but not on
+    the widths. Other depths than its own need a network with the same activation and hyperparameters in all
+    layers. Depth counts layers with parameters. Where a network is critical and its kernel falls with depth
+    as L^(-p_0), targets are scaled by L^(-p_0/2) and losses given in units of L^(-p_0), see `target_scale`.
 
     Depths are independent tasks, and widths cost nothing beyond the first; `client`, `store` and `progress`
     are for them as in `predict`.
     """
     depths, widths = _whole("depths", depths, 2), _whole("widths", widths, 2)
+    check_algorithm(algorithm)
     build, inputs, outputs = _builder(net, X_train, Y_train)
     X = as_inputs(X_train, inputs, name="X_train")
     Y = as_targets(Y_train, X.shape[0], outputs)
     X_test = as_inputs(X_test, inputs, name="X_test")
     Y_test = as_targets(Y_test, X_test.shape[0], outputs, name="Y_test", inputs="X_test")
-    networks = [_wide(build, inputs, depth, outputs, widths) for depth in depths]
-    sweep = _Sweep(networks, X, Y, X_test, Y_test, widths, algorithm, four_leg_tolerance)
+    problems = [Problem(_wide(build, inputs, depth, outputs, widths), X, Y, X_test) for depth in depths]
+    sweep = _Sweep(problems, Y_test, widths, algorithm, four_leg_tolerance)
     with runner(client, store, progress, kind="sweep", configuration=sweep.described) as running:
         rows = list(running.results(sweep, len(depths), name="depths", what="solving depths"))
     for row in rows:
-        for numbers, condition in zip(row["expansion"], row["condition"], strict=True):
-            warn_of(Expansion(*map(float, numbers)), float(condition), stacklevel=3)
+        for sizes, condition in zip(row["expansion"], row["condition"], strict=True):
+            warn_of(Expansion(*map(float, sizes)), float(condition))
     columns = {name: np.stack([row[name] for row in rows]) for name in _COLUMNS}
     return ExpectedLoss(np.asarray(depths, float), np.asarray(widths, float), **columns)
 
@@ -120,10 +128,7 @@ _COLUMNS = (
 class _Sweep:
     """One task for each depth: its network at all widths."""
 
-    networks: list[MLP]  # one for each depth
-    X: np.ndarray
-    Y: np.ndarray
-    X_test: np.ndarray
+    problems: list[Problem]  # one for each depth, with a wide network and the same data
     Y_test: np.ndarray
     widths: list[int]
     algorithm: Algorithm
@@ -131,9 +136,10 @@ class _Sweep:
 
     def described(self) -> dict:
         """Everything that the result depends on, as plain values."""
-        arrays = {"X_train": self.X, "Y_train": self.Y, "X_test": self.X_test, "Y_test": self.Y_test}
+        data = self.problems[0]
+        arrays = {"X_train": data.X, "Y_train": data.Y, "X_test": data.X_test, "Y_test": self.Y_test}
         return {
-            "networks": [network.to_dict() for network in self.networks],
+            "networks": [problem.net.to_dict() for problem in self.problems],
             "widths": self.widths,
             "algorithm": fingerprint(self.algorithm),
             "four_leg_tolerance": self.four_leg_tolerance,
@@ -141,76 +147,88 @@ class _Sweep:
         }
 
     def __call__(self, task: int) -> dict[str, np.ndarray]:
-        net = self.networks[task]
-        scale = _target_scale(net)
-        prepared = prepare(HERE, net, self.X, scale * self.Y, self.X_test, self.four_leg_tolerance)
-
-        def predicted(width: int) -> Prediction:
-            return prepared.with_width(width).predict_silently(HERE, self.algorithm, True)
-
-        def loss(prediction: Prediction) -> np.ndarray:
-            """Bias and variance in units in which the targets have size one."""
-            found = test_loss(prediction, scale * self.Y_test)
-            return np.array([found.bias, found.variance]) / scale**2
-
-        predictions, wide = [predicted(width) for width in self.widths], predicted(_WIDE)
-        bias, variance = np.stack([loss(prediction) for prediction in predictions], axis=1)
-        infinite = loss(wide.infinite_width)
-        coefficient = (loss(wide) - infinite) * _WIDE / net.depth
-        both = [*predictions, wide]
+        problem = self.problems[task]
+        scale = _target_scale(problem.net)
+        scaled = replace(problem, Y=scale * problem.Y)
+        prepared = prepare(HERE, scaled, self.four_leg_tolerance)
+        predictions = [self._predicted(prepared, width) for width in (*self.widths, _WIDE)]
+        losses = np.stack([self._loss(prediction, scale) for prediction in predictions], axis=1)
+        infinite = self._loss(predictions[-1].infinite_width, scale)
+        coefficient = (losses[:, -1] - infinite) * _WIDE / problem.net.depth
         return {
-            "bias": bias,
-            "variance": variance,
+            "bias": losses[0, :-1],
+            "variance": losses[1, :-1],
             "infinite_bias": infinite[0],
             "infinite_variance": infinite[1],
             "bias_coefficient": coefficient[0],
             "variance_coefficient": coefficient[1],
             "target_scale": np.asarray(scale),
-            "expansion": np.array([_numbers(prediction.expansion) for prediction in both]),
-            "condition": np.array([prediction.condition for prediction in both]),
+            "expansion": np.array([_sizes(prediction.expansion) for prediction in predictions]),
+            "condition": np.array([prediction.condition for prediction in predictions]),
         }
 
+    def _predicted(self, prepared: FiniteWidth, width: int) -> Prediction:
+        return prepared.with_width(width).predict_with(HERE, self.algorithm, True)
 
-def _numbers(expansion: Expansion | None) -> tuple[float, ...]:
+    def _loss(self, prediction: Prediction, scale: float) -> np.ndarray:
+        """Bias and variance in units in which the targets have size one."""
+        loss = test_loss(prediction, scale * self.Y_test)
+        return np.array([loss.bias, loss.variance]) / scale**2
+
+
+def _sizes(expansion: Expansion | None) -> tuple[float, ...]:
     assert expansion is not None  # predictions of order 1 have it
     return astuple(expansion)
 
 
-def _target_scale(net: MLP) -> float:
+def _target_scale(net: Network) -> float:
     """L^(-p_0/2) where the network is critical and its kernel falls with depth as L^(-p_0), otherwise 1."""
-    point = criticality(net.activation)
+    if len(set(net.activations)) > 1:  # no power of the depth is known
+        return 1.0
+    point = criticality(net.activations[0])
     if point.universality_class != "K*=0" or not is_critical(net):
         return 1.0
     return float(net.depth) ** (-point.exponents["p_0"] / 2)
 
 
-def _wide(build: NetworkOfWidths, inputs: int, depth: int, outputs: int, widths: list[int]) -> MLP:
+def _wide(build: NetworkOfWidths, inputs: int, depth: int, outputs: int, widths: list[int]) -> Network:
     """A network of that depth, wide; the same hyperparameters must serve all widths."""
     wide, *others = (build((inputs, *[n] * (depth - 1), outputs)) for n in (_WIDE, min(widths), max(widths)))
     for other in others:
-        if other.replace(widths=wide.widths) != wide:
+        if other.with_widths(wide.widths) != wide:
             raise ValueError(
                 f"net gives other hyperparameters at width {other.widths[1]} than at width {_WIDE}; let them "
                 "depend on the depth alone, or ask for one width at a time with an MLP."
             )
+    check_network(wide)
     return wide
 
 
-def _builder(net: MLP | NetworkOfWidths, X_train, Y_train) -> tuple[NetworkOfWidths, int, int]:
+def _builder(net: Network | NetworkOfWidths, X_train, Y_train) -> tuple[NetworkOfWidths, int, int]:
     """A function from widths to a network, and the numbers of inputs and outputs."""
-    if not isinstance(net, MLP):
-        columns = np.shape(Y_train)[1] if np.ndim(Y_train) == 2 else 1
-        return net, int(np.shape(X_train)[-1]), columns
-    values = {}
-    for name in ("C_b", "C_W", "lambda_b", "lambda_W"):
+    if isinstance(net, Network):
+        return functools.partial(_resized, net), net.widths[0], net.widths[-1]
+    columns = np.shape(Y_train)[1] if np.ndim(Y_train) == 2 else 1
+    return net, int(np.shape(X_train)[-1]), columns
+
+
+def _resized(net: Network, widths: tuple[int, ...]) -> Network:
+    """The network with other widths, and with another depth where all its layers are alike."""
+    if len(widths) == len(net.widths):
+        return net.with_widths(widths)
+    remedy = "pass a function of widths that makes a network of any depth"
+    if len(set(net.activations)) > 1:
+        raise ValueError(f"net has different activations in its layers, {net.activation_name}; {remedy}.")
+    for name in HYPERPARAMETERS:
         per_layer = getattr(net, name)
         if len(set(per_layer)) > 1:
-            raise ValueError(
-                f"net has different values of {name} in its layers, {per_layer}; pass a function of widths "
-                "that makes a network of any depth."
-            )
-        values[name] = per_layer[0]
-    return lambda widths: MLP(widths, net.activation, **values), net.widths[0], net.widths[-1]
+            raise ValueError(f"net has different values of {name} in its layers, {per_layer}; {remedy}.")
+    if isinstance(net, MLP):
+        return net.replace(widths=widths)
+    if not net.activations:
+        raise ValueError(f"net has a single layer and no activation for other depths; {remedy}.")
+    alike = {name: getattr(net, name)[0] for name in HYPERPARAMETERS}
+    return MLP(widths, net.activations[0], **alike)
 
 
 def _whole(name: str, values: Sequence[int], lowest: int) -> list[int]:

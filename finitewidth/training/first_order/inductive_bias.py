@@ -1,6 +1,6 @@
-r"""How an algorithm weighs pairs of eigenmodes, and what that does to predictions (PDLT section inf.2.3).
+r"""How an algorithm weighs pairs of eigenmodes, and the effect on predictions (PDLT section inf.2.3).
 
-The universal projector of the dNTK is $Z_B = 1/(2 l_a l_b)$; the one that knows the algorithm is $Z_A$. Their
+The universal projector of the dNTK is $Z_B = 1/(2 l_a l_b)$; $Z_A$ depends on the algorithm. Their
 ratio has no units: $2 l_b/(l_a + l_b)$ for gradient flow, zero for the two-step update, and for gradient
 descent it diverges in the fastest mode as the learning rate approaches $2/l_{max}$ (inf.171).
 """
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
-from finitewidth.training.first_order.finite_width import FiniteWidth
+from finitewidth.training.first_order.statistics import FiniteWidth
 from finitewidth.training.first_order.symbols import symbols
 
 _FRACTIONS = (0.25, 0.5, 0.75, 0.95)  # of the largest stable learning rate

@@ -1,7 +1,7 @@
 r"""One network: trained outputs and NTK from its derivatives at initialization (PDLT section inf.2.3).
 
 Pairs of a sample and an output component are one index I; training samples come first. The network's own
-NTK is used throughout, also in the projectors (the book takes its mean there), so what is neglected are
+NTK is used throughout, also in the projectors (the book takes its mean there), so the neglected terms are
 products of differentials and higher differentials, of order $1/n^2$.
 """
 
@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from finitewidth.core.inputs import as_targets
 from finitewidth.network.algorithm import Algorithm
-from finitewidth.training.first_order.modes import dressed, rotate, rotate_axis
+from finitewidth.training.first_order.modes import dressed, rotate, rotate_axis, single_source
 from finitewidth.training.first_order.symbols import Symbols, symbols
 from finitewidth.training.infinite.conditioning import largest_condition
 from finitewidth.training.infinite.learned import check_learning_rate, is_finished
@@ -66,13 +66,14 @@ def _folded(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class NetworkPrediction:
-    """What training does to one network, to order 1/n."""
+    """One network after training, to order 1/n."""
 
     outputs: Outputs  # trained outputs, training samples first
-    free: Outputs  # what its own NTK at initialization would make of it
+    free: Outputs  # the outputs that its NTK would lead to if it stayed as at initialization
     ntk: Float[np.ndarray, "n_L N n_L N"]  # NTK when training stops
     dntk: Float[np.ndarray, "n_L N n_L N n_L N"]
-    trained_ntk: Float[np.ndarray, "N n_L M"] | None  # whose kernel prediction this is; converged only
+    # the NTK with which a kernel prediction gives these outputs; at the end of training only
+    trained_ntk: Float[np.ndarray, "N n_L M"] | None
 
 
 def predict_network(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: Algorithm) -> NetworkPrediction:
@@ -134,8 +135,9 @@ def _stripped(modes: NetworkModes, s: Symbols, dress) -> np.ndarray:
 
 
 def interaction(modes: NetworkModes, s: Symbols) -> np.ndarray:
-    """What the differentials of the NTK add to the free solution, (I,) (inf.141)."""
-    return _stripped(modes, s, lambda kind, X: dressed(modes.l, modes.H, s, kind, X)) @ modes.eps
+    """The part that the differentials of the NTK add to the free solution, (I,) (inf.141)."""
+    dress = lambda kind, X: dressed(modes.l, modes.H, s, single_source(kind, X))  # noqa: E731
+    return _stripped(modes, s, dress) @ modes.eps
 
 
 def _trained_ntk(modes: NetworkModes, s: Symbols) -> np.ndarray:

@@ -1,9 +1,10 @@
 r"""The mean at order 1/n for many training points, with nothing of size N^4 stored.
 
 At the end of training every contribution is a tensor with one slot on the sample d and a dual on the other
-three: what the algorithm and the targets make of three training modes. Duals have N_A^3 entries; tensors are
-contracted with them leg by leg (`theory/unrolled_slots.py`), and the training set's share is taken off last.
-H1 and G1 are needed between pairs of samples only and come from small groups of samples.
+three: the algorithm's symbol times the targets, on three training modes. Duals have N_A^3 entries; tensors
+are contracted with them leg by leg (`theory/unrolled/slots.py`), and the part that the training set already
+explains is subtracted last. H1 and G1 are needed between pairs of samples only and come from small groups of
+samples.
 """
 
 import functools
@@ -14,20 +15,19 @@ import numpy as np
 
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.network.algorithm import Algorithm
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 from finitewidth.theory.solve import solve_with
 from finitewidth.theory.unrolled.slots import LegSlices, Request, contract_slots
 from finitewidth.theory.unrolled.unroll import unroll
-from finitewidth.training.first_order.corrections import Modes
-from finitewidth.training.first_order.symbols import Symbols, symbols
+from finitewidth.training.first_order.modes import Modes, with_free_symbols
+from finitewidth.training.first_order.symbols import symbols
+from finitewidth.training.first_order.terms import LINEAR, TENSORS, TERMS, Term, dual, three_residuals
 
-GROUP = 8  # samples; two groups at a time are as many as cost little more than one sample
-Dual = tuple[str, int, np.ndarray]  # tensor, open slot, (n_L, N_A, N_A, N_A) in modes
-TENSORS = {"ntk_fluctuation": "AB", "dntk": "PQ", "ddntk_1": "R", "ddntk_2": "STU"}  # by contribution
+GROUP = 8  # samples; two groups at a time cost little more than one sample
 
 
 def pair_corrections(
-    net: MLP, X: np.ndarray, tolerance: float, running: Runner = HERE
+    net: Network, X: np.ndarray, tolerance: float, running: Runner = HERE
 ) -> tuple[np.ndarray, np.ndarray]:
     """G1 and H1 of the output, (N, N) each, from groups of samples two at a time."""
     N = X.shape[0]
@@ -35,14 +35,14 @@ def pair_corrections(
     pairs = group_pairs(N)
     work = functools.partial(_of_pair, net, X, pairs, tolerance)
     results = running.results(work, len(pairs), name="pairs", what="corrections of pairs", at_once=2)
-    for rows, found in zip(pairs, results, strict=True):
+    for rows, blocks in zip(pairs, results, strict=True):
         for whole, name in ((G1, "G1"), (H1, "H1")):
-            whole[np.ix_(rows, rows)] = found[name][: rows.size, : rows.size]
+            whole[np.ix_(rows, rows)] = blocks[name][: rows.size, : rows.size]
     return G1, H1
 
 
 def _of_pair(
-    net: MLP, X: np.ndarray, pairs: list[np.ndarray], tolerance: float, pair: int
+    net: Network, X: np.ndarray, pairs: list[np.ndarray], tolerance: float, pair: int
 ) -> dict[str, np.ndarray]:
     """G1 and H1 of two groups, filled up with zeros to the size of the largest two."""
     rows = pairs[pair]
@@ -61,7 +61,7 @@ def group_pairs(count: int) -> list[np.ndarray]:
 
 
 def streamed_contributions(
-    net: MLP,
+    net: Network,
     X: np.ndarray,
     modes: Modes,
     algorithm: Algorithm,
@@ -71,17 +71,12 @@ def streamed_contributions(
 ) -> dict[str, np.ndarray]:
     """n times the contributions to the mean at the end of training, on all samples, (N, n_L) each."""
     slices = LegSlices(unroll(net, X), functools.partial(_requests, modes, algorithm), tolerance)
-    found = list(zip(slices.requests, contract_slots(slices, running), strict=True))
+    parts = list(zip(slices.requests, contract_slots(slices, running), strict=True))
     totals = {
-        name: -np.sum([part.T for request, part in found if request.tensor in tensors], axis=0)
+        name: -np.sum([part.T for request, part in parts if request.tensor in tensors], axis=0)
         for name, tensors in TENSORS.items()
     }
     return {name: _beyond_training(total, modes) for name, total in totals.items()}
-
-
-def _requests(modes: Modes, algorithm: Algorithm) -> list[Request]:
-    listed = duals(modes, symbols(algorithm, modes.l))
-    return [Request(tensor, slot, _in_samples(dual, modes.vectors)) for tensor, slot, dual in listed]
 
 
 def _beyond_training(total: np.ndarray, modes: Modes) -> np.ndarray:
@@ -93,52 +88,26 @@ def _beyond_training(total: np.ndarray, modes: Modes) -> np.ndarray:
     return result
 
 
-def _in_samples(dual: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+def _requests(modes: Modes, algorithm: Algorithm) -> list[Request]:
+    return [Request(*key, _in_samples(array, modes.vectors)) for key, array in duals(modes, algorithm)]
+
+
+def duals(modes: Modes, algorithm: Algorithm) -> Iterator[tuple[tuple[str, int], np.ndarray]]:
+    """For each tensor and open slot, the dual on the other three slots, (n_L, N_A, N_A, N_A) in modes."""
+    Z = with_free_symbols(symbols(algorithm, modes.l), modes.l).outputs
+    residuals = three_residuals(modes.y, modes.training_kernel, modes.pair)
+    for name, terms in TERMS.items():
+        weights = modes.y if name in LINEAR else residuals
+        for key, group in itertools.groupby(sorted(terms, key=_place), key=_place):
+            yield key, dual(tuple(group), Z, weights, modes.outputs)
+
+
+def _place(term: Term) -> tuple[str, int]:
+    return term.tensor, term.open_slot
+
+
+def _in_samples(array: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """A dual from modes to samples."""
     for axis in (1, 2, 3):
-        dual = np.moveaxis(np.tensordot(vectors, dual, (1, axis)), 0, axis)
-    return np.ascontiguousarray(dual)
-
-
-def duals(modes: Modes, symbols: Symbols) -> Iterator[Dual]:
-    """What every tensor meets on the slots that are not open; minus the sum of all is the mean."""
-    yield from _linear_duals(modes, symbols)
-    yield from _cubic_duals(modes, symbols)
-
-
-def _linear_duals(modes: Modes, symbols: Symbols) -> Iterator[Dual]:
-    y, n_L, l = modes.y, modes.outputs, modes.l
-    Z_A, Z_B, same = symbols.outputs["A"], symbols.outputs["B"], np.eye(l.size)
-    inverse = 1 / np.multiply.outer(l, l)
-
-    def spread(subscripts: str, Z: np.ndarray) -> np.ndarray:
-        """Z_ab y_i and a Kronecker delta, in the slots that `subscripts` name."""
-        legs, result = subscripts.split("->")
-        return np.einsum(f"ab,{legs}->i{result}", Z, y, same)
-
-    fluctuation = spread("ib,am->amb", inverse)  # X_daab
-    yield "A", 0, fluctuation
-    yield "B", 0, fluctuation + n_L * spread("ib,am->bam", inverse)  # B_dbaa
-    of_a, of_b = spread("ib,am->abm", Z_A), spread("ia,bm->abm", Z_A)  # the last slot on mode a, or on b
-    straight = 2 * spread("ib,am->abm", Z_B)
-    yield "P", 0, straight
-    yield "Q", 0, straight + 2 * n_L * spread("ib,am->bam", Z_B)
-    yield "P", 1, n_L * of_a + of_b
-    yield "Q", 1, of_a + n_L * of_b
-    yield "Q", 2, of_a + of_b
-
-
-def _cubic_duals(modes: Modes, symbols: Symbols) -> Iterator[Dual]:
-    y, kernel, Z = modes.y, modes.training_kernel, symbols.outputs
-    mixed = np.einsum("ab,ic->iabc", kernel, y)
-    first = np.einsum("ia,bc->iabc", y, modes.pair) + mixed + mixed.transpose(0, 1, 3, 2)  # T(a|bc)
-    second, third = first.transpose(0, 3, 1, 2), first.transpose(0, 2, 3, 1)  # T(b|ca), T(c|ab) at a b c
-    yield "R", 0, 3 * Z["IB"] * first
-    yield "R", 1, Z["IA"] * first
-    # R is symmetric in its last two slots, so R_acdb is R_acbd
-    yield "R", 3, Z["IA"] * third + (Z["IA"] * second).transpose(0, 1, 3, 2)
-    yield "S", 0, Z["IIB"] * first
-    yield "S", 2, Z["IIA"] * third
-    yield "T", 0, (Z["IIB"] * second).transpose(0, 2, 3, 1)  # T_dbca
-    yield "T", 1, (Z["IIA"] * first).transpose(0, 1, 3, 2)  # T_adcb
-    yield "U", 0, (Z["IIB"] * third).transpose(0, 3, 1, 2)  # U_dcab
-    yield "U", 3, (Z["IIA"] * second).transpose(0, 1, 3, 2)  # U_acbd
+        array = np.moveaxis(np.tensordot(vectors, array, (1, axis)), 0, axis)
+    return np.ascontiguousarray(array)

@@ -18,7 +18,8 @@ from finitewidth.network.algorithm import Algorithm, GradientFlow
 from finitewidth.network.loss import MSE, CrossEntropy, Loss
 from finitewidth.network.mlp import MLP
 from finitewidth.theory.kernels import kernels
-from finitewidth.training.first_order.finite_width import check_first_order, finite_width
+from finitewidth.training.first_order.problem import check_loss
+from finitewidth.training.first_order.statistics import finite_width
 from finitewidth.training.infinite.conditioning import check_independent, singular_error
 from finitewidth.training.infinite.cross_entropy import as_probabilities, cross_entropy_path
 from finitewidth.training.infinite.fitting import check_ridge, ntk, require_ntk
@@ -82,7 +83,7 @@ def trajectory(
     X_test = X if X_test is None else as_inputs(X_test, net.widths[0], name="X_test")
     chosen = np.asarray(times, dtype=np.float64)
     if order == 1:
-        check_first_order(loss, ridge, cutoff)
+        check_loss(loss, ridge, cutoff)
         prepared = finite_width(net, X, Y, X_test)
         return Trajectory(chosen, tuple(prepared.predict(stop) for stop in stops))
     if isinstance(loss, CrossEntropy):

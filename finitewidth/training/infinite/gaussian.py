@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from finitewidth.core.memory import require_memory
 from finitewidth.network.algorithm import Algorithm
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 # a matrix between output components and one between samples, whose product is a part of the covariance
 Factor = tuple[Float[np.ndarray, "n_L n_L"], Float[np.ndarray, "M M"]]
@@ -34,7 +34,7 @@ class Expansion:
 class Prediction:
     """Mean and covariance of trained networks on test inputs."""
 
-    net: MLP
+    net: Network
     algorithm: Algorithm
     order: int  # 0: infinite width
     mean: Float[np.ndarray, "M n_L"]

@@ -131,7 +131,7 @@ def _averages(net: MLP, K: _Expanded) -> tuple[_Expanded, _Expanded]:
     """<s s> and <s' s'> of the pair, from averages at the midpoint's variance."""
     largest = 2.0 ** np.ceil(np.log2(max(K.midpoint, 1e-300)))  # few values, so that they are remembered
     precision = quadrature.precision(net.activation, float(largest), _ORDERS, 1e-12)
-    found = quadrature.one_leg(net.activation, np.asarray([K.midpoint]), _ORDERS, count=precision.count)
+    found = quadrature.one_sample(net.activation, np.asarray([K.midpoint]), _ORDERS, count=precision.count)
     e = dict(zip(_ORDERS, found.fine[:, 0].tolist(), strict=True))
     return _average(e, 0, K), _average(e, 1, K)
 

@@ -1,4 +1,4 @@
-// Controls, address and requests. All checking is done by the server; what it says is shown as text.
+// Controls, address and requests. The server checks all values, and its messages are shown as text.
 
 import * as plots from "./plots.js";
 
@@ -71,7 +71,7 @@ function makeBox() {
   return box;
 }
 
-// a slider has 200 places; the box beside it takes any number
+// a slider has 200 positions; the box beside it takes any number
 function makeSlider(about) {
   const slider = document.createElement("input");
   slider.type = "range";
@@ -101,7 +101,7 @@ function toSlider(about, slider, text) {
 function showValue(name, text) {
   const { about, box, slider } = fields.get(name);
   if (about.options && !about.options.some((option) => option.value === text) && ![...box.options].some((o) => o.value === text)) {
-    box.append(new Option(text.slice(0, 40), text));  // what an address asks for is shown, with the message beside it
+    box.append(new Option(text.slice(0, 40), text));  // an unknown value of an address is shown, with its message beside it
   }
   box.value = text;
   if (slider) toSlider(about, slider, text);
@@ -179,7 +179,7 @@ async function update() {
     document.body.dataset.refined = asked;
     busy("");
   } catch (error) {
-    if (error.name === "AbortError") return;  // a newer question was asked
+    if (error.name === "AbortError") return;  // a newer request has replaced this one
     busy("");
     element("banner").hidden = false;
     element("banner").textContent = `No answer from the server (${error.message}); is finitewidth page still running?`;
@@ -187,7 +187,7 @@ async function update() {
 }
 
 async function refine(asked, signal) {
-  const found = new Map();
+  const points = new Map();
   for (let part = 0; part < setup.parts; part += 1) {
     busy(`finite width, part ${part + 1} of ${setup.parts} …`);
     const answer = await ask(`/api/finite/${part}?${asked}`, { signal });
@@ -195,8 +195,8 @@ async function refine(asked, signal) {
       current.finiteNote = Object.values(answer.errors).join(" ");
       break;
     }
-    answer.x.forEach((x, i) => found.set(x, { x, mean: answer.mean[i], std: answer.std[i] }));
-    const sorted = [...found.values()].sort((a, b) => a.x - b.x);
+    answer.x.forEach((x, i) => points.set(x, { x, mean: answer.mean[i], std: answer.std[i] }));
+    const sorted = [...points.values()].sort((a, b) => a.x - b.x);
     current.finite = { x: sorted.map((d) => d.x), mean: sorted.map((d) => d.mean), std: sorted.map((d) => d.std) };
     current.finiteNote = answer.warning || current.finiteNote;
     drawRegression();
@@ -289,18 +289,18 @@ async function train() {
 
 function showStatus(mine, status) {
   if (status.errors) { endTraining(mine, Object.values(status.errors).join(" ")); return true; }
-  const found = status.result;
-  if (found && found !== current.sampled && (!current.sampled || current.sampled.members !== found.members)) {
-    current.sampled = found;
+  const sampled = status.result;
+  if (sampled && sampled !== current.sampled && (!current.sampled || current.sampled.members !== sampled.members)) {
+    current.sampled = sampled;
     drawRegression();
-    element("progress").value = found.members / found.of;
+    element("progress").value = sampled.members / sampled.of;
   }
-  const trained = found ? `${found.members} of ${found.of} networks` : "compiling and training the first networks …";
+  const trained = sampled ? `${sampled.members} of ${sampled.of} networks` : "compiling and training the first networks …";
   if (status.state === "waiting") trainingNote(`waiting for ${status.before} other training(s) …`);
   else if (status.state === "running") trainingNote(trained);
   else {
-    const notes = found && found.notes.length ? ` ${found.notes.join(" ")}` : "";
-    endTraining(mine, status.state === "finished" ? `${found.members} networks trained.${notes}` : status.message || "cancelled");
+    const notes = sampled && sampled.notes.length ? ` ${sampled.notes.join(" ")}` : "";
+    endTraining(mine, status.state === "finished" ? `${sampled.members} networks trained.${notes}` : status.message || "cancelled");
     document.body.dataset.trained = status.state;
     return true;
   }
@@ -334,7 +334,7 @@ async function begin() {
   setup = await ask("/api/setup");
   plots.setLook(setup.look);
   makeControls();
-  // the raw address is what the server checks first: a browser would silently correct some of it
+  // the server checks the raw address first: a browser would silently correct parts of it
   rawQuery = location.search.slice(1);
   const given = new URLSearchParams(rawQuery);
   for (const about of setup.controls) {

@@ -16,7 +16,7 @@ function rows(columns) {
     .filter((row) => names.every((name) => row[name] !== null));
 }
 
-// constant data gets some room, or its only tick label overflows
+// constant data get some room, because their only tick label would overflow otherwise
 function padded(values, logarithmic) {
   let [low, high] = d3.extent(values);
   if (low === undefined) return undefined;
@@ -102,45 +102,45 @@ const FINITE = { role: "finite width", band: "finite width, band", label: "width
 const INFINITE = { role: "infinite width", band: "infinite width, band", label: "infinite width, ± std" };
 
 export function regression(place, data) {
-  const infinite = rows(data.infinite), finite = data.finite ? rows(data.finite) : [], found = data.sampled ? rows(columnsOf(data.sampled)) : [];
+  const infinite = rows(data.infinite), finite = data.finite ? rows(data.finite) : [], trained = data.sampled ? rows(columnsOf(data.sampled)) : [];
   const legend = [INFINITE], marks = [...bandAndLine(infinite, "infinite width", "linear")];
   if (finite.length) { legend.push(FINITE); marks.push(...bandAndLine(finite, "finite width", "monotone-x")); }
-  if (found.length) {
+  if (trained.length) {
     const { color, linewidth } = look["sampled networks"];
     legend.push({ role: "sampled networks", label: "trained networks, ± std", symbol: { ...DOT, withLine: true } });
-    marks.push(Plot.ruleX(found, { x: "x", y1: (d) => d.mean - d.std, y2: (d) => d.mean + d.std, stroke: color, strokeWidth: linewidth }));
-    marks.push(Plot.dot(found, { x: "x", y: "mean", fill: color, r: 3 }));
+    marks.push(Plot.ruleX(trained, { x: "x", y1: (d) => d.mean - d.std, y2: (d) => d.mean + d.std, stroke: color, strokeWidth: linewidth }));
+    marks.push(Plot.dot(trained, { x: "x", y: "mean", fill: color, r: 3 }));
   }
   const train = rows(data.train);
   legend.push({ role: "infinite width", label: "training data", symbol: { type: d3.symbolCross } });
   marks.push(Plot.dot(train, { x: "x", y: "y", symbol: "cross", fill: look["infinite width"].color, r: 5 }));
-  const all = [...infinite, ...finite, ...found].flatMap((d) => [d.mean - d.std, d.mean + d.std]).concat(train.map((d) => d.y));
+  const all = [...infinite, ...finite, ...trained].flatMap((d) => [d.mean - d.std, d.mean + d.std]).concat(train.map((d) => d.y));
   drawn(place, { title: "trained networks, output z(x)", legend, marks, height: 330,
     x: { label: "input x (an angle)" }, y: { domain: padded(all) } });
 }
 
 function columnsOf({ x, mean, mean_error, std, std_error }) { return { x, mean, mean_error, std, std_error }; }
 
-// how far finite width moves the mean: the curve at infinite width has all inputs at which others are known
+// the change of the mean at finite width; the curve at infinite width has all inputs of the other curves
 export function shift(place, data) {
   const means = new Map(data.infinite.x.map((x, i) => [x, data.infinite.mean[i]])), at = (x) => means.get(x);
   const finite = data.finite ? rows(data.finite).map((d) => ({ x: d.x, shift: d.mean - at(d.x) })) : [];
-  const found = data.sampled ? rows(columnsOf(data.sampled)).map((d) => ({ x: d.x, shift: d.mean - at(d.x), error: d.mean_error })) : [];
+  const trained = data.sampled ? rows(columnsOf(data.sampled)).map((d) => ({ x: d.x, shift: d.mean - at(d.x), error: d.mean_error })) : [];
   const legend = [{ role: "infinite width", label: "infinite width" }];
   const marks = [Plot.ruleY([0], line("infinite width"))];
   if (finite.length) { legend.push({ role: "finite width", label: "width n" }); marks.push(Plot.lineY(finite, { x: "x", y: "shift", ...line("finite width"), curve: "monotone-x" })); }
-  if (found.length) { legend.push({ role: "sampled networks", label: "trained networks, ± 2 s.e.", symbol: { ...DOT, withLine: true } }); marks.push(...withErrors(found, (d) => d.shift, (d) => d.error)); }
-  const all = [0, ...finite.map((d) => d.shift), ...found.flatMap((d) => [d.shift - 2 * d.error, d.shift + 2 * d.error])];
+  if (trained.length) { legend.push({ role: "sampled networks", label: "trained networks, ± 2 s.e.", symbol: { ...DOT, withLine: true } }); marks.push(...withErrors(trained, (d) => d.shift, (d) => d.error)); }
+  const all = [0, ...finite.map((d) => d.shift), ...trained.flatMap((d) => [d.shift - 2 * d.error, d.shift + 2 * d.error])];
   drawn(place, { title: "mean, minus that at infinite width", legend, marks, x: { label: "input x", domain: [-data.span, data.span] }, y: { domain: padded(all) } });
 }
 
 export function spread(place, data) {
-  const infinite = rows(data.infinite), finite = data.finite ? rows(data.finite) : [], found = data.sampled ? rows(columnsOf(data.sampled)) : [];
+  const infinite = rows(data.infinite), finite = data.finite ? rows(data.finite) : [], trained = data.sampled ? rows(columnsOf(data.sampled)) : [];
   const legend = [{ role: "infinite width", label: "infinite width" }];
   const marks = [Plot.lineY(infinite, { x: "x", y: "std", ...line("infinite width") })];
   if (finite.length) { legend.push({ role: "finite width", label: "width n" }); marks.push(Plot.lineY(finite, { x: "x", y: "std", ...line("finite width"), curve: "monotone-x" })); }
-  if (found.length) { legend.push({ role: "sampled networks", label: "trained networks, ± 2 s.e.", symbol: { ...DOT, withLine: true } }); marks.push(...withErrors(found, (d) => d.std, (d) => d.std_error)); }
-  const highest = d3.max([...infinite, ...finite, ...found], (d) => d.std) || 1;
+  if (trained.length) { legend.push({ role: "sampled networks", label: "trained networks, ± 2 s.e.", symbol: { ...DOT, withLine: true } }); marks.push(...withErrors(trained, (d) => d.std, (d) => d.std_error)); }
+  const highest = d3.max([...infinite, ...finite, ...trained], (d) => d.std) || 1;
   drawn(place, { title: "spread (std) of networks", legend, marks, x: { label: "input x" }, y: { domain: [0, 1.08 * highest] } });
 }
 

@@ -1,0 +1,20 @@
+"""Keys: where all randomness comes from."""
+
+import numbers
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+
+def as_key(key) -> Array:
+    """The JAX key that a whole number, a key or the raw data of one stands for."""
+    if isinstance(key, numbers.Integral) and not isinstance(key, bool):
+        if not 0 <= int(key) < 2**63:
+            raise ValueError(f"key must be a whole number from 0 to 2^63 - 1, got {key}; use key=0.")
+        return jax.random.key(int(key))
+    if isinstance(key, jax.Array) and key.ndim == 0 and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return key
+    if getattr(key, "shape", None) == (2,) and getattr(key, "dtype", None) == jnp.uint32:
+        return jax.random.wrap_key_data(jnp.asarray(key))
+    raise ValueError(f"key must be a whole number or a JAX key, got {key!r}; use key=0.")

@@ -1,0 +1,122 @@
+r"""Dense layers of real networks.
+
+The gradient of a leg is an outer product, of its `delta` and of what comes in. The NTK is then a product of
+small matrices,
+
+$$\hat H_{ab} = \sum_l \Bigl(\lambda_b + \frac{\lambda_W}{n_{l-1}} \sigma_a \cdot \sigma_b\Bigr)
+  \delta_a \cdot \delta_b,$$
+
+and no derivative needs a gradient as a matrix.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from finitewidth.experiment.layers.abstract import (
+    AbstractRealLayer,
+    FourLegs,
+    Legs,
+    Record,
+    real,
+    sample_of_leg,
+    three_ways,
+)
+from finitewidth.network.layers.abstract import Shape
+from finitewidth.network.layers.dense import Dense
+
+
+class DenseParameters(NamedTuple):
+    """Biases and weights of one layer; a leading axis of members where there are many networks."""
+
+    b: Float[Array, "*members n"]
+    W: Float[Array, "*members n fan_in"]
+
+
+@dataclass(frozen=True)
+class RealDense(AbstractRealLayer):
+    """A dense layer behind samples of this shape."""
+
+    layer: Dense
+    shape: Shape
+
+    @property
+    def fan_in(self) -> int:
+        """The number of inputs of a neuron."""
+        return self.shape[-1]
+
+    @property
+    def normal_count(self) -> int:
+        return self.layer.width * (1 + self.fan_in)
+
+    def initial(self, normals: Float[Array, " count"]) -> DenseParameters:
+        r"""$b \sim N(0, C_b)$ and then $W \sim N(0, C_W/n_{l-1})$ (PDLT section 2.3)."""
+        width, fan_in = self.layer.width, self.fan_in
+        b = self.layer.C_b**0.5 * normals[:width]
+        W = (self.layer.C_W / fan_in) ** 0.5 * normals[width:].reshape(width, fan_in)
+        return DenseParameters(b, W)
+
+    @property
+    def rates(self) -> DenseParameters:
+        r"""$\lambda_b$ and $\lambda_W/n_{l-1}$."""
+        return DenseParameters._make((self.layer.lambda_b, self.layer.lambda_W / self.fan_in))
+
+    def apply(self, parameters: DenseParameters, z: Float[Array, "N fan_in"]) -> Float[Array, "N n"]:
+        return z @ parameters.W.T + parameters.b[None]
+
+    def backward(
+        self, parameters: DenseParameters, saved: Float[Array, "N fan_in"], delta: Float[Array, "N n"]
+    ) -> tuple[DenseParameters, Array]:
+        return DenseParameters(jnp.sum(delta, axis=0), delta.T @ saved), delta @ parameters.W
+
+    def record(
+        self, parameters: DenseParameters, saved: Float[Array, "N fan_in"], delta: Float[Array, "legs n"]
+    ) -> tuple[Record, Array]:
+        return Record(parameters, saved, delta), delta @ parameters.W
+
+    def add_ntk(self, record: Record, total: Legs) -> Legs:
+        rate_b, rate_W = self.rates
+        samples, legs = record.incoming.shape[0], record.delta.shape[0]
+        gram = rate_b + rate_W * record.incoming @ record.incoming.T
+        aligned = (record.delta @ record.delta.T).reshape((legs // samples, samples) * 2)
+        return total + (aligned * gram[None, :, None, :]).reshape(legs, legs)
+
+    def tangent(self, record: Record, tangent: Float[Array, "N legs fan_in"] | None) -> tuple[Record, Array]:
+        rate_b, rate_W = self.rates
+        overlap = rate_W * record.incoming @ record.incoming[sample_of_leg(record)].T
+        behind = (rate_b + overlap)[:, :, None] * record.delta[None]
+        if tangent is not None:
+            behind = behind + tangent @ record.parameters.W.T
+        return record._replace(tangent=tangent), behind
+
+    def higher(self, record: Record, second: Array | None, third: Array | None) -> tuple[Array, Array]:
+        """Linear in weights and in what comes in: each leg can move the weights once."""
+        if record.tangent is None or second is None or third is None:
+            samples, (legs, width) = record.incoming.shape[0], record.delta.shape
+            return jnp.zeros((samples, legs, legs, width)), jnp.zeros((samples, legs, legs, legs, width))
+        W, towards = record.parameters.W, self.rates.W * record.incoming[sample_of_leg(record)]
+        once = jnp.einsum("an,aj,xbj->xabn", record.delta, towards, record.tangent)
+        twice = jnp.einsum("an,aj,xbcj->xabcn", record.delta, towards, second)
+        return once + once.swapaxes(1, 2) + second @ W.T, three_ways(twice) + third @ W.T
+
+    def shared(self, record: Record, change: Array, total: FourLegs) -> tuple[FourLegs, Array]:
+        """Weights are shared through delta, through what comes in, and through one of each."""
+        rate_b, rate_W = self.rates
+        of_leg, delta = sample_of_leg(record), record.delta
+        incoming, aligned = record.incoming[of_leg], delta @ delta.T
+        rate = rate_b + rate_W * incoming @ incoming.T
+        total = total + jnp.einsum("acn,bdn,ab->abcd", change, change, rate)
+        below = rate_W * jnp.einsum("ac,cj->acj", aligned, incoming) + change @ record.parameters.W
+        if record.tangent is None:
+            return total, below
+        turned = jnp.einsum("acn,bn->acb", change, delta)
+        moved = record.tangent[of_leg]  # of the incoming of a along g_c
+        along = rate_W * jnp.einsum("acj,bj->acb", moved, incoming)
+        cross = jnp.einsum("acb,bda->abcd", turned, along)
+        total = total + cross + cross.transpose(1, 0, 3, 2)
+        return total + rate_W * jnp.einsum("ab,acj,bdj->abcd", aligned, moved, moved), below
+
+
+real.register(Dense, RealDense)

@@ -1,0 +1,184 @@
+"""How many Hermite terms the two remaining legs need, and by which rule their coefficients are computed.
+
+Tables of the largest coefficients and of the errors of candidate rules are made once for an activation;
+the plan of a task is the cheapest choice that keeps the sum within the tolerance.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from finitewidth.gaussian.four_legs.coefficients import (
+    Rule,
+    coefficients,
+    gauss_hermite,
+    term_exponents,
+    term_factors,
+    trapezoid_rule,
+)
+from finitewidth.gaussian.four_legs.families import Family, arrangements
+from finitewidth.gaussian.four_legs.trapezoid import Unreachable
+from finitewidth.gaussian.hermite import weighted_hermite
+from finitewidth.gaussian.tower import Tower
+from finitewidth.network.activation import Activation
+
+SHORT, LONG = 48, 320  # numbers of Hermite terms for which rules are tabulated
+_VARIANCES = 2.0 ** -np.arange(0, 10, 0.5)  # relative to the largest, decreasing
+_CORRELATIONS = 1 - np.linspace(1, 0, 41) ** 2
+_WIDEST, _FINEST = 12.0, 0.025
+_GAUSS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24)
+_MULTIPLES = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32, 36, 40, 48)  # of the finest step
+_CUTS = (2.4, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5, 7.0, 7.6, 8.2, 9.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the coefficients of the legs of one task are computed, and how well they must be known."""
+
+    rule: Rule
+    terms: int
+    sensitivity: np.ndarray  # largest change of the result per unit error of c_i, (i)
+    tolerance: float
+
+
+@functools.lru_cache(maxsize=32)
+def _sizes_and_errors(
+    activation: Activation, top: int, largest_variance: float, terms: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Largest |c_i| over means, (variance, i), and largest errors, (candidate, variance, i).
+
+    Candidates are the Gauss rules, then the trapezoid steps (without cut), then the cuts (of a
+    fine step): the error of a trapezoid rule is the sum of the errors of its step and of its cut.
+    """
+    tower = Tower(activation, top)
+    means = np.linspace(-4.8, 4.8, 33) * np.sqrt(largest_variance)
+    means = means[means >= 0] if activation.is_odd else means
+    deviations = np.sqrt(_VARIANCES * largest_variance)
+    means, deviations = (a.copy() for a in np.broadcast_arrays(means, deviations[:, None]))
+    exact, trapezoid_errors = _by_trapezoid_rules(tower, means, deviations, terms)
+    gauss_errors = [
+        np.moveaxis(coefficients(tower, means, deviations, gauss_hermite(n), terms), 0, -1) - exact
+        for n in _GAUSS
+    ]
+    sizes = np.abs(exact).max(axis=1)
+    errors = np.stack([np.abs(error).max(axis=1) for error in gauss_errors + trapezoid_errors])
+    # a smaller variance must never look harder than a larger one that stands in for it
+    sizes = np.maximum.accumulate(sizes[::-1], axis=0)[::-1]
+    errors = np.maximum.accumulate(errors[:, ::-1], axis=1)[:, ::-1]
+    return sizes, errors
+
+
+def _by_trapezoid_rules(
+    tower: Tower, means: np.ndarray, deviations: np.ndarray, terms: int
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Coefficients (variance, mean, i) by the finest rule, and the errors of every step and every cut."""
+    top = tower.highest
+    nodes, weights = trapezoid_rule(_WIDEST, _FINEST)
+    derivatives = tower(means[:, :, None] + deviations[:, :, None] * nodes)
+    weighted = weighted_hermite(nodes, weights, terms)
+
+    def on(which: np.ndarray) -> np.ndarray:
+        part = np.ascontiguousarray(derivatives[..., which])
+        low = np.moveaxis(part[:top] @ weights[which], 0, -1)
+        high = part[top].reshape(means.size, -1) @ weighted[:, which].T
+        return np.concatenate([low, high.reshape(*means.shape, terms)], axis=-1)
+
+    everywhere = np.arange(nodes.size)
+    exact = on(everywhere)
+    of_steps = [m * on(everywhere[nodes.size // 2 % m :: m]) - exact for m in _MULTIPLES]
+    beyond = np.searchsorted(_CUTS, np.abs(nodes), side="left")  # how many cuts leave a node out
+    shells = [on(np.flatnonzero(beyond == number)) for number in range(1, len(_CUTS) + 1)]
+    of_cuts = list(np.cumsum(shells[::-1], axis=0)[::-1])
+    return exact, of_steps + of_cuts
+
+
+class CoefficientRules:
+    """Chooses the number of Hermite terms and the rule for their coefficients."""
+
+    def __init__(
+        self, tower: Tower, families: tuple[Family, ...], variances: np.ndarray, tolerance: float, terms: int
+    ):
+        self.tower, self.terms, self.tolerance = tower, terms, tolerance
+        largest = max(float(variances.max()), 1e-300)
+        self.largest = float(2.0 ** np.ceil(np.log2(largest)))  # few different tables
+        self.sizes, self.errors = _sizes_and_errors(tower.activation, tower.highest, self.largest, terms)
+        self.norms = self._root_mean_squares(variances)
+        self.ends: dict[tuple[int, int], float] = {}  # orders (r >= s) and the largest norm of s_p s_q
+        for p, q, r, s in arrangements(families):
+            if r >= s:
+                self.ends[r, s] = max(self.ends.get((r, s), 0.0), self.norms[p] * self.norms[q])
+        self._cache: dict[int, np.ndarray] = {}
+        self._needed = np.array([self._terms_needed(i) for i in range(_VARIANCES.size)])
+
+    def _root_mean_squares(self, variances: np.ndarray) -> np.ndarray:
+        nodes, weights = trapezoid_rule(9.0, 0.12)
+        values = self.tower(np.sqrt(variances)[:, None] * nodes)
+        return np.sqrt((values**2 @ weights).max(axis=1))
+
+    def _variance_index(self, variances):
+        """Index of the smallest tabulated variance that is not below."""
+        ratio = np.maximum(variances / self.largest, 2.0**-60)
+        return np.clip(np.floor(-2 * np.log2(ratio) + 1e-9).astype(int), 0, _VARIANCES.size - 1)
+
+    def _bounds(self, index: int) -> np.ndarray:
+        """Bounds of term k at unit correlation for every pair of orders (r, s), (pair, k)."""
+        if index not in self._cache:
+            sizes = self.sizes[index]
+            self._cache[index] = np.stack(
+                [
+                    self._factor(index, r, s) * norm * sizes[r : r + self.terms] * sizes[s : s + self.terms]
+                    for (r, s), norm in self.ends.items()
+                ]
+            )
+        return self._cache[index]
+
+    def sensitivity(self, variance: float, correlation: float, terms: int) -> np.ndarray:
+        """The largest change of the result per unit error of c_i, (i)."""
+        index = int(self._variance_index(variance))
+        powers = abs(correlation) ** np.arange(terms)
+        result = np.zeros(self.tower.highest + terms)
+        for r, s in self.ends:
+            factor = self._factor(index, r, s)[:terms] * powers * self.ends[r, s]
+            for one, other in ((r, s), (s, r)):
+                part = result[one : one + terms]
+                np.maximum(part, factor * self.sizes[index, other : other + terms], out=part)
+        return result
+
+    def _factor(self, index: int, r: int, s: int) -> np.ndarray:
+        top, variance = self.tower.highest, _VARIANCES[index] * self.largest
+        powers = sum(term_exponents(order, top, self.terms)[1] for order in (r, s))
+        return term_factors((r, s), top, self.terms) * variance**powers
+
+    def _terms_needed(self, index: int) -> np.ndarray:
+        terms = self._bounds(index).max(axis=0) * _CORRELATIONS[:, None] ** np.arange(self.terms)
+        tails = np.cumsum(terms[:, ::-1], axis=1)[:, ::-1]
+        enough = tails <= self.tolerance
+        # the terms beyond the table are at most as many again as the last few
+        enough &= (8 * terms[:, -4:].max(axis=1) <= self.tolerance)[:, None]
+        return np.where(enough.any(axis=1), np.maximum(enough.argmax(axis=1), 1), self.terms + 1)
+
+    def terms_needed(self, v_rows: np.ndarray, v_columns: np.ndarray, correlations: np.ndarray) -> np.ndarray:
+        """Number of Hermite terms for each (row, column); above `terms` if the table cannot tell."""
+        variance = self._variance_index(np.maximum(v_rows[:, None], v_columns))
+        size = np.minimum(np.abs(correlations), 1.0)
+        correlation = np.ceil((1 - np.sqrt(1 - size)) * 40 - 1e-9).astype(int)
+        return self._needed[variance, np.clip(correlation, 0, 40)]
+
+    def rule(self, variance: float, correlation: float, terms: int) -> Rule:
+        """The cheapest rule whose coefficients, up to this variance, are good enough for the sum."""
+        sensitivity = self.sensitivity(variance, correlation, terms)
+        total = self.errors[:, self._variance_index(variance), : sensitivity.size] @ sensitivity
+        gauss, steps, cuts = np.split(total, [len(_GAUSS), len(_GAUSS) + len(_MULTIPLES)])
+        choices: list[tuple] = [
+            (n, gauss_hermite, (int(n),)) for n in np.array(_GAUSS)[gauss <= self.tolerance][:1]
+        ]
+        for multiple, error in zip(_MULTIPLES, steps, strict=True):
+            good = np.array(_CUTS)[cuts + error <= self.tolerance]
+            if good.size:
+                step = multiple * _FINEST
+                choices.append((2 * round(good[0] / step) + 1, trapezoid_rule, (float(good[0]), step)))
+        if not choices:
+            raise Unreachable("no rule smooths the legs well enough")
+        _, make, arguments = min(choices, key=lambda choice: choice[0])
+        return make(*arguments)

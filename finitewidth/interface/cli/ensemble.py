@@ -1,0 +1,99 @@
+"""`finitewidth ensemble`: trained networks without theory."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from finitewidth.interface.cli.conventions import (
+    INTERRUPTED,
+    AsJson,
+    Debug,
+    Output,
+    complain,
+    noted_warnings,
+    plain_errors,
+    print_json,
+)
+
+ConfigFile = Annotated[
+    Path, typer.Argument(metavar="CONFIG.toml", help="Network, data, training and ensemble.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command()(ensemble)
+
+
+def ensemble(
+    config_file: ConfigFile,
+    as_json: AsJson = False,
+    output: Output = None,
+    debug: Debug = False,
+) -> None:
+    r"""Train many real networks, and estimate the mean and the spread of their outputs with standard errors.
+
+    Finished batches are kept in the Zarr store ensemble.zarr of the output directory. After a run was stopped
+    or killed, the same command continues it. Results open with xarray.open_zarr.
+
+    Example: finitewidth ensemble config.toml --output results/flow, with a config.toml such as
+
+    \[network]
+    widths = \[3, 64, 64, 1]     # n_0 ... n_L
+    activation = "tanh"          # or one for each hidden layer
+    \[data]
+    train_inputs = "X.csv"       # or .npy, or .npz
+    train_targets = "Y.csv"
+    test_inputs = "X_test.csv"
+    \[training]
+    algorithm = "gradient_descent"  # or gradient_flow, newton, two_step
+    learning_rate = 0.1
+    steps = 100
+    \[ensemble]
+    members = 1000
+    key = 0
+    record_at = \[0, 10]         # further keys: ntk = true, kernels = true
+    """
+    with plain_errors(debug):
+        try:
+            _ensemble(config_file, as_json, output)
+        except KeyboardInterrupt:
+            complain("interrupted; finished batches are kept, and the same command continues with them.")
+            sys.exit(INTERRUPTED)
+
+
+def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
+    from rich.console import Console
+
+    from finitewidth.experiment.ensemble.training import train_ensemble
+    from finitewidth.interface.report import documents, tables
+    from finitewidth.interface.runs import ensemble_runs
+
+    run = ensemble_runs.read(config_file)
+    assert run.options is not None
+    target = output if output is not None else Path("results") / run.name
+    ensemble_runs.check_directory(target)
+    with noted_warnings(complain):
+        trained = train_ensemble(
+            run.network,
+            run.X_train,
+            run.Y_train,
+            run.X_test,
+            algorithm=run.algorithm,
+            loss=run.loss,
+            store=target / ensemble_runs.STORE,
+            **run.options,
+        )
+    document = documents.ensemble_document(run, trained, target)
+    draft = target / f".{ensemble_runs.SUMMARY}"
+    draft.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    draft.replace(target / ensemble_runs.SUMMARY)
+    if as_json:
+        print_json(document)
+        return
+    console = Console()
+    tables.print_ensemble(trained, console)
+    tables.print_files(target, document["results"]["files"], console)

@@ -1,0 +1,163 @@
+"""`finitewidth solve`: theory of trained networks, and real networks beside it."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from finitewidth.interface.cli.conventions import (
+    INTERRUPTED,
+    AsJson,
+    Debug,
+    Output,
+    complain,
+    noted_warnings,
+    plain_errors,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from finitewidth.interface.runs.main_job import SolvedRun
+    from finitewidth.interface.runs.run_files import InitializationRun, TrainingRun
+
+RunFile = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="RUN.toml",
+        help="Network, data and training; without it, the built-in run.",
+        show_default=False,
+    ),
+]
+Example = Annotated[bool, typer.Option("--example", help="Print a complete, commented RUN.toml and stop.")]
+NoFigure = Annotated[bool, typer.Option("--no-figure", help="Do not draw a figure.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command()(solve)
+
+
+def solve(
+    run_file: RunFile = None,
+    as_json: AsJson = False,
+    output: Output = None,
+    no_figure: NoFigure = False,
+    example: Example = False,
+    debug: Debug = False,
+) -> None:
+    r"""Theory of trained networks at infinite width and at order 1/n, and real networks beside it.
+
+    Without arguments, a tanh network learns handwritten digits: its theory is compared with an ensemble of
+    trained networks. Prints a table with pulls; saves arrays, a figure, a report and a run.toml that repeats
+    the run. If it is stopped while networks are trained, the same command continues.
+
+    Example: finitewidth solve --example > run.toml; finitewidth solve run.toml --output results/mine
+
+    A file with a network and inputs only gives K and Theta of every layer at initialization:
+
+    \[network]
+    widths = \[3, 128, 128, 1]    # n_0 ... n_L
+    activation = "gelu"          # or one for each hidden layer
+    C_b = 0.0                    # a number, or one for each layer
+    C_W = 2.0                    # and likewise lambda_b, lambda_W
+    \[data]
+    path = "inputs.csv"          # or .npy, or .npz with inputs = "name"
+    """
+    with plain_errors(debug):
+        if example:
+            _print_example(as_json)
+        else:
+            _solve(run_file, as_json, output, figure=not no_figure)
+
+
+def _print_example(as_json: bool) -> None:
+    from finitewidth.interface.runs.embedded import EXAMPLE
+
+    if as_json:
+        import finitewidth
+
+        print_json({"finitewidth": finitewidth.__version__, "command": "solve", "example": EXAMPLE})
+    else:
+        print(EXAMPLE, end="")
+
+
+def _solve(run_file: Path | None, as_json: bool, output: Path | None, *, figure: bool) -> None:
+    from rich.console import Console
+
+    with Console(stderr=True).status("reading"):  # shown on a terminal, and not in a file
+        from finitewidth.interface.runs import embedded, output_directory, run_files
+
+        run = embedded.embedded() if run_file is None else run_files.read(run_file)
+        target = output if output is not None else Path("results") / run.name
+        output_directory.check_replaceable(target)  # before the work, not after it
+    if isinstance(run, run_files.InitializationRun):
+        document = _statistics(run, target, figure, quiet=as_json)
+    else:
+        document = _main_job(run, target, figure, quiet=as_json)
+    if as_json:
+        print_json(document)
+
+
+def _statistics(run: "InitializationRun", target: Path, figure: bool, *, quiet: bool) -> dict:
+    from rich.console import Console
+
+    with Console(stderr=True).status("solving"):
+        from finitewidth.interface.report import documents, saving, tables
+        from finitewidth.interface.runs.layer_summary import summarize
+        from finitewidth.theory.solve import solve as solve_theory
+
+        theory = solve_theory(run.network, run.inputs, order=0)
+        summary = summarize(run, theory)
+        names = saving.save_statistics(summary, theory, target, figure=figure)
+    if not quiet:
+        tables.print_summary(summary, Console())
+        tables.print_files(target, names, Console())
+    document = documents.initialization_document(summary)
+    return {**document, "results": {"directory": str(target), "files": names}}
+
+
+def _main_job(run: "TrainingRun", target: Path, figure: bool, *, quiet: bool) -> dict:
+    from rich.console import Console
+
+    from finitewidth.interface.report import documents, saving, tables
+    from finitewidth.interface.runs import output_directory
+
+    try:
+        solved = _solved(run, target)
+        with Console(stderr=True).status("saving"):
+            names = saving.save_solved(solved, target, figure=figure)
+    except KeyboardInterrupt:
+        unfinished = output_directory.unfinished(target)
+        if not unfinished.exists():
+            raise  # nothing was trained yet
+        complain(
+            f"interrupted; the networks trained so far are kept in {str(unfinished)!r}, and the same command "
+            "continues with them."
+        )
+        sys.exit(INTERRUPTED)
+    output_directory.clear_unfinished(target)
+    if not quiet:
+        tables.print_solved(solved, Console())
+        tables.print_files(target, names, Console())
+    document = documents.solve_document(solved)
+    return {**document, "results": {"directory": str(target), "files": names}}
+
+
+def _solved(run: "TrainingRun", target: Path) -> "SolvedRun":
+    from rich.console import Console
+
+    from finitewidth.interface.runs import main_job, output_directory
+
+    notes: list[str] = []
+    main_job.check_run(run)
+    with noted_warnings(notes.append):
+        with Console(stderr=True).status("theory"):
+            prediction = main_job.predict_run(run)
+        ensemble = None
+        if run.options is not None:
+            store = output_directory.unfinished(target) / f"{main_job.fingerprint(run)}.zarr"
+            ensemble = main_job.train_run(run, store)  # shows a progress bar of its own
+    for note in notes:
+        complain(f"note: {note}")
+    return main_job.compared_run(run, prediction, ensemble, notes)

@@ -1,0 +1,108 @@
+"""The answers on test inputs: theory beside trained networks, row by row, and how well they agree."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from finitewidth.comparison.compare import PredictionComparison
+from finitewidth.core.json_values import json_value
+from finitewidth.interface.runs.main_job import SolvedRun
+
+
+@dataclass(frozen=True)
+class Row:
+    """One output on one test input; None for a number that the run does not have."""
+
+    test: int  # counted from 1
+    output: int
+    label: str | None
+    target: float | None
+    infinite_width: float
+    infinite_width_std: float
+    finite_width: float | None
+    finite_width_std: float | None
+    ensemble: float | None
+    ensemble_stderr: float | None
+    ensemble_std: float | None
+    ensemble_std_stderr: float | None
+    pull_infinite_width: float | None
+    pull_finite_width: float | None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The pulls of one order: root mean square and largest, of the mean and of the covariance."""
+
+    mean_rms: float | None
+    mean_largest: float | None
+    covariance_rms: float | None
+    covariance_largest: float | None
+
+
+def rows(solved: SolvedRun) -> list[Row]:
+    """One row for every output on every test input."""
+    run, prediction, measured = solved.run, solved.prediction, solved.measured
+    leading, finite = prediction.infinite_width, prediction if prediction.order == 1 else None
+    columns = {
+        "target": run.Y_test,
+        "finite_width": finite and finite.mean,
+        "finite_width_std": finite.std if finite and finite.factors is not None else None,
+        "ensemble": measured and measured.value,
+        "ensemble_stderr": measured and measured.stderr,
+        "ensemble_std": solved.ensemble and solved.ensemble.std,
+        "ensemble_std_stderr": solved.ensemble and solved.ensemble.std_stderr,
+        "pull_infinite_width": solved.infinite and solved.infinite.pulls,
+        "pull_finite_width": solved.finite and solved.finite.pulls,
+    }
+    infinite, spread = leading.mean, leading.std
+    samples, outputs = infinite.shape
+    return [
+        Row(
+            test=a + 1,
+            output=i + 1,
+            label=run.labels[a] if run.labels else None,
+            infinite_width=float(infinite[a, i]),
+            infinite_width_std=float(spread[a, i]),
+            **{
+                name: None if column is None else json_value(column[a, i]) for name, column in columns.items()
+            },
+        )
+        for a in range(samples)
+        for i in range(outputs)
+    ]
+
+
+def agreements(solved: SolvedRun) -> dict[str, Agreement]:
+    """The agreement of each order with the ensemble; empty without an ensemble."""
+    comparisons = {"infinite_width": solved.infinite, "finite_width": solved.finite}
+    return {name: _agreement(one) for name, one in comparisons.items() if one is not None}
+
+
+def _agreement(comparison: PredictionComparison) -> Agreement:
+    pulls, covariance = comparison.pulls, comparison.covariance_pulls
+    if covariance is not None:  # it is symmetric: every pair counts once
+        size = comparison.pulls.size
+        covariance = covariance.reshape(size, size)[np.triu_indices(size)]
+    return Agreement(*_size(pulls), *((None, None) if covariance is None else _size(covariance)))
+
+
+def _size(pulls: np.ndarray) -> tuple[float | None, float | None]:
+    """Root mean square and largest pull; None if a single member leaves no standard error."""
+    return json_value(np.sqrt(np.mean(pulls**2))), json_value(np.abs(pulls).max())
+
+
+def conclusion(solved: SolvedRun) -> str:
+    """The order that is left out, in words, with the numbers that show whether it matters."""
+    prediction = solved.prediction
+    if prediction.expansion is None:
+        return "Order 1/n is left out; order = 1 in [theory] includes it."
+    moved = float(np.abs(prediction.mean - prediction.infinite_width.mean).max())
+    ratio = prediction.expansion.depth_over_width
+    text = (
+        f"Order 1/n moves the mean by up to {moved:.2g}. Order 1/n^2 is left out: about depth/width = "
+        f"{ratio:.2g} times that, or {ratio * moved:.1g}, up to a factor of order one"
+    )
+    if solved.measured is None:
+        return f"{text}."
+    smallest, largest = solved.measured.stderr.min(), solved.measured.stderr.max()
+    return f"{text}. Standard errors of the ensemble are {smallest:.1g} to {largest:.1g}."

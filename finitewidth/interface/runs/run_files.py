@@ -1,0 +1,154 @@
+"""Run files: a TOML file that describes a network, its data and its training becomes a run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from finitewidth.interface.runs.data_files import read_matrix
+from finitewidth.interface.runs.network_table import read_network
+from finitewidth.interface.runs.toml_tables import check_keys, parse
+from finitewidth.interface.runs.training_tables import read_algorithm, read_loss, read_options, read_theory
+from finitewidth.network.algorithm import Algorithm
+from finitewidth.network.loss import Loss
+from finitewidth.network.network import Network
+
+_TABLES = ("training", "ensemble", "theory")
+_ARRAYS = ("train_inputs", "train_targets", "test_inputs")
+
+
+@dataclass(frozen=True, eq=False)
+class InitializationRun:
+    """A network at initialization and the inputs at which its statistics are computed."""
+
+    name: str
+    network: Network
+    inputs: np.ndarray  # (N, n_0)
+    source: str  # of the inputs, in words
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRun:
+    """A network, its data and a training algorithm, for a prediction and for an ensemble."""
+
+    name: str
+    network: Network
+    X_train: np.ndarray  # (N, n_0)
+    Y_train: np.ndarray  # (N, n_L)
+    X_test: np.ndarray  # (M, n_0)
+    Y_test: np.ndarray | None  # (M, n_L), shown beside the answers and not used otherwise
+    algorithm: Algorithm
+    loss: Loss
+    order: int  # of the theory
+    tolerance: float | None  # of its four-leg averages
+    options: dict[str, Any] | None  # of `train_ensemble`; None: no networks are trained
+    source: str  # of the data, in words
+    tables: dict[str, dict] = field(repr=False)  # [training], [ensemble] and [theory] as they were written
+    labels: tuple[str, ...] | None = None  # one per test input, for axes
+
+
+def read(path: Path) -> InitializationRun | TrainingRun:
+    """The run that a TOML file describes; every error names the file and the key."""
+    tables = parse(path)
+    check_keys(tables, required=("network", "data"), optional=_TABLES, where=str(path))
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise ValueError(f"{path}: {name} must be a table, got {table!r}; write [{name}].")
+    data = tables["data"]
+    check_keys(data, (), ("path", "inputs", *_ARRAYS, "test_targets"), where=f"{path}: [data]")
+    if "training" in tables or any(name in data for name in _ARRAYS):
+        return training_run(tables, path.parent, path.stem, str(path), source=_source(data, path))
+    return _initialization_run(tables, path)
+
+
+def _source(data: Mapping, path: Path) -> str:
+    named = [value for value in data.values() if isinstance(value, str)]
+    return ", ".join(named) if named else path.name
+
+
+def _initialization_run(tables: dict[str, dict], path: Path) -> InitializationRun:
+    data = tables["data"]
+    if "path" not in data:
+        raise ValueError(
+            f"{path}: [data]: 'path' is missing; add it, or {', '.join(_ARRAYS)} and a table [training]."
+        )
+    for name in _TABLES:
+        if name in tables:
+            raise ValueError(f"{path}: [{name}] needs training data; write {', '.join(_ARRAYS)} in [data].")
+    for name, value in data.items():
+        if not isinstance(value, str):
+            raise ValueError(f"{path}: [data] {name} must be a string, got {value!r}; put it in quotes.")
+    table = read_network(tables["network"], str(path))  # before the data, which may take long to read
+    inputs = read_matrix("path", data["path"], path.parent, data.get("inputs"))
+    network = table.network(input_scale=_mean_square(inputs))
+    _check_columns(network, "path", inputs)
+    return InitializationRun(path.stem, network, inputs, source=str(path.parent / data["path"]))
+
+
+def training_run(
+    tables: dict[str, dict],
+    folder: Path,
+    name: str,
+    where: str,
+    *,
+    source: str,
+    labels: tuple[str, ...] | None = None,
+) -> TrainingRun:
+    """The run of tables whose [data] holds paths relative to `folder`, or the numbers themselves."""
+    data, training = tables["data"], tables.get("training")
+    if training is None:
+        raise ValueError(f"{where}: 'training' is missing; add a table [training] with an algorithm.")
+    check_keys(data, _ARRAYS, ("test_targets",), where=f"{where}: [data]")
+    table = read_network(tables["network"], where)
+    algorithm = read_algorithm(training, f"{where}: [training]")
+    loss = read_loss(training, f"{where}: [training]")
+    order, tolerance = read_theory(tables.get("theory", {}), f"{where}: [theory]")
+    options = read_options(tables.get("ensemble"), training, f"{where}: [ensemble]")
+    arrays = {key: read_matrix(key, value, folder) for key, value in data.items()}
+    network = table.network(input_scale=_mean_square(arrays["train_inputs"]))
+    _check_arrays(network, arrays)
+    return TrainingRun(
+        name=name,
+        network=network,
+        X_train=arrays["train_inputs"],
+        Y_train=arrays["train_targets"],
+        X_test=arrays["test_inputs"],
+        Y_test=arrays.get("test_targets"),
+        algorithm=algorithm,
+        loss=loss,
+        order=order,
+        tolerance=tolerance,
+        options=options,
+        source=source,
+        tables={key: dict(tables[key]) for key in _TABLES if key in tables},
+        labels=labels,
+    )
+
+
+def _mean_square(inputs: np.ndarray) -> float:
+    """The scale of inputs; one if they are all zero and have no scale."""
+    return float(np.mean(inputs**2)) or 1.0
+
+
+def _check_arrays(network: Network, arrays: Mapping[str, np.ndarray]) -> None:
+    for key, array in arrays.items():
+        _check_columns(network, key, array)
+    for part in ("train", "test"):
+        targets, inputs = arrays.get(f"{part}_targets"), arrays[f"{part}_inputs"]
+        if targets is not None and len(targets) != len(inputs):
+            raise ValueError(
+                f"[data] {part}_targets has {len(targets)} rows for {len(inputs)} rows of {part}_inputs; "
+                "give one for each."
+            )
+
+
+def _check_columns(network: Network, key: str, array: np.ndarray) -> None:
+    is_target = key.endswith("targets")
+    expected = network.widths[-1 if is_target else 0]
+    if array.shape[1] != expected:
+        wanted = f"gives {expected} outputs" if is_target else f"takes {expected} inputs"
+        raise ValueError(
+            f"[network] {wanted}, but [data] {key} has {array.shape[1]} columns; make them equal."
+        )

@@ -1,0 +1,97 @@
+"""A learning problem at order 1/n: its network and data, and all checks of whether the expansion applies."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.checkpoint import digest
+from finitewidth.core.inputs import as_inputs, as_targets, merge_inputs
+from finitewidth.network.algorithm import (
+    Algorithm,
+    GradientDescent,
+    GradientFlow,
+    Newton,
+    Projectors,
+    TwoStep,
+)
+from finitewidth.network.loss import MSE, Loss
+from finitewidth.network.network import Network
+from finitewidth.training.first_order.symbols import fingerprint
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A network, training data and test inputs that have passed all checks of order 1/n."""
+
+    net: Network
+    X: Float[np.ndarray, "N_A n0"]
+    Y: Float[np.ndarray, "N_A n_L"]
+    X_test: Float[np.ndarray, "M n0"] | None  # None stands for the training inputs
+
+    @classmethod
+    def of(cls, net: Network, X_train, Y_train, X_test=None) -> "Problem":
+        """Check a network and data as a user gave them; nothing behind this point checks them again."""
+        check_network(net)
+        X = as_inputs(X_train, net.widths[0], name="X_train")
+        Y = as_targets(Y_train, X.shape[0], net.widths[-1])
+        return cls(net, X, Y, None if X_test is None else as_inputs(X_test, net.widths[0], name="X_test"))
+
+    def merged_inputs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Training inputs and then the test inputs not among them, and the place of each test input."""
+        count = self.X.shape[0]
+        if self.X_test is None:
+            return self.X, np.arange(count)
+        together, places = merge_inputs(np.concatenate([self.X, self.X_test]), keep=count)
+        return together, places[count:]
+
+    def described(
+        self, four_leg_tolerance: float | None, covariance: bool, algorithm: Algorithm | None = None
+    ) -> dict:
+        """Everything that statistics and, with an algorithm, a prediction depend on."""
+        configuration = {
+            "network": self.net.to_dict(),
+            "X_train": digest(self.X),
+            "X_test": None if self.X_test is None else digest(self.X_test),
+            "four_leg_tolerance": four_leg_tolerance,
+            "covariance": covariance,
+        }
+        if algorithm is None:
+            return configuration
+        return {**configuration, "Y_train": digest(self.Y), "algorithm": fingerprint(algorithm)}
+
+
+def check_network(net: Network) -> None:
+    """Refuse networks that the expansion in 1/n does not know."""
+    kinked = net.kinked
+    if kinked is not None:
+        raise ValueError(
+            f"activation {kinked.name!r} has a kink, where the dNTK and ddNTKs are infinite and "
+            "order 1/n does not exist; use a smooth one such as gelu, swish or tanh, or order=0."
+        )
+    if net.depth > 1 and min(net.widths[1:-1]) == 1:
+        raise ValueError(
+            f"widths={net.widths} has a hidden layer of width 1, where an expansion in 1/n means nothing; "
+            "widen it, or use order=0."
+        )
+
+
+def check_algorithm(algorithm: Algorithm) -> None:
+    """Refuse algorithms that have no solution at order 1/n."""
+    if isinstance(algorithm, Newton):
+        raise ValueError(
+            "algorithm=Newton() lands beside the minimum at finite width; use fw.TwoStep(), or order=0."
+        )
+    if not isinstance(algorithm, GradientFlow | GradientDescent | TwoStep | Projectors):
+        raise ValueError(
+            f"algorithm={algorithm!r} has no solution at order 1/n; use fw.GradientFlow(), "
+            "fw.GradientDescent(learning_rate), fw.TwoStep() or fw.Projectors(...)."
+        )
+
+
+def check_loss(loss: Loss, ridge: float, cutoff: float) -> None:
+    """Refuse losses and ridges that order 1/n does not know."""
+    if not isinstance(loss, MSE):
+        raise ValueError(f"order=1 knows loss=fw.MSE() only, got {loss!r}; use order=0.")
+    if ridge or cutoff:
+        raise ValueError("ridge and cutoff are for order=0; at order 1 stop at a finite time instead.")
