@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from unittest import mock
 
 import numpy as np
+from scipy.interpolate import BSpline
 
 from finitewidth.comparison.claims import FILES
 from finitewidth.critical import one_input
@@ -166,13 +167,10 @@ def wrong_first_moments(original, e, u, K):
 
 
 def wrong_table(original, activation):
+    """The table of averages of an activation, five per cent too large on its grid."""
     table = original(activation)
-
-    def averages(K):
-        found = table(K)
-        return found._replace(square=FACTOR * found.square, slope=FACTOR * found.slope)
-
-    return averages
+    right = table._splines
+    return replace(table, _splines=BSpline(right.t, FACTOR * right.c, right.k))
 
 
 def wrong_wiring(original, *arguments):

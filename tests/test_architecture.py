@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training.textbook": {"core", "network", "gaussian", "theory", "critical", "training.infinite"},
     "experiment": {"core", "network", "experiment.layers"},
     "experiment.layers": {"core", "network"},
-    "experiment.ensemble": {"core", "network", "experiment", "experiment.layers"},
+    "experiment.ensemble": {"core", "network", "experiment", "experiment.layers", ""},
     "comparison": {"core", "network", "gaussian", "theory", "critical", "training", "experiment"},
     "interface": {"interface.adapters", "interface.cli", "interface.figures"},
     "interface.figures": LIBRARY,

@@ -101,7 +101,7 @@ def as_count(name: str, value, *, lowest: int, or_infinite: bool = False) -> int
 def merge_inputs(X: np.ndarray, *, keep: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """The distinct rows of X in the order in which they first appear, and the place of each row among them.
 
-    The first `keep` rows all stay, also where some of them are equal.
+    The first `keep` rows all stay, even if some of them are equal.
     """
     first = np.empty(X.shape[0], dtype=int)
     for rows in _groups(X).values():
