@@ -31,8 +31,9 @@ import autodiff_derivatives as derivatives  # noqa: E402
 import finitewidth as fw  # noqa: E402
 from finitewidth.core.tasks import in_any_order  # noqa: E402
 from finitewidth.experiment import directions  # noqa: E402
-from finitewidth.experiment.ensemble.descent import Members, descend, loss_and_residual, moved, pulled_back  # noqa: E402
+from finitewidth.experiment.ensemble.descent import Descent, moved, pulled_back  # noqa: E402
 from finitewidth.experiment.ensemble.plan import Plan  # noqa: E402
+from finitewidth.experiment.ensemble.trainer import Members  # noqa: E402
 from finitewidth.experiment.sampling import draw, draw_members, outputs, rates  # noqa: E402
 
 RESULTS = HERE / "results" / "ensemble.md"
@@ -84,13 +85,11 @@ def trainer(net: fw.MLP, X, Y, members: int, steps: int):
     )
 
     def observe(parameters):
-        return {
-            "loss": jax.vmap(lambda p: loss_and_residual(plan.loss, outputs(net, p, X), Y)[0])(parameters)
-        }
+        return {"loss": jax.vmap(lambda p: plan.loss.value(outputs(net, p, X), Y))(parameters)}
 
     def run(parameters, numbers):
         batch = Members(parameters, jnp.arange(members), jnp.full(members, 1e9))
-        return descend(plan.pattern, numbers, X, Y, batch, observe).records["loss"]
+        return Descent().train(Descent().pattern(plan), numbers, X, Y, batch, observe).records["loss"]
 
     compiled = jax.jit(run)
     return lambda parameters: compiled(parameters, plan.numbers)
@@ -173,7 +172,7 @@ def narrow_section(quick: bool) -> list[str]:
 
     @jax.jit
     def one_step(p):
-        return moved(net, p, pulled_back(net, p, X, lambda z: loss_and_residual(fw.MSE(), z, Y))[1], 1e-3)
+        return moved(net, p, pulled_back(net, p, X, lambda z: (None, fw.MSE().gradient(z, Y)))[1], 1e-3)
 
     few = max(2, members // 50)  # the loop is timed over a part of the members
 

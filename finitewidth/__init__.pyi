@@ -29,16 +29,22 @@ from .interface.figures import plots as plots
 from .interface.figures.plots import save_spectrum as save_spectrum
 from .network.activation import Activation as Activation
 from .network.activation import KinkWarning as KinkWarning
-from .network.algorithm import GradientDescent as GradientDescent
-from .network.algorithm import GradientFlow as GradientFlow
-from .network.algorithm import Newton as Newton
-from .network.algorithm import Projectors as Projectors
-from .network.algorithm import Schedule as Schedule
-from .network.algorithm import StochasticGradientDescent as StochasticGradientDescent
-from .network.algorithm import TwoStep as TwoStep
+from .network.algorithms.abstract import AbstractAlgorithm as AbstractAlgorithm
+from .network.algorithms.gradient_descent import GradientDescent as GradientDescent
+from .network.algorithms.gradient_flow import GradientFlow as GradientFlow
+from .network.algorithms.newton import Newton as Newton
+from .network.algorithms.newton import TwoStep as TwoStep
+from .network.algorithms.projectors import Projectors as Projectors
+from .network.algorithms.schedule import Schedule as Schedule
+from .network.algorithms.stochastic import StochasticGradientDescent as StochasticGradientDescent
+from .network.algorithms.symbols import Symbols as Symbols
 from .network.layers.dense import Dense as Dense
-from .network.loss import MSE as MSE
-from .network.loss import CrossEntropy as CrossEntropy
+from .network.losses.abstract import AbstractLoss as AbstractLoss
+from .network.losses.cross_entropy import CrossEntropy as CrossEntropy
+from .network.losses.probabilities import one_hot as one_hot
+from .network.losses.probabilities import outputs_of as outputs_of
+from .network.losses.probabilities import softmax as softmax
+from .network.losses.squared_error import MSE as MSE
 from .network.mlp import MLP as MLP
 from .network.named import activations as activations
 from .network.network import Network as Network
@@ -63,12 +69,6 @@ from .training.infinite.bayes import Evidence as Evidence
 from .training.infinite.bayes import bayesian_rates as bayesian_rates
 from .training.infinite.bayes import evidence as evidence
 from .training.infinite.bayes import posterior as posterior
-from .training.infinite.cross_entropy import one_hot as one_hot
-from .training.infinite.cross_entropy import outputs_of as outputs_of
-from .training.infinite.cross_entropy import softmax as softmax
-from .training.infinite.dynamics import Trajectory as Trajectory
-from .training.infinite.dynamics import stopping_time as stopping_time
-from .training.infinite.dynamics import trajectory as trajectory
 from .training.infinite.fitting import Fitted as Fitted
 from .training.infinite.fitting import fit as fit
 from .training.infinite.gaussian import Prediction as Prediction
@@ -89,5 +89,8 @@ from .training.textbook.linear import fit_linear_model as fit_linear_model
 from .training.textbook.linear import random_features as random_features
 from .training.textbook.linear import with_constant as with_constant
 from .training.textbook.starpolation import starpolate as starpolate
+from .training.trajectories import Trajectory as Trajectory
+from .training.trajectories import stopping_time as stopping_time
+from .training.trajectories import trajectory as trajectory
 
 __version__: str

@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 from unittest import mock
 
 import numpy as np
+from scipy.interpolate import BSpline
 
 from finitewidth.comparison.claims import FILES
 from finitewidth.critical import one_input
+from finitewidth.network.algorithms import clock, projectors
 from finitewidth.theory import recursion, single, solve
 from finitewidth.theory.layers.activation import ActivationStep
 from finitewidth.theory.tensors import SHAPES
-from finitewidth.training.first_order import corrections, one_network, symbols
-from finitewidth.training.infinite import solver
+from finitewidth.training.first_order import corrections, one_network
+from finitewidth.training.infinite import dynamics
 from finitewidth.training.textbook import delta_expansion, finite_angle
 
 FACTOR = 1.05  # a coefficient five per cent too large
@@ -165,13 +167,10 @@ def wrong_first_moments(original, e, u, K):
 
 
 def wrong_table(original, activation):
+    """The table of averages of an activation, five per cent too large on its grid."""
     table = original(activation)
-
-    def averages(K):
-        found = table(K)
-        return found._replace(square=FACTOR * found.square, slope=FACTOR * found.slope)
-
-    return averages
+    right = table._splines
+    return replace(table, _splines=BSpline(right.t, FACTOR * right.c, right.k))
 
 
 def wrong_wiring(original, *arguments):
@@ -218,11 +217,11 @@ def _statistics() -> Iterator[Fault]:
 
 def _training() -> Iterator[Fault]:
     for name in ("A", "IA", "IIA", "IIB"):
-        inject = functools.partial(replaced, symbols, "_ordered_symbols", scaled_symbol(name))
+        inject = functools.partial(replaced, clock, "_ordered_symbols", scaled_symbol(name))
         claims = ("inf.149-153", "inf.142-147", "inf.168-171", "inf.141", "inf.126-130")
         yield Fault(f"projector Z_{name}", inject, claims)
     for name in ("B", "IB"):
-        inject = functools.partial(replaced, symbols, "_ordered_symbols", scaled_symbol(name))
+        inject = functools.partial(replaced, clock, "_ordered_symbols", scaled_symbol(name))
         yield Fault(f"projector Z_{name}", inject, ("inf.149-153", "inf.142-147", "inf.168-171", "inf.141"))
     parts = {"ntk_fluctuation": "NTK fluctuation", "dntk": "dNTK", "ddntk_1": "first ddNTK"}
     parts |= {"ddntk_2": "second ddNTK"}
@@ -237,7 +236,7 @@ def _training() -> Iterator[Fault]:
         yield Fault(f"{function} of one network", inject, (claim,))
     inject = functools.partial(replaced, one_network, "_trained_ntk", wrong_trained)
     yield Fault("trained NTK", inject, ("inf.155",))
-    inject = functools.partial(replaced, solver, "learned", scaled_result)
+    inject = functools.partial(replaced, dynamics, "mode_response", scaled_result)
     yield Fault("what training makes of a mode", inject, ("ntk-talk.trajectory",))
     inject = functools.partial(replaced, delta_expansion, "_average", wrong_moments)
     yield Fault("expansion for nearby inputs", inject, ("10.70", "10.62-10.63", "10.110-10.112"))
@@ -249,7 +248,7 @@ def _training() -> Iterator[Fault]:
     yield Fault("one input through thousands of layers", inject, ("10.71-10.72", "10.75"))
     inject = functools.partial(replaced, corrections, "_output_with_dntk", wrong_wiring)
     yield Fault("covariance from the dNTK", inject, ("inf.166-167",))
-    inject = functools.partial(replaced, symbols, "_converged", wrong_two_step)
+    inject = functools.partial(replaced, projectors, "_fully_trained", wrong_two_step)
     yield Fault("projector Z_B of two steps", inject, ("inf.148",))
     inject = functools.partial(replaced, finite_angle, "_through_layers", wrong_angle)
     yield Fault("angle of relu networks", inject, ("10.90", "10.92-10.95", "10.footnote-37"))

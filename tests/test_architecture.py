@@ -19,6 +19,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "": {"core", "interface"},  # the package itself: lazy names and `python -m finitewidth`
     "core": {""},  # the package holds the version
     "network.layers": {"core"},
+    "network.losses": {"core"},
+    "network.algorithms": {"core", "network.losses"},
     "network": {"core", "network.layers"},
     "gaussian": {"core", "network"},
     "gaussian.two_legs": {"core", "network", "gaussian"},
@@ -27,7 +29,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "theory.layers": {"core", "network", "gaussian"},
     "theory.unrolled": {"core", "network", "gaussian", "theory", "theory.layers"},
     "critical": {"core", "network", "gaussian", "theory"},
-    "training": {"core", "network", "theory", "training.infinite", "training.first_order"},
+    "training": {
+        "core",
+        "network",
+        "theory",
+        "training.infinite",
+        "training.first_order",
+        "training.textbook",
+    },
     "training.infinite": {"core", "network", "gaussian", "theory"},
     "training.first_order": {
         "core",
@@ -40,7 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training.textbook": {"core", "network", "gaussian", "theory", "critical", "training.infinite"},
     "experiment": {"core", "network", "experiment.layers"},
     "experiment.layers": {"core", "network"},
-    "experiment.ensemble": {"core", "network", "experiment", "experiment.layers"},
+    "experiment.ensemble": {"core", "network", "experiment", "experiment.layers", ""},
     "comparison": {"core", "network", "gaussian", "theory", "critical", "training", "experiment"},
     "interface": {"interface.adapters", "interface.cli", "interface.figures"},
     "interface.figures": LIBRARY,

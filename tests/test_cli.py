@@ -376,6 +376,18 @@ def test_audit_takes_an_activation_for_each_hidden_layer(given, names):
     assert network.activation_name == names and network.C_W == (1.5,) * 3 and notes == []
 
 
+def test_audit_judges_each_layer_by_its_activation(capsys, folder):
+    (folder / "run.toml").write_text(MIXED, encoding="utf-8")
+    assert call("audit", "2,8,8,1", "--activation", "tanh,relu", "--C_W", "1.2") == 0
+    text = capsys.readouterr().out
+    assert "widths 2, 8 x 2, 1; tanh, relu, C_b 0, C_W 1.2" in text
+    assert call("audit", "run.toml") == 0
+    assert capsys.readouterr().out == text
+    assert call("audit", "run.toml", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["network"]["activation"] == ["tanh", "relu"] and len(document["layers"]) == 3
+
+
 def test_audit_refuses_activations_that_do_not_fit(capsys):
     message = refused(capsys, "audit", "4,8,8,8,1", "--activation", "tanh,relu")
     assert "activation has 2 entries for 3 hidden layers" in message
@@ -431,6 +443,24 @@ def test_ensemble_prints_a_table_and_leaves_a_store(capsys, ensemble_folder):
     with xarray.open_zarr("out/ensemble.zarr") as data:
         np.testing.assert_allclose(data["outputs"][-1, 3:], direct.mean.value, rtol=1e-10)
         assert json.loads(data.attrs["configuration"])["algorithm"] == repr(fw.GradientDescent(0.1, 5))
+
+
+def test_ensembles_of_networks_with_different_activations(capsys, ensemble_folder):
+    layers = """[network]
+input_shape = 2
+layers = [
+    { kind = "Dense", width = 4 }, "tanh",
+    { kind = "Dense", width = 4 }, "relu",
+    { kind = "Dense", width = 1 },
+]
+"""
+    mixed = ENSEMBLE.replace("[2, 4, 1]", "[2, 4, 4, 1]").replace('"tanh"', '["tanh", "relu"]')
+    means = []
+    for text in (mixed, layers + ENSEMBLE[ENSEMBLE.index("[data]") :]):
+        (ensemble_folder / "config.toml").write_text(text, encoding="utf-8")
+        assert call("ensemble", "config.toml", "--output", f"out{len(means)}", "--json") == 0
+        means.append(json.loads(capsys.readouterr().out)["mean"]["value"])
+    assert means[0] == means[1]
 
 
 def test_help_of_ensemble_shows_a_configuration_that_is_understood(capsys, ensemble_folder):

@@ -8,7 +8,6 @@ from problems import refused
 from trained_networks import cross_entropy, pulls, train
 
 import finitewidth as fw
-from finitewidth.experiment.ensemble.descent import loss_and_residual
 from finitewidth.training.infinite.sampled import gaussian_members
 
 RANDOM = np.random.default_rng(11)
@@ -131,7 +130,7 @@ def test_real_networks_feel_the_temperature():
     """dL/dz of the trainer is the gradient of the loss, and the loss is that of `test_loss`."""
     loss = fw.CrossEntropy(2.5)
     z = jnp.asarray(RANDOM.normal(size=(6, 3)))
-    value, residual = loss_and_residual(loss, z, jnp.asarray(SOFT))
+    value, residual = loss.value(z, jnp.asarray(SOFT)), loss.gradient(z, jnp.asarray(SOFT))
     slope = jax.grad(lambda z: -jnp.sum(jnp.asarray(SOFT) * jax.nn.log_softmax(z / 2.5)))(z)
     np.testing.assert_allclose(residual, slope, rtol=1e-12, atol=1e-14)
     certain = fw.Prediction(
@@ -159,8 +158,12 @@ def test_cross_entropy_overfits_and_early_stopping_helps():
         (SOFT + 0.1, {}, "must hold probabilities, but row 0 sums to 1.3"),
         (LABELS, {}, r"integer labels.*fw.one_hot\(Y_train, 3\)"),
         (SOFT, dict(ridge=1.0), "ridge and cutoff"),
-        (SOFT, dict(algorithm=fw.Schedule([0.1])), "fw.Schedule is for loss=fw.MSE"),
-        (SOFT, dict(algorithm=fw.GradientDescent(50.0)), "learning_rate=50 is not below 4 T"),
+        (SOFT, dict(algorithm=fw.Schedule([0.1])), r"algorithm=Schedule\(1 updates\) is for loss=fw.MSE"),
+        (
+            SOFT,
+            dict(algorithm=fw.GradientDescent(50.0)),
+            "learning_rate=50 is not below 2 / .* times the largest curvature 0.5 of CrossEntropy",
+        ),
         (HARD, dict(algorithm=fw.GradientFlow(1e9)), "times the shortest time scale of learning"),
         (
             HARD,

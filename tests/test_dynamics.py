@@ -7,7 +7,6 @@ import pytest
 from problems import refused
 
 import finitewidth as fw
-from finitewidth.training.infinite.learned import learned
 
 RANDOM = np.random.default_rng(5)
 X, Y, X_TEST = RANDOM.normal(size=(7, 3)), RANDOM.normal(size=(7, 2)), RANDOM.normal(size=(4, 3))
@@ -99,8 +98,8 @@ def test_small_eigenvalues_keep_their_digits(l):
     descent = sum((1 - eta * l) ** s for s in range(steps)) * eta
     flow = sum((-l) ** k * time ** (k + 1) / math.factorial(k + 1) for k in range(40))
     one = np.asarray([l])
-    np.testing.assert_allclose(learned(fw.GradientDescent(eta, steps), one), descent, rtol=1e-12)
-    np.testing.assert_allclose(learned(fw.GradientFlow(time), one), flow, rtol=1e-12)
+    np.testing.assert_allclose(fw.GradientDescent(eta, steps).response(one), descent, rtol=1e-12)
+    np.testing.assert_allclose(fw.GradientFlow(time).response(one), flow, rtol=1e-12)
 
 
 def test_nothing_is_refused_for_being_singular_before_the_end():
@@ -133,7 +132,7 @@ def test_early_stopping_finds_the_lowest_expected_loss():
         (dict(times=[]), "times must be a row of one or more numbers"),
         (dict(times=[-1.0]), "time must be zero or a positive number"),
         (dict(times=[1.5], algorithm=fw.GradientDescent(0.01)), "steps must be a whole number"),
-        (dict(times=[1.0], algorithm=fw.Newton()), "a path over time needs fw.GradientFlow"),
+        (dict(times=[1.0], algorithm=fw.Newton()), "a trajectory needs fw.GradientFlow"),
         (dict(times=[1], algorithm=fw.GradientDescent(9.0)), "learning_rate=9 is not below"),
     ],
 )

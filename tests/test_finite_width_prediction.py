@@ -14,7 +14,6 @@ from finitewidth.core.inputs import merge_inputs
 from finitewidth.training.first_order.corrections import corrections, leap
 from finitewidth.training.first_order.expansion import warn_of
 from finitewidth.training.first_order.modes import Modes
-from finitewidth.training.first_order.symbols import symbols
 from finitewidth.training.first_order.terms import (
     CUBIC,
     TERMS,
@@ -38,7 +37,7 @@ SIZES = dict(A=0.9, B=0.5, D=0.4, F=0.3, P=-0.2, Q=0.25, R=-0.35, S=0.6, T=0.45,
 def rank_one(Y, algorithm, n=10):
     """Mean and covariance of three samples whose tensors are products of one vector."""
     modes = Modes.of(K, K, H, Y)
-    s = symbols(algorithm, modes.l)
+    s = algorithm.symbols(modes.l)
     product = np.einsum("a,b,c,d->abcd", G, G, G, G)
     found = corrections(modes, lambda name: SIZES[name] * product, s, covariance=True)
     L = leap(modes, s)

@@ -15,7 +15,7 @@ import finitewidth as fw
 from finitewidth.critical.initialization import is_critical
 from finitewidth.critical.one_input import layer_by_layer
 
-DERIVED, AGAIN = 1e-8, 1e-9
+EQUAL, DERIVED, AGAIN = 1e-13, 1e-8, 1e-9
 NODES = np.polynomial.legendre.leggauss(400)
 MIXED = ("tanh", "relu", "gelu")
 FUNCTIONS = {  # sigma and sigma', written a second time
@@ -68,33 +68,40 @@ def test_each_layer_is_passed_by_its_own_activation():
         assert path.Theta[l - 1] == pytest.approx(theory.layer(l).Theta.item(), rel=DERIVED)
 
 
-def renamed(name):
-    """The same function under another name, so that networks with both have different activations."""
+def twins(name):
+    """One function in two activations, so that networks with both have different activations."""
     activation = fw.MLP((1, 1, 1), name).activations[0]
-    kinks = activation.kinks
-    return fw.Activation(activation.function, name=f"my {name}", kinks=kinks)
+    one, other = (lambda z: activation.function(z)), (lambda z: activation.function(z))
+    return tuple(fw.Activation(f, name=f"my {name}", kinks=activation.kinks) for f in (one, other))
 
 
 @pytest.mark.parametrize("name", ["tanh", "relu", "gelu"])
 def test_activations_that_happen_to_be_equal_give_the_numbers_of_one(name):
-    one = fw.MLP((3, *[20] * 8, 2), name, C_b=0.05, C_W=1.6)
-    two = one.replace(activation=(name, renamed(name)) * 4)
+    first, second = twins(name)
+    one = fw.MLP((3, *[20] * 8, 2), first, C_b=0.05, C_W=1.6)
+    two = one.replace(activation=(first, second) * 4)
+    assert first != second and one != two
     ours, theirs = fw.audit(two, input_scale=0.8), fw.audit(one, input_scale=0.8)
     for mine, its in zip(ours.path, theirs.path, strict=True):
-        np.testing.assert_allclose(mine, its, rtol=1e-9)  # the tables are those of two functions
+        np.testing.assert_allclose(mine, its, rtol=EQUAL)
     assert [f.what for f in ours.findings] == [f.what for f in theirs.findings]
-    assert ours.report.expansion_parameter == pytest.approx(theirs.report.expansion_parameter, rel=1e-6)
-    assert two.replace(activation=(name,) * 8) == one
-    listed, single = (
-        fw.MLP.critical((3, *[20] * 8, 2), given, input_scale=0.8) for given in ((name,) * 8, name)
-    )
+    assert ours.report.expansion_parameter == pytest.approx(theirs.report.expansion_parameter, rel=1e-11)
+    tuned = [fw.MLP.critical(one.widths, net.activations, input_scale=0.8) for net in (one, two)]
+    for variance in ("C_b", "C_W"):
+        np.testing.assert_allclose(getattr(tuned[1], variance), getattr(tuned[0], variance), rtol=EQUAL)
+    assert is_critical(tuned[1])
+
+
+@pytest.mark.parametrize("name", ["tanh", "relu", "gelu"])
+def test_one_activation_for_each_layer_may_be_the_same(name):
+    listed, single = (fw.MLP.critical((3, 9, 9, 9, 2), given) for given in ((name,) * 3, name))
     assert listed == single
 
 
 def test_lengths_of_equal_activations_are_those_of_the_fixed_point():
-    one = fw.MLP((3, *[20] * 60, 2), "tanh", C_b=0.05, C_W=1.6)
-    two = one.replace(activation=("tanh", renamed("tanh")) * 30)
-    ours, theirs = fw.audit(two), fw.audit(one)
+    first, second = twins("tanh")
+    one = fw.MLP((3, *[20] * 60, 2), first, C_b=0.05, C_W=1.6)
+    ours, theirs = fw.audit(one.replace(activation=(first, second) * 30)), fw.audit(one)
     assert ours.correlation_length_perp == pytest.approx(theirs.correlation_length_perp, rel=0.05)
     assert ours.correlation_length_parallel == pytest.approx(theirs.correlation_length_parallel, rel=0.05)
 

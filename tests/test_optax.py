@@ -8,7 +8,7 @@ import pytest
 
 import finitewidth as fw
 from finitewidth.core.keys import as_key
-from finitewidth.experiment.ensemble.descent import loss_and_residual, moved, pulled_back
+from finitewidth.experiment.ensemble.descent import moved, pulled_back
 from finitewidth.experiment.sampling import draw, member_key, outputs
 
 
@@ -29,7 +29,7 @@ def test_scaled_updates_are_the_steps_of_the_librarys_own_networks(activation):
 
     @jax.jit
     def ours(parameters):
-        _, gradient = pulled_back(net, parameters, X, lambda z: loss_and_residual(fw.MSE(), z, Y))
+        _, gradient = pulled_back(net, parameters, X, lambda z: (None, fw.MSE().gradient(z, Y)))
         return moved(net, parameters, gradient, 0.05)
 
     for _ in range(3):

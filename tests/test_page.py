@@ -181,7 +181,7 @@ def test_addresses_headers_and_hosts():
         )
         large = http.post("/api/jobs", content="width=5000&depth=40", headers=FROM_PAGE).json()["errors"]
         assert "up to width 256" in large["width"] and "up to 12 layers" in large["depth"]
-        assert "not known" in http.get("/api/jobs/nothing").json()["errors"]["train"]
+        assert "no longer known" in http.get("/api/jobs/nothing").json()["errors"]["train"]
         assert http.get("/static/%2e%2e/server.py").status_code == 404
 
 

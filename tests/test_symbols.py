@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import finitewidth as fw
-from finitewidth.training.first_order.symbols import symbols
 
 TOLERANCE = 1e-12  # exact identities
 PRINTED = 6e-13  # values known to twelve decimals
@@ -43,7 +42,7 @@ def by_steps(l, eta, steps, e=None):
 @pytest.mark.parametrize("steps", [0, 1, 2, 7, 40])
 def test_descent_is_a_sum_over_its_steps(steps):
     eta = 0.6
-    found = symbols(fw.GradientDescent(eta, steps), HARD)
+    found = fw.GradientDescent(eta, steps).symbols(HARD)
     for name, expected in by_steps(HARD, eta, steps).items():
         np.testing.assert_allclose(found.outputs[name], expected, rtol=TOLERANCE, atol=1e-14)
     np.testing.assert_allclose(found.f[1:], (1 - (1 - eta * HARD[1:]) ** steps) / HARD[1:], rtol=TOLERANCE)
@@ -52,7 +51,7 @@ def test_descent_is_a_sum_over_its_steps(steps):
 
 def test_the_training_set_absorbs_what_it_no_longer_feels():
     eta, steps, l = 0.6, 7, np.array([0.2, 0.9, 2.5])
-    found = symbols(fw.GradientDescent(eta, steps), l)
+    found = fw.GradientDescent(eta, steps).symbols(l)
     whole = by_steps(l, eta, steps)
     for e in range(l.size):
         left = by_steps(l, eta, steps, e)
@@ -64,7 +63,7 @@ def test_the_training_set_absorbs_what_it_no_longer_feels():
 @pytest.mark.parametrize("algorithm", [fw.GradientFlow(3.0), fw.GradientDescent(0.6, 5), fw.GradientFlow()])
 def test_symbols_of_the_second_kind_do_not_depend_on_the_path(algorithm):
     """Z_B, Z_IB and Z_IIB factorize: parameters end, to leading order, where the residual sends them."""
-    found = symbols(algorithm, HARD[1:])
+    found = algorithm.symbols(HARD[1:])
     f, Z = found.f, found.outputs
     np.testing.assert_allclose(Z["B"], np.multiply.outer(f, f) / 2, rtol=TOLERANCE)
     np.testing.assert_allclose(Z["IB"], -np.einsum("a,b,c->abc", f, f, f) / 6, rtol=TOLERANCE)
@@ -72,7 +71,7 @@ def test_symbols_of_the_second_kind_do_not_depend_on_the_path(algorithm):
 
 
 def test_converged_symbols_have_their_printed_values():
-    descent, flow = symbols(fw.GradientDescent(0.6), PAIR).outputs, symbols(fw.GradientFlow(), PAIR).outputs
+    descent, flow = fw.GradientDescent(0.6).symbols(PAIR).outputs, fw.GradientFlow().symbols(PAIR).outputs
     close = dict(rtol=0, atol=PRINTED)
     np.testing.assert_allclose(
         descent["A"].ravel(), (1.647058823529, 0.736842105263, -0.052631578947, -0.0625), **close
@@ -94,7 +93,7 @@ def test_converged_symbols_have_their_printed_values():
 
 
 def test_many_steps_are_the_end_of_training():
-    long, end = (symbols(fw.GradientDescent(0.6, steps), PAIR) for steps in (500, math.inf))
+    long, end = (fw.GradientDescent(0.6, steps).symbols(PAIR) for steps in (500, math.inf))
     for name in end.outputs:
         np.testing.assert_allclose(long.outputs[name], end.outputs[name], rtol=TOLERANCE)
     for name in ("f", "f_2", "f_3"):
@@ -104,17 +103,17 @@ def test_many_steps_are_the_end_of_training():
 @pytest.mark.parametrize("time", [1e-3, 1.0, 300.0])
 def test_small_steps_approach_gradient_flow_as_the_learning_rate(time):
     l = np.array([0.02, 0.5, 0.5, 2.0])
-    flow = symbols(fw.GradientFlow(time), l)
+    flow = fw.GradientFlow(time).symbols(l)
     gaps = []
     for steps in (2000, 4000) if time < 100 else (20_000, 40_000):
-        descent = symbols(fw.GradientDescent(time / steps, steps), l)
+        descent = fw.GradientDescent(time / steps, steps).symbols(l)
         gaps.append(max(np.abs(descent.outputs[k] / flow.outputs[k] - 1).max() for k in flow.outputs))
     assert gaps[0] < 0.1
     assert gaps[0] / gaps[1] == pytest.approx(2, rel=0.05)
 
 
 def test_divided_differences_of_learning_survive_degenerate_eigenvalues():
-    found = symbols(fw.GradientFlow(2.0), np.array([0.7, 0.7, 1.1]))
+    found = fw.GradientFlow(2.0).symbols(np.array([0.7, 0.7, 1.1]))
     f = lambda l: -math.expm1(-2 * l) / l  # noqa: E731
     slope = (f(0.7 + 1e-5) - f(0.7 - 1e-5)) / 2e-5
     assert found.f_2[0, 1] == pytest.approx(slope, rel=1e-8)
@@ -123,7 +122,7 @@ def test_divided_differences_of_learning_survive_degenerate_eigenvalues():
 
 
 def test_the_two_step_update_leaves_the_universal_projectors_only():
-    Z = symbols(fw.TwoStep(), PAIR).outputs
+    Z = fw.TwoStep().symbols(PAIR).outputs
     assert not any(Z[name].any() for name in ("A", "IA", "IIA", "IIB"))
     np.testing.assert_allclose(Z["B"], 1 / (2 * np.multiply.outer(PAIR, PAIR)), rtol=TOLERANCE)
 
@@ -135,7 +134,7 @@ def test_an_algorithm_may_be_given_by_its_projectors():
         Z_IIA=lambda a, b, c: -1 / (a * (a + b) * (a + b + c)),
         Z_IIB=lambda a, b, c: -1 / (a * b * (a + c)),
     )
-    mine, library = symbols(flow, HARD[1:]).outputs, symbols(fw.GradientFlow(), HARD[1:]).outputs
+    mine, library = flow.symbols(HARD[1:]).outputs, fw.GradientFlow().symbols(HARD[1:]).outputs
     for name in library:
         np.testing.assert_allclose(mine[name], library[name], rtol=TOLERANCE)
 
@@ -143,7 +142,7 @@ def test_an_algorithm_may_be_given_by_its_projectors():
 def test_the_projector_of_descent_diverges_at_the_edge_of_stability():
     """Z_A of the top mode grows as 1 / (2 - eta l); Z_B stays (PDLT inf.171)."""
     gaps = np.array([1e-2, 1e-3, 1e-4])
-    found = [symbols(fw.GradientDescent((2 - gap) / 2.0), PAIR).outputs for gap in gaps]
+    found = [fw.GradientDescent((2 - gap) / 2.0).symbols(PAIR).outputs for gap in gaps]
     np.testing.assert_allclose(
         [Z["A"][1, 1] * gap for Z, gap in zip(found, gaps, strict=True)], -0.25, rtol=0.02
     )

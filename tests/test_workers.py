@@ -43,14 +43,14 @@ def test_results_are_put_in_order_whoever_comes_first():
 
 TWO_DEVICES = """
 import jax, numpy as np, finitewidth as fw
-from finitewidth.experiment import training_batch
+from finitewidth.experiment.ensemble import batch
 assert len(jax.local_devices()) == 2
 used = set()
-plain = training_batch._train_batch
+plain = batch._train_batch
 def watched(*arguments):
     used.add(next(iter(jax.numpy.zeros(1).devices())).id)
     return plain(*arguments)
-training_batch._train_batch = watched
+batch._train_batch = watched
 X = np.array({inputs})
 found = fw.train_ensemble(
     fw.MLP((3, 5, 4, 1), "tanh", C_b=0.1, C_W=1.2), X[:2], np.array([[0.7], [-0.4]]), X[2:],

@@ -11,7 +11,7 @@ from finitewidth.core.inputs import as_inputs
 from finitewidth.experiment.ensemble.plan import Control
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.statistics import SampledStatistics
-from finitewidth.network.algorithm import Algorithm
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
 from finitewidth.theory.records import Layer
 from finitewidth.training.infinite.fitting import fit
@@ -91,7 +91,7 @@ def pulls_of(theory: np.ndarray, estimate: Estimate) -> np.ndarray:
     return np.where((estimate.stderr == 0) & (np.abs(gap) <= 1e-12 * np.abs(theory).max()), 0.0, pulls)
 
 
-def control_variate(net: Network, X_train, Y_train, X_test, algorithm: Algorithm) -> Control:
+def control_variate(net: Network, X_train, Y_train, X_test, algorithm: AbstractAlgorithm) -> Control:
     """A control variate for `fw.train_ensemble(control=...)`: z - Theta F z, whose exact mean is zero.
 
     It is the part of the initial outputs z that training would keep at infinite width. Members differ mostly

@@ -78,6 +78,15 @@ def as_number(value) -> float:
         return math.nan
 
 
+def as_positive(name: str, value, *, or_zero: bool = False, or_infinite: bool = False) -> float:
+    """A positive number, or also zero or infinity where these make sense."""
+    number = as_number(value)
+    if (number > 0 or (or_zero and number == 0)) and (or_infinite or math.isfinite(number)):
+        return number
+    wanted = "zero or a positive number" if or_zero else "a positive number"
+    raise ValueError(f"{name} must be {wanted}{', or infinity' * or_infinite}, got {value!r}.")
+
+
 def as_count(name: str, value, *, lowest: int, or_infinite: bool = False) -> int | float:
     """A whole number of at least `lowest`, or infinity if `or_infinite`."""
     number = as_number(value)
@@ -92,7 +101,7 @@ def as_count(name: str, value, *, lowest: int, or_infinite: bool = False) -> int
 def merge_inputs(X: np.ndarray, *, keep: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """The distinct rows of X in the order in which they first appear, and the place of each row among them.
 
-    The first `keep` rows all stay, also where some of them are equal.
+    The first `keep` rows all stay, even if some of them are equal.
     """
     first = np.empty(X.shape[0], dtype=int)
     for rows in _groups(X).values():

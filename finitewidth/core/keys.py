@@ -1,4 +1,4 @@
-"""Keys: where all randomness comes from."""
+"""Keys, the source of all randomness."""
 
 import numbers
 
@@ -8,7 +8,7 @@ from jaxtyping import Array
 
 
 def as_key(key) -> Array:
-    """The JAX key that a whole number, a key or the raw data of one stands for."""
+    """The JAX key for a whole number, for a key, or for the raw data of a key."""
     if isinstance(key, numbers.Integral) and not isinstance(key, bool):
         if not 0 <= int(key) < 2**63:
             raise ValueError(f"key must be a whole number from 0 to 2^63 - 1, got {key}; use key=0.")

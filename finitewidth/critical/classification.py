@@ -13,7 +13,6 @@ import numpy as np
 
 from finitewidth.core.precision import require_double_precision
 from finitewidth.critical import words
-from finitewidth.critical.exponents import stated_exponents
 from finitewidth.critical.half_stable import (
     CriticalPoint,
     Search,
@@ -22,6 +21,7 @@ from finitewidth.critical.half_stable import (
     search,
 )
 from finitewidth.critical.onset import Onset, onset
+from finitewidth.critical.stated_exponents import stated_exponents
 from finitewidth.gaussian.two_legs.leg_table import LegTable, leg_table
 from finitewidth.gaussian.two_legs.one_leg import Origin, curvatures, leg_averages, require_continuous
 from finitewidth.network.activation import Activation, as_activation, shifted

@@ -1,40 +1,17 @@
-r"""Critical exponents: how statistics fall or grow with depth at criticality, as stated and as fitted.
-
-A statistic $X \sim l^{-p}$ has exponent p. With the learning rates of the equivalence principle (PDLT
-sections 9.4, 11.3 and infinity.1) every ratio $V/K^2$, $B/\Theta^2$, ..., $RK/\Theta^3$ that matters has
-exponent -1: it grows as depth over width. The exponents of K, of a small separation of directions and of
-Theta are $p_0$, $p_\perp$ and $p_\Theta = p_\perp - 1$.
-"""
+"""Critical exponents fitted from a deep network, to be compared with the stated ones."""
 
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from finitewidth.core.estimate import Estimate
+from finitewidth.critical.one_input import layer_by_layer
+from finitewidth.critical.stated_exponents import ALL, FINITE_WITH_KINKS
+from finitewidth.critical.tuning import critical_network
 from finitewidth.network.activation import Activation, as_activation
 from finitewidth.network.network import Network
-
-_FINITE_WITH_KINKS = ("V", "D", "A", "F", "B")
-_ALL = (*_FINITE_WITH_KINKS, "P", "Q", "R", "S", "T", "U")
-_VANISHING_IF_LINEAR = ("P", "R", "U")
-
-
-def stated_exponents(
-    universality_class: str, activation: Activation, p_0: float, p_perp: float
-) -> dict[str, float]:
-    """The exponents that the theory states; tensors that vanish or do not exist are left out.
-
-    The exponents of tensors are stated for scale-invariant activations, and for smooth ones at K* = 0 that
-    have p_0 = 1.
-    """
-    means = {"p_0": p_0, "p_perp": p_perp, "p_Theta": p_perp - 1}
-    if universality_class == "scale-invariant":
-        linear = activation.is_smooth
-        names = [n for n in _ALL if n not in _VANISHING_IF_LINEAR] if linear else _FINITE_WITH_KINKS
-        return means | dict.fromkeys(names, -1.0)
-    if activation.is_smooth and p_0 == 1.0:
-        return means | dict.fromkeys(_ALL, -1.0) | {"U": 1.0 if p_perp == 1.0 else 0.0}
-    return means
+from finitewidth.theory import single
+from finitewidth.theory.ratios import POWERS
 
 
 def fit_exponents(
@@ -50,8 +27,6 @@ def fit_exponents(
     activation in all layers. Activations with kinks that are not scale-invariant give p_0, p_perp and p_Theta
     only.
     """
-    from finitewidth.critical.tuning import critical_network
-
     if depth < 100:
         raise ValueError(f"depth must be at least 100 for a power of the depth to show, got {depth}.")
     net = critical_network((1, *[1] * depth), as_activation(activation), lambda_b, lambda_W)
@@ -61,17 +36,13 @@ def fit_exponents(
 
 def _curves(net: Network) -> dict[str, np.ndarray]:
     """|X| by layer for every statistic that the network has."""
-    from finitewidth.critical.one_input import layer_by_layer
-    from finitewidth.theory import single
-    from finitewidth.theory.ratios import POWERS
-
     path = layer_by_layer(net, 1.0)
     separation = np.concatenate([[1.0], np.cumprod(path.perpendicular[:-1])])
     curves = {"p_0": path.K, "p_perp": separation, "p_Theta": path.Theta}
     if not single.applies(net):
         return curves
     statistics = single.single_input(net, 1.0, 1e-12).layers
-    for name in _ALL if net.is_smooth else _FINITE_WITH_KINKS:
+    for name in ALL if net.is_smooth else FINITE_WITH_KINKS:
         k, theta = POWERS[name]
         curves[name] = np.abs(statistics[name]) / (statistics["K"] ** k * statistics["Theta"] ** theta)
     return curves

@@ -1,29 +1,30 @@
-"""The distribution of trained networks on test inputs: which part of the theory answers."""
+"""The distribution of trained networks on test inputs, at infinite width and through order 1/n."""
 
 from pathlib import Path
 from typing import Any
 
 from finitewidth.core.progress import Progress
-from finitewidth.network.algorithm import Algorithm, GradientFlow
-from finitewidth.network.loss import MSE, CrossEntropy, Loss
-from finitewidth.network.mlp import MLP
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.losses.abstract import AbstractLoss, as_loss
+from finitewidth.network.losses.squared_error import MSE
+from finitewidth.network.network import Network
 from finitewidth.training.first_order.problem import check_loss
 from finitewidth.training.first_order.statistics import predict_first_order
-from finitewidth.training.infinite.cross_entropy import predict_cross_entropy
-from finitewidth.training.infinite.fitting import fit
+from finitewidth.training.infinite.fitting import check_ridge, fit
+from finitewidth.training.infinite.function_space import predict_any_loss
 from finitewidth.training.infinite.gaussian import Prediction
-from finitewidth.training.infinite.learned import check_supported
 from finitewidth.training.infinite.sampled import SampledPrediction
 
 
 def predict(
-    net: MLP,
+    net: Network,
     X_train,
     Y_train,
     X_test=None,
     *,
-    algorithm: Algorithm = GradientFlow(),
-    loss: Loss = MSE(),
+    algorithm: AbstractAlgorithm = GradientFlow(),
+    loss: AbstractLoss = MSE(),
     order: int = 1,
     ridge: float = 0.0,
     cutoff: float = 0.0,
@@ -35,20 +36,21 @@ def predict(
     store: str | Path | None = None,
     progress: Progress = None,
 ) -> Prediction | SampledPrediction:
-    """The distribution of trained networks on X_test (or on X_train itself, if X_test is not given).
+    """The distribution of trained networks on X_test, or on X_train itself if X_test is not given.
 
-    Through order 1/n by default, with `four_leg_tolerance` as in `finite_width`; without the `covariance` it
-    reaches a hundred training points and more. `order=0` is infinite width.
-    There, with the squared loss it is Gaussian. Trained part of the way on the cross-entropy it is not, and
-    `members` networks are drawn with `key` and trained in function space. `ridge` and `cutoff` as in `fit`.
+    `order=1` is through order 1/n, with `four_leg_tolerance` as in `finite_width`. Without the `covariance`
+    it reaches a hundred training points and more. `order=0` is infinite width. There the distribution is
+    Gaussian, except before the end of training on a loss other than the squared error: then `members`
+    networks are drawn with `key` and trained in function space. `ridge` and `cutoff` as in `fit`.
 
-    What takes the time at order 1, source layers or pairs and legs of many samples, are independent tasks:
-    given a Dask `client` they run on its cluster, and a `store` (a path that ends in .zarr) keeps those that
-    are finished, so that a run that was killed goes on where it was. The result is the same to the last bit.
-    `progress` as in `train_ensemble`.
+    The slow parts at order 1 are independent tasks. For few samples a task is one source layer; for many
+    samples it is one pair of sample groups, or one leg. A Dask `client` runs them on its cluster. A `store`
+    (a path that ends in .zarr) keeps finished tasks, and a run that was killed continues from there. The
+    result is the same to the last bit. `progress` as in `train_ensemble`.
     """
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
+    loss = as_loss(loss)
     if order == 1:
         check_loss(loss, ridge, cutoff)
         return predict_first_order(
@@ -64,16 +66,9 @@ def predict(
             progress=progress,
         )
     X_test = X_train if X_test is None else X_test
-    if isinstance(loss, CrossEntropy):
-        if ridge or cutoff:
-            raise ValueError(
-                "ridge and cutoff belong to loss=fw.MSE(); smooth the targets or stop early instead."
-            )
-        check_supported(algorithm)
-        return predict_cross_entropy(
-            net, X_train, Y_train, X_test, algorithm=algorithm, loss=loss, members=members, key=key
-        )
-    if not isinstance(loss, MSE):
-        raise ValueError(f"loss must be fw.MSE() or fw.CrossEntropy(), got {loss!r}.")
-    fitted = fit(net, X_train, Y_train, algorithm=algorithm, ridge=ridge, cutoff=cutoff)
-    return fitted.predict(X_test)
+    if loss.is_squared_error:
+        return fit(net, X_train, Y_train, algorithm=algorithm, ridge=ridge, cutoff=cutoff).predict(X_test)
+    check_ridge(ridge, cutoff, loss)
+    return predict_any_loss(
+        net, X_train, Y_train, X_test, algorithm=algorithm, loss=loss, members=members, key=key
+    )

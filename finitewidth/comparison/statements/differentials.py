@@ -31,7 +31,7 @@ from finitewidth.comparison.statements.sparsity_lecture import (
 from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.activation import Activation
-from finitewidth.network.algorithm import GradientDescent
+from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.theory.solve import solve

@@ -33,7 +33,11 @@ from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.directions import outputs_and_ntk
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.experiment.sampling import outputs
-from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, Newton, Schedule
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.algorithms.gradient_descent import GradientDescent
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.algorithms.newton import Newton
+from finitewidth.network.algorithms.schedule import Schedule
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
@@ -84,7 +88,7 @@ def no_algorithm_dependence() -> Iterator[Comparison]:
     Theta, K = frozen_ntk(net, X), kernels(net, X).K
     inverse = np.linalg.inv(Theta[:TRAINING, :TRAINING])
     batches = [0.4 * limit * np.eye(TRAINING)[step % TRAINING] for step in range(60)]
-    ends: list[Algorithm] = [
+    ends: list[AbstractAlgorithm] = [
         GradientFlow(),
         Newton(),
         GradientDescent(0.3 * limit, 20_000),

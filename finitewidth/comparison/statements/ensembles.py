@@ -32,13 +32,15 @@ from finitewidth.comparison.statements.problems import (
 from finitewidth.comparison.statements.projectors import printed_projectors, symmetrized
 from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.ensemble.training import train_ensemble
-from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.algorithms.gradient_descent import GradientDescent
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.algorithms.newton import TwoStep
 from finitewidth.theory.records import Layer
 from finitewidth.theory.solve import solve
 from finitewidth.training.first_order.corrections import corrections
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
-from finitewidth.training.first_order.symbols import symbols
 from finitewidth.training.infinite.bayes import bayesian_rates
 
 DATA = (X[:TRAINING], Y, X[TRAINING:])
@@ -69,7 +71,7 @@ def universal() -> dict[str, np.ndarray]:
     return two | {"IB": -np.einsum("ad,be,cf->abcdef", h, h, h) / 6, "IA": zero, "IIA": zero, "IIB": zero}
 
 
-def algorithms() -> dict[str, tuple[Algorithm, dict[str, np.ndarray]]]:
+def algorithms() -> dict[str, tuple[AbstractAlgorithm, dict[str, np.ndarray]]]:
     """Three algorithms that train fully, with their projectors in sample space."""
     H = statistics().H[t, t]
     return {
@@ -263,7 +265,7 @@ def dntk_covariance_of_the_library() -> np.ndarray:
         return getattr(s, name) if name in "PQ" else np.zeros((len(X),) * 4)
 
     modes = Modes.of(s.K, s.K, s.H, Y)
-    corrected = corrections(modes, only_dntk, symbols(TwoStep(), modes.l), covariance=True)
+    corrected = corrections(modes, only_dntk, TwoStep().symbols(modes.l), covariance=True)
     assert corrected.own is not None and corrected.wired is not None
     return np.einsum("xw,ij->jwix", corrected.own, np.eye(2)) + corrected.wired.transpose(3, 2, 1, 0)
 

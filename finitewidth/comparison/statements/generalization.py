@@ -9,8 +9,8 @@ import numpy as np
 from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, mean_of, pull, slope_of_logs
 from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, Y, average, mlp, predicted
-from finitewidth.network.loss import CrossEntropy
-from finitewidth.training.infinite.cross_entropy import softmax
+from finitewidth.network.losses.cross_entropy import CrossEntropy
+from finitewidth.network.losses.probabilities import softmax
 from finitewidth.training.textbook.delta_expansion import delta_expansion
 from finitewidth.training.textbook.generalization import neighbour, test_loss
 

@@ -26,7 +26,10 @@ from finitewidth.comparison.statements.problems import (
 from finitewidth.experiment.sampling import outputs, preactivations, rates
 from finitewidth.experiment.taylor import taylor
 from finitewidth.gaussian.two_legs.expectation import Automatic
-from finitewidth.network.algorithm import GradientDescent, GradientFlow, Newton, Schedule
+from finitewidth.network.algorithms.gradient_descent import GradientDescent
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.algorithms.newton import Newton
+from finitewidth.network.algorithms.schedule import Schedule
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels

@@ -21,12 +21,12 @@ from finitewidth.comparison.statements.problems import (
     predicted,
 )
 from finitewidth.experiment.ensemble.training import train_ensemble
-from finitewidth.network.algorithm import GradientDescent
+from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.network.mlp import MLP
 from finitewidth.theory.kernels import kernels
 from finitewidth.theory.solve import solve
-from finitewidth.training.infinite.dynamics import trajectory
 from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.trajectories import trajectory
 
 SOURCE = "Talk: Neural Tangent Kernel (Jacot, Gabriel, Hongler)"
 WIDTHS = (32, 128)

@@ -34,7 +34,9 @@ from finitewidth.comparison.statements.problems import (
 from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.directions import Outputs, outputs_and_ntk
 from finitewidth.experiment.sampling import outputs
-from finitewidth.network.algorithm import GradientDescent, GradientFlow, TwoStep
+from finitewidth.network.algorithms.gradient_descent import GradientDescent
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.algorithms.newton import TwoStep
 from finitewidth.network.network import Network
 from finitewidth.theory.solve import solve
 from finitewidth.training.first_order.one_network import NetworkPrediction, predict_network

@@ -20,9 +20,11 @@ from finitewidth.comparison.statements.one_network import (
 )
 from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, descended, mlp, predicted
 from finitewidth.experiment.sampling import outputs
-from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.algorithms.gradient_descent import GradientDescent
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.algorithms.newton import TwoStep
 from finitewidth.network.mlp import MLP
-from finitewidth.training.first_order.symbols import symbols
 
 ORDERS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
 H3 = np.array([[2.0, 0.5, 0.6], [0.5, 1.5, 0.7], [0.6, 0.7, 1.8]])  # an NTK of three training inputs
@@ -59,10 +61,10 @@ def printed_projectors(H: np.ndarray, eta: float) -> dict[str, np.ndarray]:
     }
 
 
-def in_sample_space(H: np.ndarray, algorithm: Algorithm) -> dict[str, np.ndarray]:
+def in_sample_space(H: np.ndarray, algorithm: AbstractAlgorithm) -> dict[str, np.ndarray]:
     """The library's projectors, symbols of eigenvalues, as tensors over samples."""
     l, V = np.linalg.eigh(H)
-    modes = symbols(algorithm, l).outputs
+    modes = algorithm.symbols(l).outputs
     two = {name: np.einsum("xy,ax,by,cx,dy->abcd", modes[name], V, V, V, V) for name in TWO}
     return two | {
         name: np.einsum("xyz,ax,by,cz,dx,ey,fz->abcdef", modes[name], V, V, V, V, V, V) for name in THREE
@@ -79,7 +81,7 @@ def symmetrized(printed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return averaged
 
 
-def _as_printed(eta: float, algorithm: Algorithm) -> Iterator[Comparison]:
+def _as_printed(eta: float, algorithm: AbstractAlgorithm) -> Iterator[Comparison]:
     library = in_sample_space(H3, algorithm)
     for name, value in symmetrized(printed_projectors(H3, eta)).items():
         yield agree(f"Z_{name}", value, library[name], 1e-9)
@@ -140,7 +142,7 @@ def descent_projectors() -> Iterator[Comparison]:
     for _ in range(steps):
         total += LARGE_STEPS * np.multiply.outer(power, a)
         a, power = a + LARGE_STEPS * power, power * u
-    yield agree("Z_A as a sum over steps", total, symbols(GradientDescent(LARGE_STEPS), l).outputs["A"], 1e-9)
+    yield agree("Z_A as a sum over steps", total, GradientDescent(LARGE_STEPS).symbols(l).outputs["A"], 1e-9)
 
 
 @claim(
@@ -191,14 +193,14 @@ def one_training_input() -> Iterator[Comparison]:
         "IIA": -1 / (6 * h**3),
     }
     flow["IIB"] = -1 / (2 * h**3)
-    brute, library = printed_projectors(np.array([[h]]), 0.0), symbols(GradientFlow(), np.array([h])).outputs
+    brute, library = printed_projectors(np.array([[h]]), 0.0), GradientFlow().symbols(np.array([h])).outputs
     for name, stated in flow.items():
         yield agree(f"Z_{name} of flow", stated, library[name], 1e-12)
         yield agree(f"Z_{name} of flow by inversion", stated, brute[name], 1e-12)
     for fraction in (0.3, 0.9, 0.999):
         eta = fraction * 2 / h
         stated = (1 - eta * h) / (2 - eta * h) / h**2
-        descent = symbols(GradientDescent(eta), np.array([h])).outputs
+        descent = GradientDescent(eta).symbols(np.array([h])).outputs
         yield agree(f"Z_A at {fraction} of the limit", stated, descent["A"], 1e-9)
         yield agree(f"Z_B at {fraction} of the limit", 1 / (2 * h**2), descent["B"], 1e-9)
     yield from _parts_of_the_mean()

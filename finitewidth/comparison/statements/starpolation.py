@@ -9,7 +9,7 @@ from finitewidth.comparison.evidence import Comparison, agree, differ, slope_of_
 from finitewidth.comparison.statements.generalization import SIZES, pair
 from finitewidth.comparison.statements.problems import PDLT, X, Y, frozen_ntk, mlp
 from finitewidth.experiment.ensemble.training import train_ensemble
-from finitewidth.network.algorithm import GradientDescent
+from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.training.textbook.delta_expansion import delta_expansion
 from finitewidth.training.textbook.starpolation import starpolate
 

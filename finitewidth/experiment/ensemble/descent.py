@@ -4,42 +4,22 @@ Every kind of layer knows its own gradient; with an axis of members each product
 batched matrix product. A member that has stopped or diverged gets learning rate zero.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from finitewidth.experiment.directions import ntk
 from finitewidth.experiment.ensemble.plan import Numbers, Plan
-from finitewidth.experiment.sampling import Parameters, outputs, rates, real_network
-from finitewidth.network.algorithm import GradientDescent, StochasticGradientDescent
-from finitewidth.network.loss import MSE, Loss
+from finitewidth.experiment.ensemble.trainer import AbstractTrainer, Members, Trained, finished
+from finitewidth.experiment.sampling import Parameters, draw, member_key, outputs, rates, real_network
 from finitewidth.network.network import Network
 
-GROWTH = 1e6  # a loss that has grown by this factor will not come back
-_MINI_BATCHES = (
-    2**31
-)  # the stream of a member's key from which its mini-batches come; layers use 0, 1, 2, ...
-
-
-class Trained(NamedTuple):
-    """What became of the members of a batch; records have axes (records, members, ...)."""
-
-    records: Any
-    diverged: Bool[Array, " M"]
-    finished: Bool[Array, " M"]  # whether it came to its end, and to its training error if one was set
-    steps: Float[Array, " M"]  # updates made
-
-
-def loss_and_residual(
-    loss: Loss, z: Float[Array, "N nL"], y: Float[Array, "N nL"]
-) -> tuple[Float[Array, ""], Float[Array, "N nL"]]:
-    """L and dL/dz, sums over samples."""
-    if isinstance(loss, MSE):
-        return 0.5 * jnp.sum((z - y) ** 2), z - y
-    T = loss.temperature
-    return -jnp.sum(y * jax.nn.log_softmax(z / T)), (jax.nn.softmax(z / T) - y) / T
+_MINI_BATCHES = 2**31  # the stream of a member's key for its mini-batches; layers use 0, 1, 2, ...
 
 
 def pulled_back(
@@ -65,49 +45,63 @@ class _State(NamedTuple):
     steps: Float[Array, " M"]
 
 
-class Members(NamedTuple):
-    """The members of a batch at initialization, and the loss beyond which they have diverged."""
+class Descent(AbstractTrainer):
+    """Steps of gradient descent, full-batch or with mini-batches."""
 
-    parameters: Parameters
-    keys: Array
-    bound: Float[Array, " M"]
+    remedy = "lower the learning rate"
 
+    def pattern(self, plan: Plan) -> Plan:
+        stops_early = plan.algorithm.mini_batch is not None and plan.training_error is not None
+        return dataclasses.replace(
+            plan,
+            algorithm=plan.algorithm.pattern,
+            points=(0.0,) * len(plan.points),
+            training_error=1.0 if stops_early else None,
+            max_steps=1,
+            tolerance=1.0,
+            floor=0.0,
+        )
 
-def descend(plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, observe: Callable) -> Trained:
-    """Train all members to the end of the plan, recording what `observe` sees on the way."""
-    gradients = _full_batch if isinstance(plan.algorithm, GradientDescent) else _mini_batch
-    count, bound = members.bound.shape[0], members.bound
+    def failure(self, plan: Plan, members: int, X: np.ndarray, key_data: np.ndarray) -> str:
+        return (
+            f"algorithm {plan.algorithm} makes all {members} members diverge; use a learning rate below 2 / "
+            f"largest eigenvalue of the NTK, here about {_largest_learning_rate(plan, X, key_data):.3g}."
+        )
 
-    def one_step(state: _State) -> _State:
-        losses, found = gradients(plan, state, X, Y, members.keys)
-        bad = ~(losses <= bound)  # also where the loss is NaN
-        active = state.active & ~bad & (losses > numbers.low_enough)
-        counted = active.astype(jnp.float64)
-        eta = counted * numbers.learning_rate / (1 + numbers.decay * state.step.astype(jnp.float64))
-        parameters = jax.vmap(lambda p, g, eta: moved(plan.net, p, g, eta))(state.parameters, found, eta)
-        diverged = state.diverged | (state.active & bad)
-        return _State(parameters, state.step + 1, active, diverged, state.steps + counted)
+    def train(
+        self, plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, observe: Callable
+    ) -> Trained:
+        gradients = _full_batch if plan.algorithm.mini_batch is None else _mini_batch
+        count, bound = members.bound.shape[0], members.bound
 
-    def to_record(state: _State, target) -> tuple[_State, Any]:
-        state = jax.lax.while_loop(lambda s: (s.step < target) & jnp.any(s.active), one_step, state)
-        return state._replace(step=target), observe(state.parameters)
+        def one_step(state: _State) -> _State:
+            losses, slopes = gradients(plan, state, X, Y, members.keys)
+            bad = ~(losses <= bound)  # also where the loss is NaN
+            active = state.active & ~bad & (losses > numbers.low_enough)
+            counted = active.astype(jnp.float64)
+            rate = plan.algorithm.learning_rate_at(state.step.astype(jnp.float64), numbers.algorithm)
+            eta = counted * rate
+            parameters = jax.vmap(lambda p, g, eta: moved(plan.net, p, g, eta))(state.parameters, slopes, eta)
+            diverged = state.diverged | (state.active & bad)
+            return _State(parameters, state.step + 1, active, diverged, state.steps + counted)
 
-    everyone, nobody = jnp.ones(count, bool), jnp.zeros(count, bool)
-    start = _State(members.parameters, jnp.zeros((), jnp.int64), everyone, nobody, jnp.zeros(count))
-    state, records = jax.lax.scan(to_record, start, numbers.steps.astype(jnp.int64))
-    last = records["loss"][-1]
-    diverged = state.diverged | ~(last <= bound)
-    return Trained(records, diverged, finished(numbers, last), state.steps)
+        def to_record(state: _State, target) -> tuple[_State, Any]:
+            state = jax.lax.while_loop(lambda s: (s.step < target) & jnp.any(s.active), one_step, state)
+            return state._replace(step=target), observe(state.parameters)
 
-
-def finished(numbers: Numbers, losses: Float[Array, " M"]) -> Bool[Array, " M"]:
-    """Whether the training error was reached, where one was set."""
-    return (losses <= numbers.low_enough) | jnp.isneginf(numbers.low_enough)
+        everyone, nobody = jnp.ones(count, bool), jnp.zeros(count, bool)
+        start = _State(members.parameters, jnp.zeros((), jnp.int64), everyone, nobody, jnp.zeros(count))
+        state, records = jax.lax.scan(to_record, start, numbers.steps.astype(jnp.int64))
+        last = records["loss"][-1]
+        diverged = state.diverged | ~(last <= bound)
+        return Trained(records, diverged, finished(numbers, last), state.steps)
 
 
 def _full_batch(plan: Plan, state: _State, X: Array, Y: Array, keys: Array) -> tuple[Array, Parameters]:
     def one(parameters):
-        return pulled_back(plan.net, parameters, X, lambda z: loss_and_residual(plan.loss, z, Y))
+        return pulled_back(
+            plan.net, parameters, X, lambda z: (plan.loss.value(z, Y), plan.loss.gradient(z, Y))
+        )
 
     return jax.vmap(one)(state.parameters)
 
@@ -117,9 +111,8 @@ def _mini_batch(plan: Plan, state: _State, X: Array, Y: Array, keys: Array) -> t
 
     The sum over a mini-batch is scaled to the size of the data set, so that its mean is the full gradient.
     """
-    algorithm = plan.algorithm
-    assert isinstance(algorithm, StochasticGradientDescent)
-    size, count = algorithm.batch_size, X.shape[0]
+    size, count = plan.algorithm.mini_batch, X.shape[0]
+    assert size is not None
     per_epoch = count // size
     epoch, slot = state.step // per_epoch, state.step % per_epoch
 
@@ -130,12 +123,24 @@ def _mini_batch(plan: Plan, state: _State, X: Array, Y: Array, keys: Array) -> t
         chosen = jax.lax.dynamic_slice(order, (slot * size,), (size,))
 
         def scaled(z):
-            value, residual = loss_and_residual(plan.loss, z, Y[chosen])
-            return value * (count / size), residual * (count / size)
+            value, slope = plan.loss.value(z, Y[chosen]), plan.loss.gradient(z, Y[chosen])
+            return value * (count / size), slope * (count / size)
 
         value, gradients = pulled_back(plan.net, parameters, X[chosen], scaled)
-        if plan.training_error is not None:  # a mini-batch does not say how well the others are fitted
-            value = loss_and_residual(plan.loss, outputs(plan.net, parameters, X), Y)[0]
+        if plan.training_error is not None:  # a mini-batch does not tell how well the others are fitted
+            value = plan.loss.value(outputs(plan.net, parameters, X), Y)
         return value, gradients
 
     return jax.vmap(one)(state.parameters, keys)
+
+
+def _largest_learning_rate(plan: Plan, X: np.ndarray, key_data: np.ndarray) -> float:
+    """2 / largest eigenvalue of the training NTK, the mean over a few members."""
+    key = jax.random.wrap_key_data(jnp.asarray(key_data))
+    X_train = jnp.asarray(X[: plan.train_count])
+    legs = plan.train_count * plan.net.widths[-1]
+    rates = []
+    for member in range(4):
+        H = ntk(plan.net, draw(plan.net, member_key(key, member)), X_train).reshape(legs, legs)
+        rates.append(2 / float(jnp.linalg.eigvalsh(H)[-1]))
+    return float(np.mean(rates))

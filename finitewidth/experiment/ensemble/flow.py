@@ -6,16 +6,19 @@ within the stability of the pair: when little is left to learn its error estimat
 the fastest mode is excited again, and the training error would hover where the tolerance leaves it.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import diffrax
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from finitewidth.experiment.ensemble.descent import Members, Trained, finished, loss_and_residual, pulled_back
+from finitewidth.experiment.ensemble.descent import pulled_back
 from finitewidth.experiment.ensemble.plan import Numbers, Plan
+from finitewidth.experiment.ensemble.trainer import AbstractTrainer, Members, Trained, finished
 from finitewidth.experiment.sampling import Parameters, outputs, rates
 
 _STABLE = 2.0  # step times rate of the fastest mode; the pair is stable up to about 3
@@ -30,27 +33,42 @@ class _State(NamedTuple):
     whole: Bool[Array, " M"]  # whether the integration never ran out of steps
 
 
-def follow(plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, observe: Callable) -> Trained:
-    """Train all members to the end of the plan, recording what `observe` sees on the way."""
+class Flow(AbstractTrainer):
+    """Gradient flow by numerical integration."""
 
-    def to_record(state: _State, target) -> tuple[_State, Any]:
-        def one(start, active, longest):
-            end = jnp.where(active, target, state.time)
-            return _integrated(plan, numbers, X, Y, start, (state.time, end), longest)
+    counts_steps = False
+    copies = 16
 
-        parameters, steps, reached, whole = jax.vmap(one)(state.parameters, state.active, longest)
-        active = state.active & ~reached
-        new = _State(parameters, target, active, state.steps + steps, state.whole & whole)
-        return new, observe(parameters)
+    def pattern(self, plan: Plan) -> Plan:
+        algorithm, points = plan.algorithm.pattern, (0.0,) * len(plan.points)
+        return dataclasses.replace(
+            plan, algorithm=algorithm, points=points, training_error=None, tolerance=1.0, floor=0.0
+        )
 
-    longest = _STABLE / jax.vmap(lambda member: _fastest_rate(plan, X, member))(members.parameters)
-    count = members.bound.shape[0]
-    everyone = jnp.ones(count, bool)
-    start = _State(members.parameters, jnp.zeros(()), everyone, jnp.zeros(count), everyone)
-    state, records = jax.lax.scan(to_record, start, numbers.points)
-    last = records["loss"][-1]
-    done = finished(numbers, last) & state.whole
-    return Trained(records, ~(last <= members.bound), done, state.steps)
+    def failure(self, plan: Plan, members: int, X: np.ndarray, key_data: np.ndarray) -> str:
+        return f"algorithm {plan.algorithm} makes all {members} members diverge; scale the data."
+
+    def train(
+        self, plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, observe: Callable
+    ) -> Trained:
+        def to_record(state: _State, target) -> tuple[_State, Any]:
+            def one(start, active, longest):
+                end = jnp.where(active, target, state.time)
+                return _integrated(plan, numbers, X, Y, start, (state.time, end), longest)
+
+            parameters, steps, reached, whole = jax.vmap(one)(state.parameters, state.active, longest)
+            active = state.active & ~reached
+            new = _State(parameters, target, active, state.steps + steps, state.whole & whole)
+            return new, observe(parameters)
+
+        longest = _STABLE / jax.vmap(lambda member: _fastest_rate(plan, X, member))(members.parameters)
+        count = members.bound.shape[0]
+        everyone = jnp.ones(count, bool)
+        start = _State(members.parameters, jnp.zeros(()), everyone, jnp.zeros(count), everyone)
+        state, records = jax.lax.scan(to_record, start, numbers.points)
+        last = records["loss"][-1]
+        done = finished(numbers, last) & state.whole
+        return Trained(records, ~(last <= members.bound), done, state.steps)
 
 
 def _integrated(
@@ -68,13 +86,11 @@ def _integrated(
     """
 
     def velocity(t, parameters, _):
-        return _downhill(
-            plan, pulled_back(plan.net, parameters, X, lambda z: loss_and_residual(plan.loss, z, Y))[1]
-        )
+        _, slopes = pulled_back(plan.net, parameters, X, lambda z: (None, plan.loss.gradient(z, Y)))
+        return _downhill(plan, slopes)
 
     def reached(t, parameters, *_, **__):
-        value = loss_and_residual(plan.loss, outputs(plan.net, parameters, X), Y)[0]
-        return value <= numbers.low_enough
+        return plan.loss.value(outputs(plan.net, parameters, X), Y) <= numbers.low_enough
 
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(velocity),  # pyright: ignore[reportArgumentType]

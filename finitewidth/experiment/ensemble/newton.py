@@ -10,34 +10,51 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from finitewidth.experiment.directions import outputs_and_ntk
-from finitewidth.experiment.ensemble.descent import Members, Trained, finished, moved, pulled_back
+from finitewidth.experiment.ensemble.descent import moved, pulled_back
 from finitewidth.experiment.ensemble.plan import Numbers, Plan
+from finitewidth.experiment.ensemble.trainer import AbstractTrainer, Members, Trained, finished
 
 
-def leap(plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, observe: Callable) -> Trained:
-    """Both updates or the first of them, as the end of `plan` says."""
+class Leaps(AbstractTrainer):
+    """As many second-order updates as the end of the plan says."""
 
-    def factorized(one):
-        H = outputs_and_ntk(plan.net, one, X).H
-        size = H.shape[0] * H.shape[1]
-        return jnp.linalg.cholesky(H.reshape(size, size))
+    needs_squared_error = True
+    inverts_ntk = True
 
-    def update(one, factor):
-        def residual(z):
-            solved = jax.scipy.linalg.cho_solve((factor, True), (z - Y).T.reshape(-1))
-            return 0.0, solved.reshape(z.shape[1], z.shape[0]).T
+    def pattern(self, plan: Plan) -> Plan:
+        return plan
 
-        return moved(plan.net, one, pulled_back(plan.net, one, X, residual)[1], 1.0)
+    def failure(self, plan: Plan, members: int, X: np.ndarray, key_data: np.ndarray) -> str:
+        return (
+            "X_train gives every member a singular NTK, which these updates invert; remove repeated inputs "
+            "or widen the network."
+        )
 
-    factors = jax.vmap(factorized)(members.parameters)
-    states = [members.parameters]
-    for _ in range(int(plan.points[-1])):
-        states.append(jax.vmap(update)(states[-1], factors))
-    seen = [observe(states[int(point)]) for point in plan.points]
-    records = jax.tree.map(lambda *leaves: jnp.stack(leaves), *seen)
-    last = records["loss"][-1]
-    steps = jnp.full(last.shape, float(plan.points[-1]))
-    return Trained(records, ~(last <= members.bound), finished(numbers, last), steps)
+    def train(
+        self, plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, observe: Callable
+    ) -> Trained:
+        def factorized(one):
+            H = outputs_and_ntk(plan.net, one, X).H
+            size = H.shape[0] * H.shape[1]
+            return jnp.linalg.cholesky(H.reshape(size, size))
+
+        def update(one, factor):
+            def residual(z):
+                solved = jax.scipy.linalg.cho_solve((factor, True), (z - Y).T.reshape(-1))
+                return 0.0, solved.reshape(z.shape[1], z.shape[0]).T
+
+            return moved(plan.net, one, pulled_back(plan.net, one, X, residual)[1], 1.0)
+
+        factors = jax.vmap(factorized)(members.parameters)
+        states = [members.parameters]
+        for _ in range(int(plan.points[-1])):
+            states.append(jax.vmap(update)(states[-1], factors))
+        observed = [observe(states[int(point)]) for point in plan.points]
+        records = jax.tree.map(lambda *leaves: jnp.stack(leaves), *observed)
+        last = records["loss"][-1]
+        steps = jnp.full(last.shape, float(plan.points[-1]))
+        return Trained(records, ~(last <= members.bound), finished(numbers, last), steps)

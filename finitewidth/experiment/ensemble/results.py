@@ -13,8 +13,8 @@ from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.ensemble.checkpoint import read_members
 from finitewidth.experiment.ensemble.plan import Control, Plan
 from finitewidth.experiment.streaming import covariance_estimate, mean_estimate
-from finitewidth.network.algorithm import Algorithm
-from finitewidth.network.loss import Loss
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class Ensemble:
     """Trained networks; arrays with a first axis of records have the end of training last."""
 
     net: Network
-    algorithm: Algorithm
-    loss_function: Loss
+    algorithm: AbstractAlgorithm
+    loss_function: AbstractLoss
     members: int
     diverged: int  # members that are in no estimate
     unfinished: int  # members that did not come to the end, or to the training error

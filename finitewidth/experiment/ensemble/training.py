@@ -17,31 +17,23 @@ from finitewidth.core.keys import as_key
 from finitewidth.core.precision import require_double_precision
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
-from finitewidth.experiment.directions import ntk as ntk_of_one
 from finitewidth.experiment.ensemble import checkpoint
 from finitewidth.experiment.ensemble.batch import bytes_of_one, train_batch
 from finitewidth.experiment.ensemble.plan import (
     MAX_STEPS,
     Control,
     Plan,
-    check_targets,
     record_points,
-    smallest_loss,
     stopping_error,
 )
 from finitewidth.experiment.ensemble.results import Ensemble, to_xarray
+from finitewidth.experiment.ensemble.trainer import AbstractTrainer
+from finitewidth.experiment.ensemble.trainers import trainer_of
 from finitewidth.experiment.partition import AT_ONCE, MEMORY_BUDGET, Partition, partition
-from finitewidth.experiment.sampling import draw, member_key
 from finitewidth.experiment.streaming import JointMoments, Moments, merge, merge_joint
-from finitewidth.network.algorithm import (
-    Algorithm,
-    GradientDescent,
-    GradientFlow,
-    Newton,
-    StochasticGradientDescent,
-    TwoStep,
-)
-from finitewidth.network.loss import MSE, Loss
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm, as_algorithm
+from finitewidth.network.losses.abstract import AbstractLoss, as_loss
+from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 
 LEAST_BATCHES = 16  # so that progress shows, and workers find work
@@ -57,10 +49,10 @@ def train_ensemble(
     Y_train,
     X_test,
     *,
-    algorithm: Algorithm,
+    algorithm: AbstractAlgorithm,
     members: int,
     key,
-    loss: Loss = MSE(),  # noqa: B008  (a frozen value)
+    loss: AbstractLoss = MSE(),
     training_error: float | None = None,
     record_at: Sequence[float] = (),
     ntk: bool = False,
@@ -75,34 +67,36 @@ def train_ensemble(
     client: Any = None,
     progress: Progress = None,
 ) -> Ensemble:
-    """Train `members` networks and estimate the distribution of what they answer.
+    """Train `members` networks and estimate the distribution of their outputs.
 
-    Training ends where `algorithm` says; a member stops before that when its loss is within `training_error`
-    of the smallest possible, which is how endless training ends (there 1e-12 of its scale unless given, or
-    after `max_steps` updates). Records are taken at the end and at the steps or times `record_at`: outputs
-    and loss, with `ntk` the NTK, with `kernels` those of hidden layers. `tolerance` is that of gradient flow.
+    Training ends where `algorithm` says. A member stops earlier when its loss is within `training_error` of
+    the smallest possible loss; endless training always ends in this way (by default at 1e-12 of the scale of
+    the loss), or after `max_steps` updates. Outputs and loss are recorded at the end and at the steps or
+    times `record_at`, with `ntk` also the NTK, with `kernels` also the kernels of hidden layers. `tolerance`
+    is that of gradient flow.
 
     Members are a fixed partition into batches, chosen from `memory` (bytes) or given by `batch_size`. They
-    run on the JAX devices of this process or on the Dask `client`. With a `store` (a path that ends in .zarr)
-    finished batches are kept: a run that was killed goes on where it was, with the same result to the last
-    bit; `keep_members` keeps every member's outputs there as well. `progress` shows a bar or not (by default
-    on a terminal), or is a function that is told how many members are trained, and of how many.
+    run on the JAX devices of this process or on the Dask `client`. A `store` (a path that ends in .zarr)
+    keeps finished batches: a run that was killed continues from there, with the same result to the last bit.
+    `keep_members` keeps the outputs of every member there as well. `progress` is True or False for a bar (by
+    default on a terminal), or a function of the number of trained members and of all members.
     """
     require_double_precision()
     X_train = as_inputs(X_train, net.widths[0], name="X_train")
     X_test = as_inputs(X_test, net.widths[0], name="X_test")
     Y = as_targets(Y_train, len(X_train), net.widths[-1])
-    check_targets(Y, loss)
+    algorithm, loss = as_algorithm(algorithm), as_loss(loss)
+    loss.check_targets(Y)
     X = np.concatenate([X_train, X_test])
     _check_options(algorithm, loss, net, len(X_train), tolerance, max_steps)
-    floor = smallest_loss(loss, Y)
+    floor, trainer = loss.smallest(Y), trainer_of(algorithm)
     plan = Plan(
         net,
         algorithm,
         loss,
         len(X_train),
-        record_points(algorithm, record_at),
-        stopping_error(algorithm, training_error, floor, Y),
+        record_points(algorithm.end, record_at, counts_steps=trainer.counts_steps),
+        stopping_error(algorithm.end, training_error, floor, Y),
         float(tolerance),
         int(max_steps),
         bool(ntk),
@@ -125,12 +119,10 @@ def train_ensemble(
         total = _total(work, parts, running)
         _judge(total, plan, parts, X, key_data)
         kept = store if keep_members else None
-        ensemble = Ensemble.from_moments(
-            plan, X, Y, parts.members, total, control, running.configuration(), store=kept
-        )
+        ensemble = Ensemble.from_moments(plan, X, Y, parts.members, total, control, configuration, store=kept)
         if running.store is not None:
             checkpoint.write_results(running.store, to_xarray(ensemble))
-    _warn_of_divergence(ensemble, algorithm)
+    _warn_of_divergence(ensemble, trainer)
     return ensemble
 
 
@@ -152,13 +144,13 @@ def _total(work, parts: Partition, running: Runner) -> dict[str, Any]:
         aside=functools.partial(checkpoint.keep_members, parts),
     )
     total: dict[str, Any] = {}
-    for found in results:
-        total = _merged(total, checkpoint.restored(found))
+    for batch in results:
+        total = _merged(total, checkpoint.restored(batch))
     return total
 
 
-def _merged(total: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    return {name: _merged_value(total[name], value) if total else value for name, value in found.items()}
+def _merged(total: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
+    return {name: _merged_value(total[name], value) if total else value for name, value in batch.items()}
 
 
 def _merged_value(first, second):
@@ -173,44 +165,20 @@ def _merged_value(first, second):
 def _judge(total: dict[str, Any], plan: Plan, parts: Partition, X: np.ndarray, key_data: np.ndarray) -> None:
     if total["diverged"] < parts.members:
         return
-    if isinstance(plan.algorithm, Newton | TwoStep):
-        raise ValueError(
-            "X_train gives every member a singular NTK, which these updates invert; remove repeated inputs "
-            "or widen the network."
-        )
-    if not isinstance(plan.algorithm, _DESCENTS):
-        raise ValueError(
-            f"algorithm {plan.algorithm} makes all {parts.members} members diverge; scale the data."
-        )
-    raise ValueError(
-        f"algorithm {plan.algorithm} makes all {parts.members} members diverge; use a learning rate below "
-        f"2 / largest eigenvalue of the NTK, here about {_largest_learning_rate(plan, X, key_data):.3g}."
-    )
+    raise ValueError(trainer_of(plan.algorithm).failure(plan, parts.members, X, key_data))
 
 
-def _largest_learning_rate(plan: Plan, X: np.ndarray, key_data: np.ndarray) -> float:
-    """2 / largest eigenvalue of the training NTK, the mean over a few members."""
-    key = jax.random.wrap_key_data(jnp.asarray(key_data))
-    X_train = jnp.asarray(X[: plan.train_count])
-    legs = plan.train_count * plan.net.widths[-1]
-    rates = []
-    for member in range(4):
-        H = ntk_of_one(plan.net, draw(plan.net, member_key(key, member)), X_train).reshape(legs, legs)
-        rates.append(2 / float(jnp.linalg.eigvalsh(H)[-1]))
-    return float(np.mean(rates))
-
-
-def _warn_of_divergence(ensemble: Ensemble, algorithm: Algorithm) -> None:
+def _warn_of_divergence(ensemble: Ensemble, trainer: AbstractTrainer) -> None:
     if ensemble.diverged:
-        remedy = "; lower the learning rate" if isinstance(algorithm, _DESCENTS) else ""
+        remedy = f"; {trainer.remedy}" if trainer.remedy else ""
         warnings.warn(
             f"{ensemble.diverged} of {ensemble.members} members diverged and are not in the estimates"
             f"{remedy}.",
             DivergenceWarning,
             stacklevel=3,
         )
-    short = ensemble.unfinished and (math.isinf(ensemble.points[-1]) or isinstance(algorithm, GradientFlow))
-    if short:  # a number of steps that was asked for is an end like any other
+    short = ensemble.unfinished and (math.isinf(ensemble.points[-1]) or not trainer.counts_steps)
+    if short:  # a given number of steps is an end like any other
         warnings.warn(
             f"{ensemble.unfinished} of {ensemble.members} members did not come to the end in max_steps "
             "steps; they are in the estimates as they are: raise max_steps, the learning rate or "
@@ -218,9 +186,6 @@ def _warn_of_divergence(ensemble: Ensemble, algorithm: Algorithm) -> None:
             UnfinishedWarning,
             stacklevel=3,
         )
-
-
-_DESCENTS = (GradientDescent, StochasticGradientDescent)
 
 
 class UnfinishedWarning(UserWarning):
@@ -236,13 +201,13 @@ def _check_options(algorithm, loss, net: Network, count: int, tolerance, max_ste
             f"activation {net.discontinuous.name!r} cannot be trained by gradients, since its derivative is "
             "a delta function; use a continuous activation."
         )
-    if isinstance(algorithm, Newton | TwoStep) and not isinstance(loss, MSE):
+    if trainer_of(algorithm).needs_squared_error and not loss.is_squared_error:
         raise ValueError(
             f"algorithm {algorithm} is for MSE(), got loss {loss}; use GradientDescent or GradientFlow."
         )
-    if isinstance(algorithm, StochasticGradientDescent) and algorithm.batch_size > count:
+    if algorithm.mini_batch is not None and algorithm.mini_batch > count:
         raise ValueError(
-            f"batch_size of StochasticGradientDescent is {algorithm.batch_size}, but there are {count} "
+            f"the mini-batch of algorithm={algorithm!r} is {algorithm.mini_batch}, but there are {count} "
             "training inputs; make it smaller."
         )
     if not 1e-14 <= as_number(tolerance) <= 0.1:
@@ -278,7 +243,7 @@ def _configuration(plan: Plan, X, Y, parts: Partition, key_data, control, keep, 
         network = {"network": repr(plan.net)}
     return {
         "network": network,
-        "algorithm": repr(plan.algorithm),
+        "algorithm": plan.algorithm.fingerprint(),
         "loss": repr(plan.loss),
         "members": parts.members,
         "key": key_data.tolist(),
@@ -298,6 +263,6 @@ def _configuration(plan: Plan, X, Y, parts: Partition, key_data, control, keep, 
 
 
 def _control_digest(control: Control, count: int, width: int) -> str:
-    """A function is known by what it makes of some outputs."""
+    """A function is known by its values at some outputs."""
     probe = np.random.default_rng(0).standard_normal((count, width))
     return digest(np.asarray(control.function(jnp.asarray(probe)))) + digest(np.asarray(control.mean))

@@ -15,9 +15,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from finitewidth.network.algorithm import Algorithm, GradientFlow
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.losses.probabilities import one_hot, outputs_of, softmax
 from finitewidth.network.mlp import MLP
-from finitewidth.training.infinite.cross_entropy import one_hot, outputs_of, softmax
 from finitewidth.training.infinite.fitting import Fitted, fit
 
 
@@ -36,7 +37,7 @@ class _WideNetwork(BaseEstimator):
         lambda_b: Any = 1.0,
         lambda_W: Any = 1.0,
         ridge: float = 1e-3,
-        algorithm: Algorithm | None = None,
+        algorithm: AbstractAlgorithm | None = None,
     ):
         self.depth = depth
         self.activation = activation
@@ -102,7 +103,7 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
         lambda_b: Any = 1.0,
         lambda_W: Any = 1.0,
         ridge: float = 1e-3,
-        algorithm: Algorithm | None = None,
+        algorithm: AbstractAlgorithm | None = None,
         smoothing: float = 0.1,
     ):
         super().__init__(

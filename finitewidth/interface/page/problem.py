@@ -6,7 +6,10 @@ import numpy as np
 
 from finitewidth.critical.classification import criticality
 from finitewidth.interface.page.values import BadValues, Values
-from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.algorithms.gradient_descent import GradientDescent
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.algorithms.newton import TwoStep
 from finitewidth.network.mlp import MLP
 
 # x is an angle: the input of the network is sqrt(2) (cos x, sin x), of mean square one for every x
@@ -63,7 +66,7 @@ def network(values: Values, width: int | None = None) -> MLP:
     return MLP.critical(widths, values.activation, *rates)
 
 
-def algorithm(values: Values) -> Algorithm:
+def algorithm(values: Values) -> AbstractAlgorithm:
     """The training algorithm."""
     match values.algorithm:
         case "flow":

@@ -11,8 +11,8 @@ from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.interface.runs.run_files import TrainingRun
-from finitewidth.network.loss import MSE
-from finitewidth.training.first_order.problem import check_algorithm, check_network
+from finitewidth.network.algorithms.abstract import check_algorithm
+from finitewidth.training.first_order.problem import check_network
 from finitewidth.training.first_order.statistics import DENSE
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.prediction import predict
@@ -40,7 +40,7 @@ class SolvedRun:
 
 def check_run(run: TrainingRun) -> None:
     """Refuse, before any work, a run that the theory does not cover or whose results could not be kept."""
-    if not isinstance(run.loss, MSE):
+    if not run.loss.is_squared_error:
         raise ValueError(
             "[training] loss: solve compares means and covariances, which the theory knows for 'mse' only; "
             "use 'mse', or train without theory with `finitewidth ensemble`."
@@ -50,7 +50,7 @@ def check_run(run: TrainingRun) -> None:
     if run.order == 1:
         try:
             check_network(run.network)
-            check_algorithm(run.algorithm)
+            check_algorithm(run.algorithm, order=1)
         except ValueError as error:
             raise ValueError(f"[theory] order is 1, but {error}") from None
 

@@ -11,8 +11,8 @@ from finitewidth.interface.runs.data_files import read_matrix
 from finitewidth.interface.runs.network_table import read_network
 from finitewidth.interface.runs.toml_tables import check_keys, parse
 from finitewidth.interface.runs.training_tables import read_algorithm, read_loss, read_options, read_theory
-from finitewidth.network.algorithm import Algorithm
-from finitewidth.network.loss import Loss
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
 
 _TABLES = ("training", "ensemble", "theory")
@@ -39,8 +39,8 @@ class TrainingRun:
     Y_train: np.ndarray  # (N, n_L)
     X_test: np.ndarray  # (M, n_0)
     Y_test: np.ndarray | None  # (M, n_L), shown beside the answers and not used otherwise
-    algorithm: Algorithm
-    loss: Loss
+    algorithm: AbstractAlgorithm
+    loss: AbstractLoss
     order: int  # of the theory
     tolerance: float | None  # of its four-leg averages
     options: dict[str, Any] | None  # of `train_ensemble`; None: no networks are trained

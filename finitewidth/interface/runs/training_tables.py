@@ -5,15 +5,13 @@ from typing import Any
 
 from finitewidth.core.inputs import as_count
 from finitewidth.interface.runs.toml_tables import check_keys, check_kind, choice
-from finitewidth.network.algorithm import (
-    Algorithm,
-    GradientDescent,
-    GradientFlow,
-    Newton,
-    StochasticGradientDescent,
-    TwoStep,
-)
-from finitewidth.network.loss import MSE, CrossEntropy, Loss
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.algorithms.gradient_descent import GradientDescent
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.algorithms.newton import Newton, TwoStep
+from finitewidth.network.algorithms.stochastic import StochasticGradientDescent
+from finitewidth.network.losses.cross_entropy import CrossEntropy
+from finitewidth.network.losses.squared_error import MSE
 
 _ALGORITHMS = {
     "gradient_flow": (GradientFlow, ("time",)),
@@ -37,7 +35,7 @@ _OPTIONS = {
 }
 
 
-def read_algorithm(training: Mapping, where: str) -> Algorithm:
+def read_algorithm(training: Mapping, where: str) -> AbstractAlgorithm:
     """The algorithm of [training]."""
     if "algorithm" not in training:
         raise ValueError(f"{where}: 'algorithm' is missing; known are {', '.join(_ALGORITHMS)}.")
@@ -57,7 +55,7 @@ def read_algorithm(training: Mapping, where: str) -> Algorithm:
         raise ValueError(f"{where}: {error}") from None
 
 
-def read_loss(training: Mapping, where: str) -> Loss:
+def read_loss(training: Mapping, where: str) -> AbstractLoss:
     """The loss of [training]; the squared one if none is named."""
     return _LOSSES[choice("loss", training.get("loss", "mse"), _LOSSES, where)]()
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from finitewidth.network.algorithms.symbols import Symbols
 from finitewidth.training.first_order.modes import Modes, dressed, rotate, single_source, with_free_symbols
-from finitewidth.training.first_order.symbols import Symbols
 from finitewidth.training.first_order.terms import (
     CUBIC,
     LINEAR,

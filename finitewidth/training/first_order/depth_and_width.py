@@ -23,14 +23,14 @@ from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import HERE, runner
 from finitewidth.critical.classification import criticality
 from finitewidth.critical.initialization import is_critical
-from finitewidth.network.algorithm import Algorithm, GradientFlow
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.layers.dense import HYPERPARAMETERS
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.expansion import warn_of
-from finitewidth.training.first_order.problem import Problem, check_algorithm, check_network
+from finitewidth.training.first_order.problem import Problem, check_network
 from finitewidth.training.first_order.statistics import FiniteWidth, prepare
-from finitewidth.training.first_order.symbols import fingerprint
 from finitewidth.training.infinite.gaussian import Expansion, Prediction
 from finitewidth.training.textbook.generalization import test_loss
 
@@ -78,7 +78,7 @@ def expected_loss(
     *,
     depths: Sequence[int],
     widths: Sequence[int],
-    algorithm: Algorithm = GradientFlow(),
+    algorithm: AbstractAlgorithm = GradientFlow(),
     four_leg_tolerance: float | None = None,
     client: Any = None,
     store: str | Path | None = None,
@@ -96,7 +96,7 @@ def expected_loss(
     are for them as in `predict`.
     """
     depths, widths = _whole("depths", depths, 2), _whole("widths", widths, 2)
-    check_algorithm(algorithm)
+    check_algorithm(algorithm, order=1)
     build, inputs, outputs = _builder(net, X_train, Y_train)
     X = as_inputs(X_train, inputs, name="X_train")
     Y = as_targets(Y_train, X.shape[0], outputs)
@@ -131,7 +131,7 @@ class _Sweep:
     problems: list[Problem]  # one for each depth, with a wide network and the same data
     Y_test: np.ndarray
     widths: list[int]
-    algorithm: Algorithm
+    algorithm: AbstractAlgorithm
     four_leg_tolerance: float | None
 
     def described(self) -> dict:
@@ -141,7 +141,7 @@ class _Sweep:
         return {
             "networks": [problem.net.to_dict() for problem in self.problems],
             "widths": self.widths,
-            "algorithm": fingerprint(self.algorithm),
+            "algorithm": self.algorithm.fingerprint(),
             "four_leg_tolerance": self.four_leg_tolerance,
             **{name: digest(array) for name, array in arrays.items()},
         }

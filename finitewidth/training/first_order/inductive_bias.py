@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.network.algorithm import Algorithm, GradientDescent, GradientFlow, TwoStep
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.algorithms.gradient_descent import GradientDescent
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.algorithms.newton import TwoStep
 from finitewidth.training.first_order.statistics import FiniteWidth
-from finitewidth.training.first_order.symbols import symbols
 
 _FRACTIONS = (0.25, 0.5, 0.75, 0.95)  # of the largest stable learning rate
 
@@ -43,7 +45,9 @@ class InductiveBias:
         return "\n".join(lines)
 
 
-def inductive_bias(prepared: FiniteWidth, algorithms: Mapping[str, Algorithm] | None = None) -> InductiveBias:
+def inductive_bias(
+    prepared: FiniteWidth, algorithms: Mapping[str, AbstractAlgorithm] | None = None
+) -> InductiveBias:
     """Compare algorithms on one problem, prepared by `fw.finite_width`.
 
     By default, to the end of training: the two-step update, gradient flow, and descent up to 95 % of its
@@ -55,14 +59,14 @@ def inductive_bias(prepared: FiniteWidth, algorithms: Mapping[str, Algorithm] | 
     ratios, corrections = {}, {}
     for name, algorithm in chosen.items():
         prediction = prepared.predict(algorithm, covariance=False)
-        Z = symbols(algorithm, l).outputs
+        Z = algorithm.symbols(l).outputs
         ratios[name] = Z["A"] / Z["B"]
         corrections[name] = prediction.mean - prediction.infinite_width.mean
     return InductiveBias(l, ratios, corrections)
 
 
-def _default(limit: float) -> dict[str, Algorithm]:
-    algorithms: dict[str, Algorithm] = {"two-step": TwoStep(), "gradient flow": GradientFlow()}
+def _default(limit: float) -> dict[str, AbstractAlgorithm]:
+    algorithms: dict[str, AbstractAlgorithm] = {"two-step": TwoStep(), "gradient flow": GradientFlow()}
     for fraction in _FRACTIONS:
         name = f"descent, {fraction:.0%} of limit"
         algorithms[name] = GradientDescent(fraction * limit)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from finitewidth.training.first_order.symbols import Symbols
+from finitewidth.network.algorithms.symbols import Symbols
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.inputs import as_targets
-from finitewidth.network.algorithm import Algorithm
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
+from finitewidth.network.algorithms.symbols import Symbols
+from finitewidth.network.losses.squared_error import MSE
 from finitewidth.training.first_order.modes import dressed, rotate, rotate_axis, single_source
-from finitewidth.training.first_order.symbols import Symbols, symbols
 from finitewidth.training.infinite.conditioning import largest_condition
-from finitewidth.training.infinite.learned import check_learning_rate, is_finished
 
 Outputs = Float[np.ndarray, "N n_L"]
 _LEGS = {"ntk": 2, "dntk": 3, "ddntk_1": 4, "ddntk_2": 4}
@@ -76,7 +76,7 @@ class NetworkPrediction:
     trained_ntk: Float[np.ndarray, "N n_L M"] | None
 
 
-def predict_network(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: Algorithm) -> NetworkPrediction:
+def predict_network(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: AbstractAlgorithm) -> NetworkPrediction:
     """Outputs and NTK of one network after training, without training it.
 
     Arguments are its outputs z (N, n_L), NTK, dNTK and ddNTKs at initialization, with axes (component,
@@ -89,8 +89,8 @@ def predict_network(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: Algorithm) -> 
     given = {"z": z, "ntk": ntk, "dntk": dntk, "ddntk_1": ddntk_1, "ddntk_2": ddntk_2}
     _check_derivatives(given, Y)
     modes = NetworkModes.of(z, ntk, dntk, ddntk_1, ddntk_2, Y)
-    _check_training(modes, algorithm)
-    s = symbols(algorithm, modes.l)
+    _check_training(modes, check_algorithm(algorithm, order=1))
+    s = algorithm.symbols(modes.l)
     free = modes.z - modes.H[:, : modes.count] @ (s.f * modes.eps)
     final = free + interaction(modes, s)
     back = lambda array: rotate(array, modes.vectors.T)  # noqa: E731
@@ -114,14 +114,14 @@ def _check_derivatives(given: dict[str, np.ndarray], Y: np.ndarray) -> None:
         raise ValueError(f"Y has {len(Y)} rows but z only {count}; training samples come first in z.")
 
 
-def _check_training(modes: NetworkModes, algorithm: Algorithm) -> None:
+def _check_training(modes: NetworkModes, algorithm: AbstractAlgorithm) -> None:
     smallest, largest = modes.l[0], modes.l[-1]
-    if is_finished(algorithm) and (smallest <= 0 or largest > largest_condition(modes.count) * smallest):
+    if algorithm.is_finished and (smallest <= 0 or largest > largest_condition(modes.count) * smallest):
         raise ValueError(
             "ntk of the training samples is singular, so that training has no end; remove repeated samples, "
             "or stop at a finite time."
         )
-    check_learning_rate(algorithm, float(modes.l[-1]), 0.0)
+    algorithm.check_stable(float(largest), MSE())
 
 
 def _stripped(modes: NetworkModes, s: Symbols, dress) -> np.ndarray:

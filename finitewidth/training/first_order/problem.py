@@ -7,17 +7,9 @@ from jaxtyping import Float
 
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_inputs, as_targets, merge_inputs
-from finitewidth.network.algorithm import (
-    Algorithm,
-    GradientDescent,
-    GradientFlow,
-    Newton,
-    Projectors,
-    TwoStep,
-)
-from finitewidth.network.loss import MSE, Loss
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
-from finitewidth.training.first_order.symbols import fingerprint
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +38,7 @@ class Problem:
         return together, places[count:]
 
     def described(
-        self, four_leg_tolerance: float | None, covariance: bool, algorithm: Algorithm | None = None
+        self, four_leg_tolerance: float | None, covariance: bool, algorithm: AbstractAlgorithm | None = None
     ) -> dict:
         """Everything that statistics and, with an algorithm, a prediction depend on."""
         configuration = {
@@ -58,7 +50,7 @@ class Problem:
         }
         if algorithm is None:
             return configuration
-        return {**configuration, "Y_train": digest(self.Y), "algorithm": fingerprint(algorithm)}
+        return {**configuration, "Y_train": digest(self.Y), "algorithm": algorithm.fingerprint()}
 
 
 def check_network(net: Network) -> None:
@@ -76,22 +68,9 @@ def check_network(net: Network) -> None:
         )
 
 
-def check_algorithm(algorithm: Algorithm) -> None:
-    """Refuse algorithms that have no solution at order 1/n."""
-    if isinstance(algorithm, Newton):
-        raise ValueError(
-            "algorithm=Newton() lands beside the minimum at finite width; use fw.TwoStep(), or order=0."
-        )
-    if not isinstance(algorithm, GradientFlow | GradientDescent | TwoStep | Projectors):
-        raise ValueError(
-            f"algorithm={algorithm!r} has no solution at order 1/n; use fw.GradientFlow(), "
-            "fw.GradientDescent(learning_rate), fw.TwoStep() or fw.Projectors(...)."
-        )
-
-
-def check_loss(loss: Loss, ridge: float, cutoff: float) -> None:
+def check_loss(loss: AbstractLoss, ridge: float, cutoff: float) -> None:
     """Refuse losses and ridges that order 1/n does not know."""
-    if not isinstance(loss, MSE):
+    if not loss.is_squared_error:
         raise ValueError(f"order=1 knows loss=fw.MSE() only, got {loss!r}; use order=0.")
     if ridge or cutoff:
         raise ValueError("ridge and cutoff are for order=0; at order 1 stop at a finite time instead.")

@@ -20,20 +20,21 @@ from jaxtyping import Float, Int
 from finitewidth.core.inputs import as_targets
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
-from finitewidth.network.algorithm import Algorithm, GradientFlow
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.algorithms.symbols import Symbols
+from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
 from finitewidth.theory.solve import solve_with
 from finitewidth.training.first_order.corrections import leap
 from finitewidth.training.first_order.expansion import expansion_of, warn_of
 from finitewidth.training.first_order.modes import Modes
-from finitewidth.training.first_order.problem import Problem, check_algorithm
+from finitewidth.training.first_order.problem import Problem
 from finitewidth.training.first_order.streamed import pair_corrections
-from finitewidth.training.first_order.symbols import Symbols, symbols
 from finitewidth.training.first_order.tensors import AbstractTensors, StreamedTensors, WholeTensors
 from finitewidth.training.infinite.conditioning import largest_condition, singular_error
 from finitewidth.training.infinite.gaussian import Prediction
-from finitewidth.training.infinite.learned import check_learning_rate, is_finished
 
 DENSE = 64  # samples; beyond, tensors of N^4 numbers are avoided where only the mean is asked for
 NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
@@ -102,7 +103,7 @@ class FiniteWidth:
 
     def predict(
         self,
-        algorithm: Algorithm = GradientFlow(),
+        algorithm: AbstractAlgorithm = GradientFlow(),
         *,
         covariance: bool | None = None,
         client: Any = None,
@@ -114,18 +115,20 @@ class FiniteWidth:
         By default the covariance is given where whole tensors were prepared. Where tensors are contracted leg
         by leg, legs are tasks for `client`, `store` and `progress` as in `fw.predict`.
         """
-        check_algorithm(algorithm)
+        check_algorithm(algorithm, order=1)
         configuration = functools.partial(self._described, bool(covariance), algorithm)
         with runner(client, store, progress, kind="prediction", configuration=configuration) as running:
             prediction = self.predict_with(running, algorithm, covariance)
         return _with_warning(prediction, stacklevel=4)
 
-    def _described(self, covariance: bool, algorithm: Algorithm) -> dict:
+    def _described(self, covariance: bool, algorithm: AbstractAlgorithm) -> dict:
         count = len(self.Y)
         problem = Problem(self.net, self.X[:count], self.Y, self.X[count:] if len(self.X) > count else None)
         return problem.described(self.four_leg_error, covariance, algorithm)
 
-    def predict_with(self, running: Runner, algorithm: Algorithm, covariance: bool | None) -> Prediction:
+    def predict_with(
+        self, running: Runner, algorithm: AbstractAlgorithm, covariance: bool | None
+    ) -> Prediction:
         """The result of `predict`, its tasks run by a runner, without a warning; see its `expansion`."""
         covariance = self.tensors.give_covariance if covariance is None else covariance
         infinite = self._infinite_prediction(algorithm)
@@ -151,7 +154,7 @@ class FiniteWidth:
         untrained = float(np.diag(self.infinite.K).max(initial=0.0))
         return dataclasses.replace(prediction, expansion=expansion_of(prediction, self.Y, untrained))
 
-    def _infinite_prediction(self, algorithm: Algorithm) -> Prediction:
+    def _infinite_prediction(self, algorithm: AbstractAlgorithm) -> Prediction:
         modes = self.infinite
         free = _free(modes, self._symbols(modes, algorithm))
         factors, condition = self._factors(free.among), _condition(modes.l)
@@ -160,14 +163,14 @@ class FiniteWidth:
     def _factors(self, among: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray]]:
         return ((np.eye(self.Y.shape[1]), among[np.ix_(self.tests, self.tests)]),)
 
-    def _symbols(self, modes: Modes, algorithm: Algorithm) -> Symbols:
-        if is_finished(algorithm):
+    def _symbols(self, modes: Modes, algorithm: AbstractAlgorithm) -> Symbols:
+        if algorithm.is_finished:
             condition = _condition(modes.l)
             if condition > largest_condition(modes.count):
                 X = self.X[: modes.count]
                 raise singular_error(self.net, X, self.Y, condition, remedy="stop at a finite time")
-        check_learning_rate(algorithm, float(modes.l[-1]), 0.0)
-        return symbols(algorithm, modes.l)
+        algorithm.check_stable(float(modes.l[-1]), MSE())
+        return algorithm.symbols(modes.l)
 
 
 def _free(modes: Modes, s: Symbols) -> _Free:
@@ -222,7 +225,7 @@ def predict_first_order(
     Y_train,
     X_test=None,
     *,
-    algorithm: Algorithm = GradientFlow(),
+    algorithm: AbstractAlgorithm = GradientFlow(),
     four_leg_tolerance: float | None = None,
     covariance: bool = True,
     client: Any = None,
@@ -230,7 +233,7 @@ def predict_first_order(
     progress: Progress = None,
 ) -> Prediction:
     """`fw.predict` at order 1: statistics and prediction as one run."""
-    check_algorithm(algorithm)
+    check_algorithm(algorithm, order=1)
     problem = Problem.of(net, X_train, Y_train, X_test)
     configuration = functools.partial(problem.described, four_leg_tolerance, covariance, algorithm)
     with runner(client, store, progress, kind="prediction", configuration=configuration) as running:

@@ -14,13 +14,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from finitewidth.core.tasks import HERE, Runner
-from finitewidth.network.algorithm import Algorithm
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
 from finitewidth.theory.solve import solve_with
 from finitewidth.theory.unrolled.slots import LegSlices, Request, contract_slots
 from finitewidth.theory.unrolled.unroll import unroll
 from finitewidth.training.first_order.modes import Modes, with_free_symbols
-from finitewidth.training.first_order.symbols import symbols
 from finitewidth.training.first_order.terms import LINEAR, TENSORS, TERMS, Term, dual, three_residuals
 
 GROUP = 8  # samples; two groups at a time cost little more than one sample
@@ -64,7 +63,7 @@ def streamed_contributions(
     net: Network,
     X: np.ndarray,
     modes: Modes,
-    algorithm: Algorithm,
+    algorithm: AbstractAlgorithm,
     *,
     tolerance: float,
     running: Runner = HERE,
@@ -88,13 +87,13 @@ def _beyond_training(total: np.ndarray, modes: Modes) -> np.ndarray:
     return result
 
 
-def _requests(modes: Modes, algorithm: Algorithm) -> list[Request]:
+def _requests(modes: Modes, algorithm: AbstractAlgorithm) -> list[Request]:
     return [Request(*key, _in_samples(array, modes.vectors)) for key, array in duals(modes, algorithm)]
 
 
-def duals(modes: Modes, algorithm: Algorithm) -> Iterator[tuple[tuple[str, int], np.ndarray]]:
+def duals(modes: Modes, algorithm: AbstractAlgorithm) -> Iterator[tuple[tuple[str, int], np.ndarray]]:
     """For each tensor and open slot, the dual on the other three slots, (n_L, N_A, N_A, N_A) in modes."""
-    Z = with_free_symbols(symbols(algorithm, modes.l), modes.l).outputs
+    Z = with_free_symbols(algorithm.symbols(modes.l), modes.l).outputs
     residuals = three_residuals(modes.y, modes.training_kernel, modes.pair)
     for name, terms in TERMS.items():
         weights = modes.y if name in LINEAR else residuals

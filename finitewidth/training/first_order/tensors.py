@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from finitewidth.core.tasks import Runner
-from finitewidth.network.algorithm import Algorithm
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.algorithms.symbols import Symbols
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.corrections import Corrections, corrections
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.streamed import streamed_contributions
-from finitewidth.training.first_order.symbols import Symbols
 
 
 class AbstractTensors(abc.ABC):
@@ -25,7 +25,13 @@ class AbstractTensors(abc.ABC):
 
     @abc.abstractmethod
     def corrections(
-        self, running: Runner, modes: Modes, algorithm: Algorithm, symbols: Symbols, *, covariance: bool
+        self,
+        running: Runner,
+        modes: Modes,
+        algorithm: AbstractAlgorithm,
+        symbols: Symbols,
+        *,
+        covariance: bool,
     ) -> Corrections:
         """n times the corrections to the mean and, if wanted, to the covariance.
 
@@ -44,7 +50,13 @@ class WholeTensors(AbstractTensors):
         return True
 
     def corrections(
-        self, running: Runner, modes: Modes, algorithm: Algorithm, symbols: Symbols, *, covariance: bool
+        self,
+        running: Runner,
+        modes: Modes,
+        algorithm: AbstractAlgorithm,
+        symbols: Symbols,
+        *,
+        covariance: bool,
     ) -> Corrections:
         return corrections(modes, self.arrays.__getitem__, symbols, covariance=covariance)
 
@@ -62,7 +74,13 @@ class StreamedTensors(AbstractTensors):
         return False
 
     def corrections(
-        self, running: Runner, modes: Modes, algorithm: Algorithm, symbols: Symbols, *, covariance: bool
+        self,
+        running: Runner,
+        modes: Modes,
+        algorithm: AbstractAlgorithm,
+        symbols: Symbols,
+        *,
+        covariance: bool,
     ) -> Corrections:
         if covariance:
             raise ValueError(

@@ -9,6 +9,7 @@ $$m = K_{\beta A} (\tilde K + s^2)^{-1} y, \qquad
 (10.46)-(10.49): without noise the trained ensemble is then the posterior.
 """
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 
@@ -17,22 +18,31 @@ import numpy as np
 from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.core.memory import require_memory
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
-from finitewidth.network.algorithm import Newton
+from finitewidth.network.algorithms.newton import Newton
+from finitewidth.network.layers.dense import Dense
 from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
 from finitewidth.theory.solve import solve
 from finitewidth.training.infinite.conditioning import check_independent, singular_error
 from finitewidth.training.infinite.gaussian import Prediction
-from finitewidth.training.infinite.solver import Inverse, Singular, inverse
+from finitewidth.training.infinite.solver import InverseMatrix, Singular, inverse
 
 
-def bayesian_rates(net: MLP) -> MLP:
+def bayesian_rates(net: Network) -> Network:
     """The network with only its last layer trained, so that training is Bayesian (PDLT 10.46-10.49)."""
-    zeros = (0.0,) * (net.depth - 1)
-    return net.replace(lambda_b=(*zeros, net.C_b[-1]), lambda_W=(*zeros, net.C_W[-1]))
+    if isinstance(net, MLP):
+        zeros = (0.0,) * (net.depth - 1)
+        return net.replace(lambda_b=(*zeros, net.C_b[-1]), lambda_W=(*zeros, net.C_W[-1]))
+    frozen = [
+        dataclasses.replace(layer, lambda_b=0.0, lambda_W=0.0) if isinstance(layer, Dense) else layer
+        for layer in net.layers[:-1]
+    ]
+    last = net.dense[-1]
+    return net.replace(layers=[*frozen, dataclasses.replace(last, lambda_b=last.C_b, lambda_W=last.C_W)])
 
 
-def posterior(net: MLP, X_train, Y_train, X_test=None, *, noise: float = 0.0) -> Prediction:
+def posterior(net: Network, X_train, Y_train, X_test=None, *, noise: float = 0.0) -> Prediction:
     """Mean and covariance of the outputs given noisy observations of them; `noise` is a variance."""
     X, Y = _data(net, X_train, Y_train, noise)
     X_test = X if X_test is None else as_inputs(X_test, net.widths[0], name="X_test")
@@ -42,26 +52,26 @@ def posterior(net: MLP, X_train, Y_train, X_test=None, *, noise: float = 0.0) ->
         f"a posterior of {M} test inputs given {N} training inputs",
         "pass fewer inputs",
     )
-    found = kernels(net, X)
-    solved = _invert(net, X, Y, found.K, noise)
+    train = kernels(net, X)
+    solved = _invert(net, X, Y, train.K, noise)
     cross, prior = kernels(net, X_test, X).K, kernels(net, X_test).K
     half = cross @ solved.apply(cross.T) / 2
     factors = ((np.eye(Y.shape[1]), prior - half - half.T),)
     mean = cross @ solved.apply(Y)
-    return Prediction(bayesian_rates(net), Newton(), 0, mean, factors, solved.condition, found.error)
+    return Prediction(bayesian_rates(net), Newton(), 0, mean, factors, solved.condition, train.error)
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """Log probability density of observed data under the prior, and how it changes with the prior."""
 
-    net: MLP
+    net: Network
     value: float
     gradient: dict[str, np.ndarray] | None  # by C_b and C_W of each layer (L,), and by noise ()
     condition: float = field(repr=False)  # of the kernel with its noise
 
 
-def evidence(net: MLP, X, Y, *, noise: float = 0.0) -> Evidence:
+def evidence(net: Network, X, Y, *, noise: float = 0.0) -> Evidence:
     r"""$\log p(Y) = -\frac12 \sum_i y_i^T (K + s^2)^{-1} y_i - \frac{n_L}{2} \log\det 2\pi (K + s^2)$.
 
     The gradient is carried back through the layers; it is None for an activation that jumps.
@@ -74,14 +84,14 @@ def evidence(net: MLP, X, Y, *, noise: float = 0.0) -> Evidence:
     weights = solved.apply(Y)
     value = -float((Y * weights).sum() + outputs * log_determinant) / 2
     gradient = None
-    if net.activation.jump_order >= 1 or net.depth == 1:
+    if net.discontinuous is None:
         by_kernel = (weights @ weights.T - outputs * solved.apply(np.eye(count))) / 2
         kernels_below = [theory.layer(l).K for l in range(1, net.depth)]
         gradient = _carried_back(net, X, kernels_below, by_kernel)
     return Evidence(net, value, gradient, solved.condition)
 
 
-def _carried_back(net: MLP, X, K: list[np.ndarray], by_kernel: np.ndarray) -> dict[str, np.ndarray]:
+def _carried_back(net: Network, X, K: list[np.ndarray], by_kernel: np.ndarray) -> dict[str, np.ndarray]:
     """d log p / d (C_b, C_W, noise), from d log p / d K of the output layer down.
 
     A change of K changes <s s> of a pair by <s''s> K_11/2 + <s's'> K_12 + <s s''> K_22/2.
@@ -90,7 +100,7 @@ def _carried_back(net: MLP, X, K: list[np.ndarray], by_kernel: np.ndarray) -> di
     gradient = {"C_b": np.zeros(depth), "C_W": np.zeros(depth), "noise": np.asarray(np.trace(by_kernel))}
     for layer in range(depth - 1, 0, -1):
         orders = ((0, 0), (1, 1), (2, 0))
-        averages, _ = rule.relative_two_legs(net.activation, K[layer - 1], orders)
+        averages, _ = rule.relative_two_legs(net.activations[layer - 1], K[layer - 1], orders)
         gradient["C_b"][layer] = by_kernel.sum()
         gradient["C_W"][layer] = (by_kernel * averages[0, 0]).sum()
         on_diagonal = (averages[2, 0] * by_kernel).sum(axis=1)
@@ -100,14 +110,14 @@ def _carried_back(net: MLP, X, K: list[np.ndarray], by_kernel: np.ndarray) -> di
     return gradient
 
 
-def _data(net: MLP, X, Y, noise: float) -> tuple[np.ndarray, np.ndarray]:
+def _data(net: Network, X, Y, noise: float) -> tuple[np.ndarray, np.ndarray]:
     if not (np.isscalar(noise) and np.isfinite(noise) and noise >= 0):  # type: ignore[arg-type]
         raise ValueError(f"noise must be a variance, zero or positive, got {noise!r}.")
     X = as_inputs(X, net.widths[0], name="X_train")
     return X, as_targets(Y, X.shape[0], net.widths[-1])
 
 
-def _invert(net: MLP, X, Y, K: np.ndarray, noise: float) -> Inverse:
+def _invert(net: Network, X, Y, K: np.ndarray, noise: float) -> InverseMatrix:
     what, remedy = "training kernel", "pass noise= above zero"
     if noise == 0:
         check_independent(bayesian_rates(net), X, Y, what=what, remedy=remedy)

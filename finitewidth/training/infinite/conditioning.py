@@ -3,7 +3,7 @@
 import numpy as np
 
 from finitewidth.core.inputs import coincident_rows
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 
 REMEDY = "pass ridge=, or cutoff= for the limit of a vanishing ridge, or stop at a finite time"
 
@@ -14,7 +14,7 @@ def largest_condition(size: int) -> float:
 
 
 def singular_error(
-    net: MLP,
+    net: Network,
     X: np.ndarray,
     Y: np.ndarray,
     condition: float,
@@ -31,7 +31,7 @@ def singular_error(
 
 
 def check_independent(
-    net: MLP, X: np.ndarray, Y: np.ndarray, *, what: str = "training NTK", remedy: str = REMEDY
+    net: Network, X: np.ndarray, Y: np.ndarray, *, what: str = "training NTK", remedy: str = REMEDY
 ) -> None:
     """Refuse inputs whose kernel is singular for a known reason, however rounding may hide it."""
     reason = dependent_inputs(net, X, Y)
@@ -39,7 +39,7 @@ def check_independent(
         raise ValueError(f"the {what} is singular (condition number inf): {reason}, or {remedy}.")
 
 
-def dependent_inputs(net: MLP, X: np.ndarray, Y: np.ndarray) -> str | None:
+def dependent_inputs(net: Network, X: np.ndarray, Y: np.ndarray) -> str | None:
     """Inputs between which no network of this kind can tell, and what to do about them."""
     pair = equal_rows(X)
     if pair is not None:
@@ -72,17 +72,17 @@ def equal_rows(X: np.ndarray) -> tuple[int, int] | None:
     return int(first[second == later].min()), later
 
 
-def _parallel_rows(net: MLP, X: np.ndarray) -> tuple[int, int] | None:
+def _parallel_rows(net: Network, X: np.ndarray) -> tuple[int, int] | None:
     """Rows on one line through the origin, or at it, where without biases outputs scale with inputs."""
-    slopes = net.activation.slopes
-    if max(net.C_b) > 0 or max(net.lambda_b) > 0 or (slopes is None and net.depth > 1):
+    slopes = [activation.slopes for activation in net.activations]
+    if max(net.C_b) > 0 or max(net.lambda_b) > 0 or None in slopes:
         return None
     norms = np.linalg.norm(X, axis=1, keepdims=True)
     if (norms == 0).any():
         at = int(np.argmin(norms))
         return at, at
     unit = X / norms
-    if net.depth == 1 or (slopes is not None and slopes[0] == slopes[1]):  # linear: opposite inputs too
+    if all(pair is not None and pair[0] == pair[1] for pair in slopes):  # linear: opposite inputs too
         largest = np.take_along_axis(unit, np.argmax(np.abs(unit), axis=1)[:, None], axis=1)
         unit = unit * np.sign(largest)
     coarse = (np.round(1e9 * unit + shift) for shift in (0.0, 0.5))  # a pair may straddle one grid, not two

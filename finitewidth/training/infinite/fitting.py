@@ -5,7 +5,7 @@ Their outputs on test inputs are Gaussian (PDLT 10.40, 10.41):
 $$m = \Theta_{\beta A} F y, \qquad \mathrm{Cov} = \delta_{i_1 i_2}\, (L K L^T)_{\beta_1\beta_2}, \qquad
   L = 1 - \Theta_{\cdot A} F,$$
 
-with $F = \tilde\Theta^{-1}$ at the end of training and a function of the training NTK before (`learned.py`).
+with $F = \tilde\Theta^{-1}$ at the end of training and a function of the training NTK before (`solver.py`).
 """
 
 from dataclasses import dataclass, field
@@ -15,32 +15,34 @@ from jaxtyping import Float
 
 from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.core.memory import require_memory
-from finitewidth.network.algorithm import Algorithm, GradientFlow
-from finitewidth.network.mlp import MLP
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.losses.abstract import AbstractLoss
+from finitewidth.network.losses.squared_error import MSE
+from finitewidth.network.network import Network
 from finitewidth.theory.kernels import Kernels, kernels
 from finitewidth.training.infinite.conditioning import check_independent, singular_error
 from finitewidth.training.infinite.gaussian import Prediction
-from finitewidth.training.infinite.learned import check_supported, is_finished
-from finitewidth.training.infinite.solver import Response, Singular, response
+from finitewidth.training.infinite.solver import ResponseMatrix, Singular, response_matrix
 
-BLOCK = 1024  # test inputs at a time, where only means or standard deviations are asked for
+BLOCK = 1024  # test inputs at a time, for means and standard deviations alone
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Infinitely wide networks trained on a data set, ready to be asked about any inputs."""
+    """Infinitely wide networks trained on a data set, ready to predict at any inputs."""
 
-    net: MLP
-    algorithm: Algorithm
+    net: Network
+    algorithm: AbstractAlgorithm
     X: Float[np.ndarray, "N n0"]
     K: Float[np.ndarray, "N N"] = field(repr=False)
     weights: Float[np.ndarray, "N n_L"] = field(repr=False)  # F y, one for each training sample
-    response: Response = field(repr=False)
+    response: ResponseMatrix = field(repr=False)
     error: float
 
     @property
     def condition(self) -> float:
-        """Of the training NTK, with the ridge."""
+        """The condition number of the training NTK, with the ridge."""
         return self.response.condition
 
     def mean(self, X_test) -> Float[np.ndarray, "M n_L"]:
@@ -54,7 +56,7 @@ class Fitted:
         return np.concatenate([self.mean_and_std(block)[1] for block in _blocks(X_test)])
 
     def mean_and_std(self, X_test) -> tuple[Float[np.ndarray, "M n_L"], Float[np.ndarray, " M"]]:
-        """Both, from one evaluation of the kernels."""
+        """Means and standard deviations, from one evaluation of the kernels."""
         X_test = as_inputs(X_test, self.net.widths[0], name="X_test")
         means, deviations = [], []
         for block in _blocks(X_test):
@@ -98,17 +100,22 @@ class Fitted:
         return K_test + half + half.T
 
 
-def ntk(found: Kernels) -> np.ndarray:
-    assert found.Theta is not None  # `fit` has refused activations without one
-    return found.Theta
+def ntk(matrices: Kernels) -> np.ndarray:
+    """The NTK of a network that has one, as `require_ntk` ensures."""
+    assert matrices.Theta is not None
+    return matrices.Theta
 
 
 def _blocks(X: np.ndarray) -> list[np.ndarray]:
     return [X[start : start + BLOCK] for start in range(0, X.shape[0], BLOCK)]
 
 
-def check_ridge(ridge: float, cutoff: float) -> None:
-    """Both are numbers that make a kernel invertible; neither is negative."""
+def check_ridge(ridge: float, cutoff: float, loss: AbstractLoss) -> None:
+    """Refuse a negative ridge, a cutoff that is no fraction, and both where the loss is not quadratic."""
+    if not loss.is_squared_error and (ridge or cutoff):
+        raise ValueError(
+            "ridge and cutoff belong to loss=fw.MSE(); smooth the targets or stop early instead."
+        )
     if not (np.isscalar(ridge) and np.isfinite(ridge) and ridge >= 0):  # type: ignore[arg-type]
         raise ValueError(f"ridge must be zero or a positive number, got {ridge!r}.")
     if not (np.isscalar(cutoff) and 0 <= cutoff < 1):  # type: ignore[operator]
@@ -117,40 +124,54 @@ def check_ridge(ridge: float, cutoff: float) -> None:
         )
 
 
-def require_ntk(net: MLP) -> None:
+def require_ntk(net: Network) -> None:
     """Refuse activations that gradients cannot train."""
-    if net.activation.jump_order < 1 and net.depth > 1:
+    if net.discontinuous is not None:
         raise ValueError(
-            f"activation {net.activation.name!r} has no neural tangent kernel, since its derivative is a "
+            f"activation {net.discontinuous.name!r} has no neural tangent kernel, since its derivative is a "
             "delta function; use a continuous activation, or fw.posterior for Bayesian inference."
         )
 
 
 def fit(
-    net: MLP,
+    net: Network,
     X_train,
     Y_train,
     *,
-    algorithm: Algorithm = GradientFlow(),
+    algorithm: AbstractAlgorithm = GradientFlow(),
     ridge: float = 0.0,
     cutoff: float = 0.0,
 ) -> Fitted:
-    """Train infinitely wide networks on the loss 1/2 sum (z - y)^2 once, to ask about test inputs many times.
+    """Train infinitely wide networks on the loss 1/2 sum (z - y)^2 once, to predict at any test inputs.
 
-    `ridge` is added to the training NTK. Eigenvalues below `cutoff` times the largest are taken for zero
-    and their modes stay as they were at initialization: the limit of a vanishing ridge.
+    `ridge` is added to the training NTK. Eigenvalues below `cutoff` times the largest count as zero, and
+    their modes stay as they were at initialization: the limit of a vanishing ridge.
     """
-    check_supported(algorithm)
-    check_ridge(ridge, cutoff)
+    check_algorithm(algorithm, order=0)
+    check_ridge(ridge, cutoff, MSE())
     require_ntk(net)
     X = as_inputs(X_train, net.widths[0], name="X_train")
     Y = as_targets(Y_train, X.shape[0], net.widths[-1])
+    return fit_outputs(net, X, Y, algorithm, MSE(), ridge=float(ridge), cutoff=float(cutoff))
+
+
+def fit_outputs(
+    net: Network,
+    X: np.ndarray,
+    Y: np.ndarray,
+    algorithm: AbstractAlgorithm,
+    loss: AbstractLoss,
+    *,
+    ridge: float = 0.0,
+    cutoff: float = 0.0,
+) -> Fitted:
+    """Networks trained towards outputs Y, given checked data; `loss` says which learning rates are stable."""
     require_memory(8 * 6 * X.shape[0] ** 2, f"training on {X.shape[0]} inputs", "train on fewer inputs")
-    if is_finished(algorithm) and ridge == 0 and cutoff == 0:
+    if algorithm.is_finished and ridge == 0 and cutoff == 0:
         check_independent(net, X, Y)
-    found = kernels(net, X)
+    train = kernels(net, X)
     try:
-        solved = response(ntk(found), algorithm, ridge=float(ridge), cutoff=float(cutoff))
+        F = response_matrix(ntk(train), algorithm, loss, ridge=ridge, cutoff=cutoff)
     except Singular as singular:
         raise singular_error(net, X, Y, singular.condition) from None
-    return Fitted(net, algorithm, X, found.K, solved.apply(Y), solved, found.error)
+    return Fitted(net, algorithm, X, train.K, F.apply(Y), F, train.error)

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.memory import require_memory
-from finitewidth.network.algorithm import Algorithm
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
 
 # a matrix between output components and one between samples, whose product is a part of the covariance
@@ -35,7 +35,7 @@ class Prediction:
     """Mean and covariance of trained networks on test inputs."""
 
     net: Network
-    algorithm: Algorithm
+    algorithm: AbstractAlgorithm
     order: int  # 0: infinite width
     mean: Float[np.ndarray, "M n_L"]
     factors: tuple[Factor, ...] | None = field(repr=False)  # their products add up to the covariance; None

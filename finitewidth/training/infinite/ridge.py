@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 
 from finitewidth.core.inputs import as_inputs, as_targets
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.conditioning import check_independent, largest_condition, singular_error
 from finitewidth.training.infinite.fitting import ntk, require_ntk
@@ -34,7 +34,7 @@ class RidgePath:
 
 
 def choose_ridge(
-    net: MLP, X_train, Y_train, *, ridges: Sequence[float] | np.ndarray | None = None
+    net: Network, X_train, Y_train, *, ridges: Sequence[float] | np.ndarray | None = None
 ) -> RidgePath:
     """Cross-validation errors over ridges, by default from 1e-12 to 1 times the largest eigenvalue."""
     require_ntk(net)
@@ -83,9 +83,9 @@ def _refined(basis: Eigenbasis, modes, ridges: np.ndarray, errors: np.ndarray, w
     low, high = sorted_ridges[max(at - 1, 0)], sorted_ridges[min(at + 1, len(order) - 1)]
     if low <= 0 or high <= low:
         return best
-    found: Any = minimize_scalar(
+    lowest: Any = minimize_scalar(
         lambda log: _errors(basis, modes, float(np.exp(log)))[which],
         bounds=(float(np.log(low)), float(np.log(high))),
         method="bounded",
     )
-    return float(np.exp(found.x)) if found.fun < errors[order][at] else best
+    return float(np.exp(lowest.x)) if lowest.fun < errors[order][at] else best

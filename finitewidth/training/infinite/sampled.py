@@ -8,20 +8,20 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.estimate import Estimate
-from finitewidth.network.algorithm import Algorithm
-from finitewidth.network.loss import Loss
-from finitewidth.network.mlp import MLP
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.losses.abstract import AbstractLoss
+from finitewidth.network.network import Network
 
 
 @dataclass(frozen=True, eq=False)
 class SampledPrediction:
     """Outputs of sampled members of a trained ensemble at infinite width."""
 
-    net: MLP
-    algorithm: Algorithm
-    loss: Loss
+    net: Network
+    algorithm: AbstractAlgorithm
+    loss: AbstractLoss
     outputs: Float[np.ndarray, "members M n_L"] = field(repr=False)
-    probabilities_of_members: Float[np.ndarray, "members M n_L"] = field(repr=False)
+    probabilities_of_members: Float[np.ndarray, "members M n_L"] | None = field(repr=False)  # of classes
     condition: float  # of the training NTK
     error: float  # of the Gaussian averages in the kernels
 
@@ -33,6 +33,8 @@ class SampledPrediction:
     @property
     def probabilities(self) -> Estimate:
         """Mean class probabilities (M, n_L)."""
+        if self.probabilities_of_members is None:
+            raise ValueError(f"loss={self.loss!r} knows no classes; use loss=fw.CrossEntropy().")
         return _mean(self.probabilities_of_members)
 
     @property

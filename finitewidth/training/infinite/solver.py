@@ -1,7 +1,15 @@
-r"""F = f(Theta~ + a) applied to vectors: a Cholesky factor at the end of training, else the eigenbasis.
+r"""The response of infinitely wide networks to their residual, as a matrix between training samples.
 
-The training NTK is overwritten by its factor or its eigenvectors, so that a fit keeps two matrices of the
-size of the data set: this one and the kernel K.
+At infinite width the NTK is frozen and every mode of the residual learns by itself. With $l$ an eigenvalue,
+
+$$z_d(t) = z_d - \Theta_{dA}\, F\,(z_A - y), \qquad F = f_t(\tilde\Theta), \qquad
+  f_t(l) = \frac{1 - (1 - \eta l)^t}{l}, \quad \frac{1 - e^{-l t}}{l}, \quad \frac1l$$
+
+for t steps of gradient descent, gradient flow until time t, and the end of training (PDLT 10.35). A ridge
+$a$ adds $\frac a2 |\theta - \theta(0)|^2$, in units of the learning rates, to the loss: $l$ becomes $l + a$.
+F is applied through a Cholesky factor at the end of training and through the eigenbasis before. The training
+NTK is overwritten by its factor or its eigenvectors: a fit keeps two matrices of the size of the data set,
+this one and the kernel K.
 """
 
 from dataclasses import dataclass
@@ -11,24 +19,24 @@ import numpy as np
 import scipy.linalg
 from scipy.sparse.linalg import eigsh
 
-from finitewidth.network.algorithm import Algorithm, GradientDescent, Schedule
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.training.infinite.conditioning import largest_condition
-from finitewidth.training.infinite.learned import check_learning_rate, is_finished, learned
 
 # norm, Cholesky factorization and condition number of a matrix in place
 _dlange, _dpotrf, _dpocon = scipy.linalg.get_lapack_funcs(("lange", "potrf", "pocon"), dtype=np.float64)
 
 
 class Singular(Exception):
-    """The training kernel cannot be inverted; the caller knows the data and says why."""
+    """The training kernel cannot be inverted; the caller, which has the data, names the reason."""
 
     def __init__(self, condition: float):
         self.condition = condition
 
 
 @dataclass(frozen=True, eq=False)
-class Inverse:
-    """(Theta + a)^-1 by its Cholesky factor."""
+class InverseMatrix:
+    """F = (Theta + a)^-1 by its Cholesky factor."""
 
     factor: np.ndarray  # lower triangle
     condition: float  # in the 1-norm
@@ -41,8 +49,8 @@ class Inverse:
 
 
 @dataclass(frozen=True, eq=False)
-class OfModes:
-    """f(Theta) in the eigenbasis of Theta."""
+class ModeMatrix:
+    """F = f(Theta) in the eigenbasis of Theta."""
 
     vectors: np.ndarray
     f: np.ndarray
@@ -56,8 +64,8 @@ class OfModes:
 
 
 @dataclass(frozen=True, eq=False)
-class Dense:
-    """F as a matrix, which need not be symmetric."""
+class FullMatrix:
+    """F as it is; it need not be symmetric."""
 
     F: np.ndarray
     condition: float
@@ -71,8 +79,7 @@ class Dense:
         return self.F.T @ B
 
 
-# what training does with the residual at initialization: outputs move by -Theta_{dA} F (z - y)
-Response = Inverse | OfModes | Dense
+ResponseMatrix = InverseMatrix | ModeMatrix | FullMatrix
 
 
 class Eigenbasis(NamedTuple):
@@ -92,41 +99,48 @@ def eigenbasis(Theta: np.ndarray) -> Eigenbasis:
     return Eigenbasis(np.maximum(values, 0.0), vectors)
 
 
-def response(Theta: np.ndarray, algorithm: Algorithm, *, ridge: float = 0.0, cutoff: float = 0.0) -> Response:
+def response_matrix(
+    Theta: np.ndarray,
+    algorithm: AbstractAlgorithm,
+    loss: AbstractLoss,
+    *,
+    ridge: float = 0.0,
+    cutoff: float = 0.0,
+) -> ResponseMatrix:
     """F for a training NTK, which is overwritten; raises `Singular` where an inverse does not exist."""
-    if isinstance(algorithm, Schedule):
-        return _scheduled(Theta, algorithm, ridge)
-    if is_finished(algorithm) and cutoff == 0:
-        _check_largest(Theta, algorithm, ridge)
+    if algorithm.mixes_modes:
+        Theta.flat[:: Theta.shape[0] + 1] += ridge
+        F = algorithm.response_matrix(Theta)
+        return FullMatrix(F, condition_of(eigenbasis(Theta), 0.0))
+    if algorithm.is_finished and cutoff == 0:
+        _check_stable(Theta, algorithm, loss, ridge)
         return inverse(Theta, ridge)
     basis = eigenbasis(Theta)
-    check_learning_rate(algorithm, basis.largest, ridge)
+    algorithm.check_stable(basis.largest + ridge, loss)
     f = mode_response(basis, algorithm, ridge=ridge, cutoff=cutoff)
-    return OfModes(basis.vectors, f, condition_of(basis, ridge))
+    return ModeMatrix(basis.vectors, f, condition_of(basis, ridge))
 
 
 def mode_response(
-    basis: Eigenbasis, algorithm: Algorithm, *, ridge: float = 0.0, cutoff: float = 0.0
+    basis: Eigenbasis, algorithm: AbstractAlgorithm, *, ridge: float = 0.0, cutoff: float = 0.0
 ) -> np.ndarray:
     """f of every eigenvalue; those below `cutoff` times the largest are not learned at all."""
-    if (
-        is_finished(algorithm)
-        and cutoff == 0
-        and not condition_of(basis, ridge) <= largest_condition(basis.values.size)
-    ):
-        raise Singular(condition_of(basis, ridge))
+    condition = condition_of(basis, ridge)
+    if algorithm.is_finished and cutoff == 0 and not condition <= largest_condition(basis.values.size):
+        raise Singular(condition)
     kept = basis.values > cutoff * basis.largest if cutoff else np.ones(basis.values.shape, dtype=bool)
     f = np.zeros_like(basis.values)
-    f[kept] = learned(algorithm, basis.values[kept] + ridge)
+    f[kept] = algorithm.response(basis.values[kept] + ridge)
     return f
 
 
 def condition_of(basis: Eigenbasis, ridge: float) -> float:
+    """The condition number with the ridge; infinite if the smallest eigenvalue is zero."""
     smallest, largest = basis.values[0] + ridge, basis.largest + ridge
     return float(largest / smallest) if smallest > 0 else np.inf
 
 
-def inverse(Theta: np.ndarray, ridge: float = 0.0) -> Inverse:
+def inverse(Theta: np.ndarray, ridge: float = 0.0) -> InverseMatrix:
     """The inverse of Theta + ridge, from a Cholesky factor in its place."""
     diagonal = np.diagonal(Theta).copy()
     Theta.flat[:: Theta.shape[0] + 1] += ridge
@@ -138,11 +152,11 @@ def inverse(Theta: np.ndarray, ridge: float = 0.0) -> Inverse:
     condition = 1 / reciprocal if reciprocal > 0 else np.inf
     if not condition <= largest_condition(Theta.shape[0]):
         raise Singular(condition)
-    return Inverse(factor, condition)
+    return InverseMatrix(factor, condition)
 
 
 def _exact_condition(broken: np.ndarray, diagonal: np.ndarray, ridge: float) -> float:
-    """Of a matrix whose factorization failed; the triangle above the diagonal is still untouched."""
+    """The condition number of a matrix whose factorization failed, from the untouched upper triangle."""
     whole = np.triu(broken, 1)
     whole += whole.T
     whole.flat[:: whole.shape[0] + 1] = diagonal + ridge
@@ -152,36 +166,17 @@ def _exact_condition(broken: np.ndarray, diagonal: np.ndarray, ridge: float) -> 
 
 
 def largest_eigenvalue(Theta: np.ndarray) -> float:
-    """By Lanczos iteration, from the vector of ones so that it is the same every time."""
+    """The largest eigenvalue, by Lanczos iteration from the vector of ones: the same number every time."""
     size = Theta.shape[0]
     if size < 64:
         return float(scipy.linalg.eigvalsh(Theta, check_finite=False)[-1])
-    found = eigsh(Theta, k=1, which="LA", v0=np.ones(size), return_eigenvectors=False)
-    return float(found[0])
+    return float(eigsh(Theta, k=1, which="LA", v0=np.ones(size), return_eigenvectors=False)[0])
 
 
-def _check_largest(Theta: np.ndarray, algorithm: Algorithm, ridge: float) -> None:
-    if not isinstance(algorithm, GradientDescent):
-        return
-    bound = max(float(np.abs(row).sum()) for row in Theta)  # no eigenvalue is larger
-    if algorithm.learning_rate * (bound + ridge) >= 2:
-        check_learning_rate(algorithm, largest_eigenvalue(Theta), ridge)
-
-
-def _scheduled(Theta: np.ndarray, schedule: Schedule, ridge: float) -> Response:
-    """F after all updates: F += M (1 - (Theta + a) F), starting from zero."""
-    size = Theta.shape[0]
-    Theta.flat[:: size + 1] += ridge
-    F = np.zeros_like(Theta)
-    for step, update in enumerate(schedule.updates):
-        if update.ndim and update.shape[0] != size:
-            raise ValueError(
-                f"update {step} of the schedule is made for {update.shape[0]} training samples, "
-                f"but X_train has {size}."
-            )
-        with np.errstate(over="ignore", invalid="ignore"):
-            remaining = np.eye(size) - Theta @ F
-            F += update @ remaining if update.ndim == 2 else np.atleast_1d(update)[:, None] * remaining
-        if not np.isfinite(F).all():
-            raise ValueError(f"the schedule diverges at step {step}; lower its learning rates.")
-    return Dense(F, condition_of(eigenbasis(Theta), 0.0))
+def _check_stable(Theta: np.ndarray, algorithm: AbstractAlgorithm, loss: AbstractLoss, ridge: float) -> None:
+    """With a bound on the largest eigenvalue where that suffices, which is cheaper than the eigenvalue."""
+    bound = max(float(np.abs(row).sum()) for row in Theta)
+    try:
+        algorithm.check_stable(bound + ridge, loss)
+    except ValueError:
+        algorithm.check_stable(largest_eigenvalue(Theta) + ridge, loss)

@@ -6,11 +6,11 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.inputs import as_inputs
-from finitewidth.network.algorithm import Algorithm
-from finitewidth.network.mlp import MLP
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
+from finitewidth.network.losses.squared_error import MSE
+from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.fitting import ntk, require_ntk
-from finitewidth.training.infinite.learned import check_learning_rate, check_supported, learned
 from finitewidth.training.infinite.solver import condition_of, eigenbasis
 
 
@@ -18,7 +18,7 @@ from finitewidth.training.infinite.solver import condition_of, eigenbasis
 class Spectrum:
     """Eigenvalues and eigenvectors of the training NTK at infinite width."""
 
-    net: MLP
+    net: Network
     eigenvalues: Float[np.ndarray, " N"]  # ascending
     eigenvectors: Float[np.ndarray, "N N"] = field(repr=False)  # in columns
     condition: float  # largest over smallest eigenvalue
@@ -36,19 +36,18 @@ class Spectrum:
         with np.errstate(divide="ignore"):
             return 1 / self.eigenvalues
 
-    def learned(self, algorithm: Algorithm) -> Float[np.ndarray, " N"]:
-        """The part of each mode's target that training has reached, from 0 to 1."""
-        check_supported(algorithm)
-        check_learning_rate(algorithm, float(self.eigenvalues[-1]), 0.0)
+    def learned(self, algorithm: AbstractAlgorithm) -> Float[np.ndarray, " N"]:
+        """The part of each mode's target that training has reached: l f(l), from 0 to 1."""
+        check_algorithm(algorithm, order=0).check_stable(float(self.eigenvalues[-1]), MSE())
         positive = self.eigenvalues > 0
         reached = np.zeros_like(self.eigenvalues)
-        reached[positive] = self.eigenvalues[positive] * learned(algorithm, self.eigenvalues[positive])
+        reached[positive] = self.eigenvalues[positive] * algorithm.response(self.eigenvalues[positive])
         return reached
 
 
-def spectrum(net: MLP, X_train) -> Spectrum:
+def spectrum(net: Network, X_train) -> Spectrum:
     """Eigenvalues, condition number, largest stable learning rate and time scales of the training NTK."""
     require_ntk(net)
-    found = kernels(net, as_inputs(X_train, net.widths[0], name="X_train"))
-    basis = eigenbasis(ntk(found))
-    return Spectrum(net, basis.values, basis.vectors, condition_of(basis, 0.0), found.error)
+    train = kernels(net, as_inputs(X_train, net.widths[0], name="X_train"))
+    basis = eigenbasis(ntk(train))
+    return Spectrum(net, basis.values, basis.vectors, condition_of(basis, 0.0), train.error)

@@ -19,7 +19,8 @@ from jaxtyping import Float
 
 from finitewidth.core.inputs import as_inputs
 from finitewidth.gaussian.two_legs import quadrature
-from finitewidth.network.mlp import MLP
+from finitewidth.network.activation import Activation
+from finitewidth.network.network import Network
 
 _ORDERS = ((0, 0), (1, 1), (2, 0), (2, 2), (3, 1), (4, 0), (3, 3), (4, 2), (5, 1))
 
@@ -82,18 +83,18 @@ class _Expanded(NamedTuple):
         return _Expanded(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def delta_expansion(net: MLP, x_plus, x_minus) -> DeltaExpansion:
+def delta_expansion(net: Network, x_plus, x_minus) -> DeltaExpansion:
     """K and Theta of two nearby inputs through second order in their distance, at every layer."""
-    if not net.activation.is_smooth:
+    if net.kinked is not None:
         raise ValueError(
-            f"activation {net.activation.name!r} has a kink, and its kernels no expansion in the distance "
+            f"activation {net.kinked.name!r} has a kink, and its kernels no expansion in the distance "
             "of two inputs; use fw.neighbour, or fw.finite_angle for scale-invariant activations."
         )
     plus, minus = two_inputs(net, x_plus, x_minus)
     K, Theta = _first_layer(net, (plus + minus) / 2, plus - minus)
     layers = [(K, Theta)]
     for layer in range(1, net.depth):
-        sigma, slope = _averages(net, K)
+        sigma, slope = _averages(net.activations[layer - 1], K)
         Theta = sigma.scaled(net.lambda_W[layer], net.lambda_b[layer]).plus(
             (slope * Theta).scaled(net.C_W[layer])
         )
@@ -104,7 +105,7 @@ def delta_expansion(net: MLP, x_plus, x_minus) -> DeltaExpansion:
 
 
 def two_inputs(
-    net: MLP, x_plus, x_minus, *, names: tuple[str, str] = ("x_plus", "x_minus")
+    net: Network, x_plus, x_minus, *, names: tuple[str, str] = ("x_plus", "x_minus")
 ) -> tuple[np.ndarray, np.ndarray]:
     """Two single inputs, checked."""
     both = zip((x_plus, x_minus), names, strict=True)
@@ -119,7 +120,7 @@ def _components(pair: _Expanded) -> tuple[float, float, float, float]:
     return pair.midpoint, (pair.on + pair.off) / 2, pair.first, (pair.on - pair.off) / 2
 
 
-def _first_layer(net: MLP, middle: np.ndarray, difference: np.ndarray) -> tuple[_Expanded, _Expanded]:
+def _first_layer(net: Network, middle: np.ndarray, difference: np.ndarray) -> tuple[_Expanded, _Expanded]:
     """Products of inputs end at second order: [2] is |dx|^2 / 4 and [0] has no second order."""
     n_0 = net.widths[0]
     square = float(difference @ difference) / (4 * n_0)
@@ -127,12 +128,12 @@ def _first_layer(net: MLP, middle: np.ndarray, difference: np.ndarray) -> tuple[
     return gram.scaled(net.C_W[0], net.C_b[0]), gram.scaled(net.lambda_W[0], net.lambda_b[0])
 
 
-def _averages(net: MLP, K: _Expanded) -> tuple[_Expanded, _Expanded]:
+def _averages(activation: Activation, K: _Expanded) -> tuple[_Expanded, _Expanded]:
     """<s s> and <s' s'> of the pair, from averages at the midpoint's variance."""
     largest = 2.0 ** np.ceil(np.log2(max(K.midpoint, 1e-300)))  # few values, so that they are remembered
-    precision = quadrature.precision(net.activation, float(largest), _ORDERS, 1e-12)
-    found = quadrature.one_sample(net.activation, np.asarray([K.midpoint]), _ORDERS, count=precision.count)
-    e = dict(zip(_ORDERS, found.fine[:, 0].tolist(), strict=True))
+    precision = quadrature.precision(activation, float(largest), _ORDERS, 1e-12)
+    averages = quadrature.one_sample(activation, np.asarray([K.midpoint]), _ORDERS, count=precision.count)
+    e = dict(zip(_ORDERS, averages.fine[:, 0].tolist(), strict=True))
     return _average(e, 0, K), _average(e, 1, K)
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.network.mlp import MLP
+from finitewidth.network.activation import Activation
+from finitewidth.network.network import Network
 from finitewidth.training.textbook.delta_expansion import two_inputs
 
 
@@ -38,11 +39,11 @@ class FiniteAngle:
         return self.K_d * (1 - 2 * self.cos_zeta * np.cos(self.psi) + self.cos_zeta**2)
 
 
-def finite_angle(net: MLP, x_plus, x_minus) -> FiniteAngle:
+def finite_angle(net: Network, x_plus, x_minus) -> FiniteAngle:
     """Kernel and NTK of two inputs of equal norm, at every layer of a scale-invariant network."""
-    slopes = net.activation.slopes
-    if slopes is None:
-        raise ValueError(f"activation {net.activation.name!r} is not scale-invariant; use fw.neighbour.")
+    for activation in net.activations:
+        if activation.slopes is None:
+            raise ValueError(f"activation {activation.name!r} is not scale-invariant; use fw.neighbour.")
     plus, minus = two_inputs(net, x_plus, x_minus)
     norms = float(plus @ plus), float(minus @ minus)
     if not math.isclose(*norms, rel_tol=1e-9):
@@ -50,12 +51,22 @@ def finite_angle(net: MLP, x_plus, x_minus) -> FiniteAngle:
             f"x_plus and x_minus must have equal norms, got squares {norms[0]:.6g} and {norms[1]:.6g}; "
             "rescale one, or use fw.neighbour."
         )
-    A_2 = (slopes[0] ** 2 + slopes[1] ** 2) / 2
-    rho = (slopes[0] - slopes[1]) ** 2 / (math.pi * 2 * A_2) if A_2 else 0.0
+    A_2, rho = np.asarray([_moments(activation) for activation in net.activations]).reshape(-1, 2).T
     return _through_layers(net, norms[0], float(plus @ minus), A_2, rho)
 
 
-def _through_layers(net: MLP, square: float, product: float, A_2: float, rho: float) -> FiniteAngle:
+def _moments(activation: Activation) -> tuple[float, float]:
+    """A_2 and rho of (10.83)-(10.89)."""
+    assert activation.slopes is not None
+    plus, minus = activation.slopes
+    A_2 = (plus**2 + minus**2) / 2
+    return A_2, (plus - minus) ** 2 / (math.pi * 2 * A_2) if A_2 else 0.0
+
+
+def _through_layers(
+    net: Network, square: float, product: float, A_2: np.ndarray, rho: np.ndarray
+) -> FiniteAngle:
+    """From the inputs up; A_2 and rho have one entry for each hidden layer."""
     n_0 = net.widths[0]
     K, K_off = (net.C_b[0] + net.C_W[0] * g / n_0 for g in (square, product))
     Theta, Theta_off = (net.lambda_b[0] + net.lambda_W[0] * g / n_0 for g in (square, product))
@@ -68,9 +79,9 @@ def _through_layers(net: MLP, square: float, product: float, A_2: float, rho: fl
             break
         C_b, C_W = net.C_b[layer], net.C_W[layer]
         lambda_b, lambda_W = net.lambda_b[layer], net.lambda_W[layer]
-        mean, chi = A_2 * K, C_W * A_2
-        mean_off = mean * (cosine + rho * (math.sin(psi) - psi * cosine))
+        mean, chi, bend = A_2[layer - 1] * K, C_W * A_2[layer - 1], rho[layer - 1]
+        mean_off = mean * (cosine + bend * (math.sin(psi) - psi * cosine))
         Theta = lambda_b + lambda_W * mean + chi * Theta
-        Theta_off = lambda_b + lambda_W * mean_off + chi * (1 - rho * psi) * Theta_off
+        Theta_off = lambda_b + lambda_W * mean_off + chi * (1 - bend * psi) * Theta_off
         K, K_off = C_b + C_W * mean, C_b + C_W * mean_off
     return FiniteAngle(*np.asarray(rows).T)

@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.inputs import as_targets
-from finitewidth.network.loss import MSE, CrossEntropy, Loss
-from finitewidth.network.mlp import MLP
+from finitewidth.network.losses.abstract import AbstractLoss, as_loss
+from finitewidth.network.losses.squared_error import MSE
+from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.sampled import SampledPrediction
@@ -30,7 +31,7 @@ LossOfSample = Callable[[jax.Array, jax.Array], jax.Array]  # of one sample's ou
 class TestLoss:
     """Expected loss on test data: of the mean prediction, and from fluctuations around it."""
 
-    __test__ = False  # not a test, whatever pytest thinks of the name
+    __test__ = False  # the name alone makes pytest take it for a test
 
     bias: float
     variance: float
@@ -45,23 +46,23 @@ class TestLoss:
 
 
 def test_loss(
-    prediction: Prediction | SampledPrediction, Y_test, *, loss: Loss | LossOfSample = MSE()
+    prediction: Prediction | SampledPrediction, Y_test, *, loss: AbstractLoss | LossOfSample = MSE()
 ) -> TestLoss:
     """Expected loss of the ensemble against the targets of the test inputs.
 
-    `loss` is `fw.MSE()`, `fw.CrossEntropy()`, or any twice-differentiable JAX function of the outputs and the
+    `loss` is a loss such as `fw.MSE()`, or any twice-differentiable JAX function of the outputs and the
     targets of one sample. A sampled ensemble is averaged over its members, whatever the loss.
     """
     mean = prediction.mean if isinstance(prediction, Prediction) else prediction.mean.value
     Y = as_targets(Y_test, mean.shape[0], mean.shape[1], name="Y_test", inputs="the prediction")
-    of_sample = _loss_of_sample(loss)
-    bias = np.asarray(jax.vmap(of_sample)(jnp.asarray(mean), jnp.asarray(Y)))
+    loss = _FunctionLoss(loss) if callable(loss) else as_loss(loss)
+    bias = np.asarray(jax.vmap(loss.value)(jnp.asarray(mean), jnp.asarray(Y)))
     if isinstance(prediction, SampledPrediction):
-        return _sampled(prediction, of_sample, bias, Y)
-    if isinstance(loss, MSE):
+        return _sampled(prediction, loss, bias, Y)
+    if loss.is_squared_error:
         variance = prediction.variance.sum(axis=1) / 2
         return TestLoss(float(bias.sum()), float(variance.sum()), 0.0, True, bias, variance)
-    hessians = np.asarray(jax.vmap(jax.hessian(of_sample))(jnp.asarray(mean), jnp.asarray(Y)))
+    hessians = np.asarray(jax.vmap(jax.hessian(loss.value))(jnp.asarray(mean), jnp.asarray(Y)))
     # a loss that is a sum over samples couples no two of them
     variance = np.einsum("bij,bij->b", hessians, prediction.within_samples) / 2
     return TestLoss(float(bias.sum()), float(variance.sum()), 0.0, False, bias, variance)
@@ -70,29 +71,28 @@ def test_loss(
 test_loss.__test__ = False  # type: ignore[attr-defined]
 
 
-def _sampled(prediction: SampledPrediction, of_sample: LossOfSample, bias, Y) -> TestLoss:
+@dataclass(frozen=True)
+class _FunctionLoss(AbstractLoss):
+    """A loss that is given as a function of one sample."""
+
+    function: LossOfSample
+
+    def value(self, z, y):
+        return self.function(z, y)
+
+
+def _sampled(prediction: SampledPrediction, loss: AbstractLoss, bias, Y) -> TestLoss:
     members = jnp.asarray(prediction.outputs)
-    losses = np.asarray(jax.vmap(jax.vmap(of_sample), in_axes=(0, None))(members, jnp.asarray(Y)))
+    losses = np.asarray(jax.vmap(jax.vmap(loss.value), in_axes=(0, None))(members, jnp.asarray(Y)))
     count = losses.shape[0]
     variance = losses.mean(axis=0) - bias
     stderr = float(losses.sum(axis=1).std(ddof=1) / np.sqrt(count))
     return TestLoss(float(bias.sum()), float(variance.sum()), stderr, True, bias, variance)
 
 
-def _loss_of_sample(loss: Loss | LossOfSample) -> LossOfSample:
-    if isinstance(loss, MSE):
-        return lambda z, y: jnp.sum((z - y) ** 2) / 2
-    if isinstance(loss, CrossEntropy):
-        temperature = loss.temperature
-        return lambda z, y: -jnp.sum(y * jax.nn.log_softmax(z / temperature))
-    if callable(loss):
-        return loss
-    raise ValueError(f"loss must be fw.MSE(), fw.CrossEntropy() or a function of (z, y), got {loss!r}.")
-
-
 @dataclass(frozen=True, eq=False)
 class Neighbour:
-    """A test input beside one training input: what bias and variance are made of (PDLT 10.56-10.63)."""
+    """A test input beside one training input: the parts of bias and variance (PDLT 10.56-10.63)."""
 
     ratio: float  # Theta_{-+} / Theta_{++}
     variance: float  # of each output at the test input
@@ -107,10 +107,10 @@ class Neighbour:
         return self.ratio * np.asarray(y_train) - np.asarray(y_test)
 
 
-def neighbour(net: MLP, x_train, x_test) -> Neighbour:
+def neighbour(net: Network, x_train, x_test) -> Neighbour:
     """Robustness and variance of the prediction at `x_test` after training on `x_train` alone."""
-    found = kernels(net, np.stack(two_inputs(net, x_train, x_test, names=("x_train", "x_test"))))
-    K, Theta = found.K, found.Theta
+    both = kernels(net, np.stack(two_inputs(net, x_train, x_test, names=("x_train", "x_test"))))
+    K, Theta = both.K, both.Theta
     if Theta is None or Theta[0, 0] <= 0:
         raise ValueError(
             "the NTK of x_train is zero and nothing is learned from it; set lambda_b or lambda_W."

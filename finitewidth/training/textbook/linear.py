@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from finitewidth.core.inputs import as_inputs
 from finitewidth.core.memory import require_memory
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 from finitewidth.training.infinite.conditioning import largest_condition
 from finitewidth.training.infinite.sampled import as_key
 from finitewidth.training.infinite.solver import Singular, inverse
@@ -106,7 +106,7 @@ def _training_data(features: Features, X, Y, ridge: float) -> tuple[np.ndarray, 
     return phi, Y
 
 
-def random_features(net: MLP, *, key=0, output: int = 0) -> Features:
+def random_features(net: Network, *, key=0, output: int = 0) -> Features:
     r"""$\sqrt{\lambda_\mu}\, dz_i/d\theta_\mu$ of one network drawn at initialization, for output i (10.137).
 
     The kernel of these features is $\hat H_{ii}$ of that network (10.140).
@@ -133,12 +133,12 @@ def random_features(net: MLP, *, key=0, output: int = 0) -> Features:
 
 
 @functools.partial(jax.jit, static_argnames=("net", "output"))
-def _gradients(net: MLP, output: int, parameters, X: jax.Array):
+def _gradients(net: Network, output: int, parameters, X: jax.Array):
     """dz_i/dtheta at every input, in the form of the parameters."""
     return jax.vmap(jax.grad(lambda p, x: _output(net, p, x)[output]), in_axes=(None, 0))(parameters, X)
 
 
-def _draw(net: MLP, key) -> list[tuple[jax.Array, jax.Array]]:
+def _draw(net: Network, key) -> list[tuple[jax.Array, jax.Array]]:
     layers = []
     for layer, (fan_in, fan_out) in enumerate(zip(net.widths, net.widths[1:], strict=False)):
         bias_key, weight_key = jax.random.split(jax.random.fold_in(key, layer))
@@ -148,9 +148,9 @@ def _draw(net: MLP, key) -> list[tuple[jax.Array, jax.Array]]:
     return layers
 
 
-def _output(net: MLP, parameters, x: jax.Array) -> jax.Array:
+def _output(net: Network, parameters, x: jax.Array) -> jax.Array:
     signal = x
     for layer, (b, W) in enumerate(parameters):
         z = b + W @ signal
-        signal = net.activation(z) if layer < net.depth - 1 else z
+        signal = net.activations[layer](z) if layer < net.depth - 1 else z
     return signal

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.inputs import as_targets
-from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.textbook.delta_expansion import DeltaExpansion, delta_expansion, two_inputs
@@ -62,7 +62,7 @@ class Starpolation:
         return self.expansion
 
 
-def starpolate(net: MLP, x_plus, x_minus, y_plus, y_minus, s) -> Starpolation:
+def starpolate(net: Network, x_plus, x_minus, y_plus, y_minus, s) -> Starpolation:
     """Train on two inputs and predict at s x_plus + (1 - s) x_minus for every s."""
     plus, minus = two_inputs(net, x_plus, x_minus)
     s = np.atleast_1d(np.asarray(s, dtype=np.float64))
@@ -74,5 +74,5 @@ def starpolate(net: MLP, x_plus, x_minus, y_plus, y_minus, s) -> Starpolation:
     line = s[:, None] * plus + (1 - s)[:, None] * minus
     fitted = fit(net, np.stack([plus, minus]), targets)
     linear = s[:, None] * targets[0] + (1 - s)[:, None] * targets[1]
-    expansion = delta_expansion(net, plus, minus) if net.activation.is_smooth else None
+    expansion = delta_expansion(net, plus, minus) if net.is_smooth else None
     return Starpolation(s, fitted.predict(line), linear, targets, expansion)

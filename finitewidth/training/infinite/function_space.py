@@ -1,0 +1,116 @@
+r"""Infinitely wide networks trained on any loss, in the space of their outputs.
+
+Outputs follow (PDLT 10.36-10.38)
+
+$$\frac{dz_d}{dt} = -\Theta_{dA}\, \frac{dL}{dz_A},$$
+
+which is linear in z for the squared error alone. The end of training is the kernel prediction of the outputs
+that minimize the loss, except for components that no gradient moves. Before the end, members z ~ Normal(0, K)
+are drawn and trained.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from finitewidth.core.inputs import as_inputs, as_targets
+from finitewidth.core.memory import require_memory
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
+from finitewidth.network.losses.abstract import AbstractLoss
+from finitewidth.network.network import Network
+from finitewidth.theory.kernels import kernels
+from finitewidth.training.infinite.fitting import fit_outputs, ntk, require_ntk
+from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.infinite.sampled import SampledPrediction, gaussian_members
+from finitewidth.training.infinite.solver import largest_eigenvalue
+
+
+def predict_any_loss(
+    net: Network,
+    X_train,
+    Y_train,
+    X_test,
+    *,
+    algorithm: AbstractAlgorithm,
+    loss: AbstractLoss,
+    members: int,
+    key,
+) -> Prediction | SampledPrediction:
+    """Trained networks at infinite width: Gaussian at the end of training, sampled before it."""
+    check_algorithm(algorithm, order=0)
+    require_ntk(net)
+    X = as_inputs(X_train, net.widths[0], name="X_train")
+    Y = as_targets(Y_train, X.shape[0], net.widths[-1])
+    loss.check_targets(Y)
+    if algorithm.is_finished:
+        return _end_of_training(net, X, Y, X_test, algorithm, loss)
+    return sampled_trajectory(net, X, Y, X_test, [algorithm], loss, members=members, key=key)[0]
+
+
+def _end_of_training(net, X, Y, X_test, algorithm: AbstractAlgorithm, loss: AbstractLoss) -> Prediction:
+    """Cov = (1 - P) L K L^T + P K, with P the projector on components that training never moves."""
+    trained = fit_outputs(net, X, loss.minimizer(Y), algorithm, loss).predict(X_test)
+    unmoved = loss.unmoved(net.widths[-1])
+    if unmoved is None:
+        return trained
+    assert trained.factors is not None
+    prior = kernels(net, as_inputs(X_test, net.widths[0], name="X_test")).K
+    factors = ((np.eye(net.widths[-1]) - unmoved, trained.factors[0][1]), (unmoved, prior))
+    return dataclasses.replace(trained, factors=factors)
+
+
+def sampled_trajectory(
+    net: Network,
+    X: np.ndarray,
+    Y: np.ndarray,
+    X_test,
+    stops: Sequence[AbstractAlgorithm],
+    loss: AbstractLoss,
+    *,
+    members: int,
+    key,
+) -> list[SampledPrediction]:
+    """The same members at each of several ends of one algorithm."""
+    if not (isinstance(members, int | np.integer) and members >= 2):
+        raise ValueError(f"members must be a whole number of at least 2, got {members!r}.")
+    X_test = as_inputs(X_test, net.widths[0], name="X_test")
+    N, total, outputs = X.shape[0], X.shape[0] + X_test.shape[0], Y.shape[1]
+    require_memory(
+        8
+        * (4 * total**2 + members * outputs * (16 * N + 4 * total) + len(stops) * members * outputs * total),
+        f"{members} members on {total} inputs",
+        "ask for fewer members",
+    )
+    both = kernels(net, np.concatenate([X, X_test]))
+    Theta = ntk(both)
+    z = gaussian_members(both.K, int(members), outputs, key)
+    coefficients = _coefficients(Theta[:N, :N], z[:, :N], Y, stops, loss)
+    condition = float(np.linalg.cond(Theta[:N, :N]))
+    predictions = []
+    for stop, c in zip(stops, coefficients, strict=True):
+        trained = z[:, N:] - np.einsum("da,mai->mdi", Theta[N:, :N], c, optimize=True)
+        probabilities = loss.probabilities(trained)
+        predictions.append(SampledPrediction(net, stop, loss, trained, probabilities, condition, both.error))
+    return predictions
+
+
+def _coefficients(
+    Theta: np.ndarray, z: np.ndarray, Y: np.ndarray, stops: Sequence[AbstractAlgorithm], loss: AbstractLoss
+) -> list[np.ndarray]:
+    """c with z_A - Theta c the trained outputs of every member: (members, N, n_L) at each stop."""
+    gradient = jax.jit(loss.gradient)
+
+    def force(c: np.ndarray) -> np.ndarray:
+        return np.asarray(gradient(z - np.einsum("ab,mbi->mai", Theta, c, optimize=True), Y[None]))
+
+    largest = largest_eigenvalue(Theta)
+    for stop in stops:
+        stop.check_stable(largest, loss)
+    results: dict[int, np.ndarray] = {}
+    c, now = np.zeros_like(z), 0.0
+    for index in sorted(range(len(stops)), key=lambda index: stops[index].end):
+        c, now = stops[index].advance(force, c, stops[index].end - now), stops[index].end
+        results[index] = c
+    return [results[index] for index in range(len(stops))]

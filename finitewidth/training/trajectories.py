@@ -1,0 +1,117 @@
+"""The distribution of trained networks at many times, and when to stop."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.inputs import as_inputs, as_targets
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm, as_algorithm
+from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.losses.abstract import AbstractLoss, as_loss
+from finitewidth.network.losses.squared_error import MSE
+from finitewidth.network.network import Network
+from finitewidth.training.first_order.problem import check_loss
+from finitewidth.training.first_order.statistics import finite_width
+from finitewidth.training.infinite.dynamics import gaussian_trajectory
+from finitewidth.training.infinite.fitting import check_ridge, require_ntk
+from finitewidth.training.infinite.function_space import sampled_trajectory
+from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.infinite.sampled import SampledPrediction
+from finitewidth.training.textbook.generalization import TestLoss, test_loss
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """A trained ensemble at several times: one prediction for each."""
+
+    times: Float[np.ndarray, " T"]  # of gradient flow, or numbers of steps of gradient descent
+    predictions: tuple[Prediction | SampledPrediction, ...] = field(repr=False)
+
+    def __getitem__(self, index: int) -> Prediction | SampledPrediction:
+        return self.predictions[index]
+
+    def __len__(self) -> int:
+        return len(self.predictions)
+
+    @property
+    def mean(self) -> Float[np.ndarray, "T M n_L"]:
+        """Mean predictions at all times; estimates where the ensemble was sampled."""
+        means = [p.mean if isinstance(p, Prediction) else p.mean.value for p in self.predictions]
+        return np.stack(means)
+
+    @property
+    def std(self) -> Float[np.ndarray, "T M n_L"]:
+        """Standard deviations at all times; estimates where the ensemble was sampled."""
+        return np.stack([p.std if isinstance(p, Prediction) else p.std.value for p in self.predictions])
+
+
+def trajectory(
+    net: Network,
+    X_train,
+    Y_train,
+    X_test=None,
+    *,
+    times: Sequence[float] | np.ndarray,
+    algorithm: AbstractAlgorithm = GradientFlow(),
+    loss: AbstractLoss = MSE(),
+    order: int = 0,
+    ridge: float = 0.0,
+    cutoff: float = 0.0,
+    members: int = 1000,
+    key=0,
+) -> Trajectory:
+    """The predictions of `predict` at each of `times`: of gradient flow, or steps of gradient descent.
+
+    The end that `algorithm` itself names is not used. The other arguments are those of `predict`.
+    """
+    if order not in (0, 1):
+        raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
+    loss, stops = as_loss(loss), _stops(algorithm, times)
+    ends = np.asarray(times, dtype=np.float64)
+    if order == 1:
+        check_loss(loss, ridge, cutoff)
+        prepared = finite_width(net, X_train, Y_train, X_test)
+        return Trajectory(ends, tuple(prepared.predict(stop) for stop in stops))
+    require_ntk(net)
+    X = as_inputs(X_train, net.widths[0], name="X_train")
+    Y = as_targets(Y_train, X.shape[0], net.widths[-1])
+    X_test = X if X_test is None else as_inputs(X_test, net.widths[0], name="X_test")
+    check_ridge(ridge, cutoff, loss)
+    if loss.is_squared_error:
+        options = {"ridge": float(ridge), "cutoff": float(cutoff)}
+        return Trajectory(ends, gaussian_trajectory(net, X, Y, X_test, stops, **options))
+    if not np.isfinite(ends).all():
+        raise ValueError(f"times must be finite with loss={loss!r}; for the end of training use fw.predict.")
+    loss.check_targets(Y)
+    return Trajectory(
+        ends, tuple(sampled_trajectory(net, X, Y, X_test, stops, loss, members=members, key=key))
+    )
+
+
+def _stops(algorithm: AbstractAlgorithm, times) -> list[AbstractAlgorithm]:
+    """The algorithm once for each time, stopped there."""
+    if np.ndim(times) != 1 or np.size(times) == 0:
+        raise ValueError(f"times must be a row of one or more numbers, got {times!r}.")
+    return [as_algorithm(algorithm).at_time(float(time)) for time in times]
+
+
+@dataclass(frozen=True, eq=False)
+class Stopping:
+    """Where on a path the expected loss on held-out data is lowest."""
+
+    index: int
+    time: float
+    losses: tuple[TestLoss, ...] = field(repr=False)  # one for each time of the path
+
+    @property
+    def loss(self) -> TestLoss:
+        return self.losses[self.index]
+
+
+def stopping_time(path: Trajectory, Y_validation, *, loss: AbstractLoss = MSE()) -> Stopping:
+    """Early stopping: the time of a path whose expected loss on the path's test inputs is lowest."""
+    losses = tuple(test_loss(one, Y_validation, loss=loss) for one in path.predictions)
+    index = int(np.argmin([float(one.total) for one in losses]))
+    return Stopping(index, float(path.times[index]), losses)
