@@ -182,3 +182,23 @@ def test_experiments_know_nothing_of_the_theory():
             assert heads.isdisjoint(theories)
         if top in theories - {"comparison"}:
             assert "experiment" not in heads
+
+
+@pytest.mark.parametrize("module", sorted(m for m in MODULES if m.split(".")[0] == "experiment"))
+def test_experiments_ask_an_algorithm_only_how_networks_move(module):
+    """Algorithms carry their theory with them, and real networks must be trained without it."""
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    theory = {"response", "response_matrix", "symbols", "refusal", "advance", "check_stable", "minimizer"}
+    assert {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}.isdisjoint(theory)
+
+
+@pytest.mark.parametrize("module", sorted(m for m in MODULES if not m.startswith("network.")))
+def test_algorithms_and_losses_are_not_told_apart_by_type(module):
+    """A new one is one file: whoever needs to know something asks its methods."""
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    kinds = {"GradientFlow", "GradientDescent", "StochasticGradientDescent", "Newton", "TwoStep"}
+    kinds |= {"Schedule", "Projectors", "MSE", "CrossEntropy", "AbstractAlgorithm", "AbstractLoss"}
+    asked = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) == "isinstance"]
+    named = {name.id for call in asked for name in ast.walk(call.args[1]) if isinstance(name, ast.Name)}
+    matched = {ast.unparse(n.cls) for n in ast.walk(tree) if isinstance(n, ast.MatchClass)}
+    assert (named | matched).isdisjoint(kinds)

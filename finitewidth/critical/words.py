@@ -15,7 +15,7 @@ OTHERS = f"Instead, {_OUTSIDE}."
 
 
 def number(value: float, digits: int) -> str:
-    """A number with so many digits, written out up to a million."""
+    """The value rounded to so many digits, written out below ten million."""
     return f"{float(f'{value:.{digits}g}'):.7g}"
 
 

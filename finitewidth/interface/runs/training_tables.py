@@ -10,6 +10,7 @@ from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.algorithms.newton import Newton, TwoStep
 from finitewidth.network.algorithms.stochastic import StochasticGradientDescent
+from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.losses.cross_entropy import CrossEntropy
 from finitewidth.network.losses.squared_error import MSE
 

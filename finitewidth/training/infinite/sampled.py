@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.keys import as_key
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
@@ -75,15 +75,6 @@ def _covariance(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     second = centred.T @ centred / members
     fourth = (centred**2).T @ centred**2 / members
     return second * members / (members - 1), np.sqrt(np.maximum(fourth - second**2, 0.0) / members)
-
-
-def as_key(key) -> jax.Array:
-    """An int or a JAX key."""
-    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        return key
-    if isinstance(key, int | np.integer) and not isinstance(key, bool):
-        return jax.random.key(int(key))
-    raise ValueError(f"key must be a whole number or a JAX key, got {key!r}.")
 
 
 def gaussian_members(K: np.ndarray, members: int, outputs: int, key) -> np.ndarray:

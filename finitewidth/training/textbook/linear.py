@@ -17,10 +17,10 @@ import scipy.linalg
 from jaxtyping import Float
 
 from finitewidth.core.inputs import as_inputs
+from finitewidth.core.keys import as_key
 from finitewidth.core.memory import require_memory
 from finitewidth.network.network import Network
 from finitewidth.training.infinite.conditioning import largest_condition
-from finitewidth.training.infinite.sampled import as_key
 from finitewidth.training.infinite.solver import Singular, inverse
 
 Features = Callable[[np.ndarray], np.ndarray]  # from inputs (N, n_0) to features (N, n_f)
