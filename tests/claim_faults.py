@@ -117,11 +117,11 @@ def in_pair_recursion(which: int) -> Iterator[None]:
     def wrong(self, legs, rule):
         right = original(self, legs, rule)
 
-        def on_tile(K, Theta, tile):
-            error = right(K, Theta, tile)
-            scaled = (K, Theta)[which]
-            scaled *= FACTOR
-            return error
+        def on_tile(K, Theta, out, tile):
+            mean, error = right(K, Theta, out, tile)
+            if which == 1:
+                Theta *= FACTOR
+            return (FACTOR * mean if which == 0 else mean), error
 
         return on_tile
 

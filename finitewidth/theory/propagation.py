@@ -85,11 +85,15 @@ class Propagation:
 
     @np.errstate(over="ignore", invalid="ignore")  # of this thread
     def _on_tile(self, steps: Sequence[TileStep], tile: Tile) -> float:
-        K = self.K[tile.rows, tile.columns]
+        out = K = self.K[tile.rows, tile.columns]
         Theta = None if self.Theta is None else self.Theta[tile.rows, tile.columns]
         if self.layer == 0:
             self._start(tile, K, Theta)
-        return max(step(K, Theta, tile) for step in steps)
+        largest = 0.0
+        for step in steps:
+            K, error = step(K, Theta, out, tile)
+            largest = max(largest, error)
+        return largest
 
     def _start(self, tile: Tile, K: np.ndarray, Theta: np.ndarray | None) -> None:
         """From inner products of inputs to their mean products; nothing has learned yet."""

@@ -36,12 +36,13 @@ class ActivationStep(AbstractStep):
         orders = ((0, 0), (1, 1)) if legs.has_ntk else ((0, 0),)
         evaluate = rule.on_tiles(self.activation, legs.first, legs.second, orders, legs.largest_correlation)
 
-        def on_tile(K: np.ndarray, Theta: np.ndarray | None, tile: Tile) -> float:
+        def on_tile(
+            K: np.ndarray, Theta: np.ndarray | None, out: np.ndarray, tile: Tile
+        ) -> tuple[np.ndarray, float]:
             averages, error = evaluate(K, tile)
-            K[...] = averages[0]
             if Theta is not None:
                 Theta *= averages[1]
-            return error
+            return averages[0], error
 
         return on_tile
 

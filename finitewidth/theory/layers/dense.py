@@ -26,15 +26,17 @@ class DenseStep(AbstractStep):
     def of_variances(self, variances: np.ndarray, rule) -> np.ndarray:
         return self.layer.C_b + self.layer.C_W * variances
 
-    def _on_tile(self, K: np.ndarray, Theta: np.ndarray | None, tile: Tile) -> float:
+    def _on_tile(
+        self, K: np.ndarray, Theta: np.ndarray | None, out: np.ndarray, tile: Tile
+    ) -> tuple[np.ndarray, float]:
         layer = self.layer
         if Theta is not None:
             Theta *= layer.C_W
             Theta += layer.lambda_W * K
             Theta += layer.lambda_b
-        K *= layer.C_W
-        K += layer.C_b
-        return 0.0
+        np.multiply(K, layer.C_W, out=out)
+        out += layer.C_b
+        return out, 0.0
 
 
 @register
