@@ -1,11 +1,12 @@
 """Every test runs in double precision, and with JAX's implicit promotion of types forbidden."""
 
+import re
 from pathlib import Path
 
 import jax
 import pytest
 
-import finitewidth  # noqa: F401  (switches double precision on)
+import finitewidth as fw  # also switches double precision on
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
@@ -13,6 +14,39 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled"))
 jax.config.update("jax_compilation_cache_max_size", 2**32)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+ACTIVATIONS = {name.partition("(")[0] for name in fw.activations()}
+
+# Tests that are repeated over activations run with these; the other activations are left to `make test-long`.
+REPRESENTATIVE = {"linear", "relu", "perceptron", "hardtanh", "tanh", "sin", "erf", "gelu"}
+ABOUT_ACTIVATIONS = (
+    "test_activation.py",
+    "test_criticality.py",
+)  # there every activation is a fact of its own
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is long
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark repetitions of a test that also runs with a representative activation."""
+    repeated: dict[str, list[tuple[pytest.Item, bool]]] = {}
+    for item in items:
+        named = _activations_of(item)
+        if named and item.path.name not in ABOUT_ACTIVATIONS:
+            function = item.nodeid.partition("[")[0]
+            repeated.setdefault(function, []).append((item, named <= REPRESENTATIVE))
+    for runs in repeated.values():
+        if any(representative for _, representative in runs):
+            for item, representative in runs:
+                if not representative:
+                    item.add_marker("long")
+
+
+def _activations_of(item: pytest.Item) -> set[str]:
+    """The activations that the parameters of a test name."""
+    _, bracket, parameters = item.nodeid.partition("[")
+    words = set(re.findall(r"[a-z_]+(?:\([^)]*\))?", parameters)) if bracket else set()
+    return {word for word in words if word.partition("(")[0] in ACTIVATIONS}
 
 
 @pytest.fixture

@@ -185,7 +185,7 @@ def test_quick_claims_hold(id):
 # compiled anew with each fault, or seen by claims about real networks: in the script only
 SLOW = tuple(f"{name}, one input" for name in NAMES if name != "R")
 SLOW += tuple(f"sign of the {part} in the mean" for part in ("dNTK", "first ddNTK", "second ddNTK"))
-SLOW += ("evolved_ntk of one network",)
+SLOW += ("evolved_ntk of one network", "one input through thousands of layers", "angle of relu networks")
 
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if name not in SLOW])

@@ -38,7 +38,7 @@ def deep(activation, lambda_b=0.7, lambda_W=1.3):
     return net, layer_by_layer(net, 1.0)
 
 
-@pytest.mark.parametrize("activation", ["tanh", tilted])
+@pytest.mark.parametrize("activation", ["tanh", pytest.param(tilted, marks=pytest.mark.long)])
 def test_kernel_separation_and_ntk_follow_their_laws(activation):
     """(10.71) K = 1/(-a_1 l), (10.72) chi = 1 - p/l, (10.75) Theta = (lb + lW s1^2/(-a_1)) (L/l)^(p-1)."""
     net, path = deep(activation)
@@ -101,7 +101,9 @@ def test_nearby_inputs_are_moved_by_the_product_of_chi_perpendicular():
     assert apart[1] / apart[0] == pytest.approx(np.prod(chi), rel=1e-5)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "linear", "relu", tilted])
+@pytest.mark.parametrize(
+    "activation", ["tanh", "linear", "relu", pytest.param(tilted, marks=pytest.mark.long)]
+)
 def test_fitted_exponents_are_the_stated_ones(activation):
     stated, fitted = fw.criticality(activation).exponents, fw.fit_exponents(activation)
     assert set(stated) == set(fitted)

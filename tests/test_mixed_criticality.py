@@ -75,7 +75,7 @@ def twins(name):
     return tuple(fw.Activation(f, name=f"my {name}", kinks=activation.kinks) for f in (one, other))
 
 
-@pytest.mark.parametrize("name", ["tanh", "relu", "gelu"])
+@pytest.mark.parametrize("name", [pytest.param("tanh", marks=pytest.mark.long), "relu", "gelu"])
 def test_activations_that_happen_to_be_equal_give_the_numbers_of_one(name):
     first, second = twins(name)
     one = fw.MLP((3, *[20] * 8, 2), first, C_b=0.05, C_W=1.6)

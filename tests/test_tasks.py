@@ -112,6 +112,7 @@ def test_what_is_no_client_is_refused():
 # --- predictions --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_prediction_that_was_stopped_goes_on_with_the_same_bits(tmp_path, few_are_many):
     """Stopped once among its pairs of groups, and once among its legs."""
     store = tmp_path / "run.zarr"

@@ -428,7 +428,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(package, m
 # --- training ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+@pytest.mark.parametrize("activation", ["tanh", pytest.param("gelu", marks=pytest.mark.long)])
 def test_fifty_layers_train_here_and_not_by_default(activation):
     """On four digits PyTorch's defaults stay below 0.45 of the training images at every learning rate, where
     guessing is 0.25; the critical network passes 0.9 with the same optimizer and as many steps."""

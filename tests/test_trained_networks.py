@@ -26,6 +26,7 @@ def trained(net: fw.MLP, Y: np.ndarray, algorithm, members: int) -> tuple[fw.Pre
     return fw.predict(net, *data, algorithm=algorithm), ensemble
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::finitewidth.ExpansionWarning")
 def test_what_is_left_falls_as_one_over_width_and_as_its_square():
     """Powers 1 and 2, each within 0.5 since the next order is seen at these widths."""
@@ -48,6 +49,7 @@ def member_outputs(net: fw.MLP, Y: np.ndarray, algorithm, members: int, store: P
     return ensemble.member_outputs()[:, -1, 3:, 0]
 
 
+@pytest.mark.long
 def test_algorithms_end_at_different_means(tmp_path):
     """The same 3000 networks by descent in small and in large steps: infinitely wide ones would not differ.
 

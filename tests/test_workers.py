@@ -93,6 +93,7 @@ def client():
         yield client
 
 
+@pytest.mark.long
 def test_leg_slices_on_a_cluster_give_the_same_bits(client, monkeypatch):
     """Five samples leg by leg; the averages of sin cost little."""
     monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
@@ -109,6 +110,7 @@ def test_leg_slices_on_a_cluster_give_the_same_bits(client, monkeypatch):
     assert told == [(n, 3) for n in (1, 2, 3)] + [(n, 10) for n in range(1, 11)]  # pairs of groups, then legs
 
 
+@pytest.mark.long
 def test_a_source_layer_of_a_function_of_ones_own_gives_the_same_bits(client):
     """Only cloudpickle can send the function."""
     own = fw.Activation(lambda z: jnp.tanh(z) + z / 3, name="mine")

@@ -10,7 +10,7 @@ import abc
 import functools
 import sys
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,19 +19,11 @@ from finitewidth.gaussian.tiles import Tile
 from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
 from finitewidth.network.layers.abstract import AbstractLayer
 
+TileStep = Callable[[np.ndarray, np.ndarray | None, np.ndarray, Tile], tuple[np.ndarray, float]]
+"""From K, Theta, storage and tile to the kernel behind the layer and the relative error of its averages.
 
-class TileStep(Protocol):
-    """One layer acting on a tile of pairs."""
-
-    def __call__(
-        self, K: np.ndarray, Theta: np.ndarray | None, out: np.ndarray, tile: Tile
-    ) -> tuple[np.ndarray, float]:
-        """The kernel behind the layer, and the largest relative error of its averages.
-
-        Theta is changed in place. The kernel may be written to `out`; weights, which end a block, do so.
-        """
-        ...
-
+Theta is changed in place. The kernel may be written to the storage; weights, which end a block, do so.
+"""
 
 
 class Legs(NamedTuple):

@@ -103,7 +103,8 @@ def _coefficients(
     gradient = jax.jit(loss.gradient)
 
     def force(c: np.ndarray) -> np.ndarray:
-        return np.asarray(gradient(z - np.einsum("ab,mbi->mai", Theta, c, optimize=True), Y[None]))
+        outputs = z - np.einsum("ab,mbi->mai", Theta, c, optimize=True)
+        return np.asarray(gradient(outputs, np.broadcast_to(Y, outputs.shape)))
 
     largest = largest_eigenvalue(Theta)
     for stop in stops:
