@@ -171,6 +171,7 @@ def test_wide_networks_with_two_hidden_layers_have_these_means(activation, key):
 # --- depth -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_relu_is_constant_to_depth_2000_at_criticality():
     X = np.array([[1.0, 0.5], [0.3, -1.0]])
     first, last = (fw.kernels(deep("relu", 2000, C_W=2.0), X, layer=l) for l in (1, 2000))

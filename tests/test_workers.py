@@ -137,6 +137,7 @@ def test_a_refusal_comes_back_from_the_cluster_as_it_is(client):
         fw.expected_loss(NET, again, np.zeros((3, 1)), X, X[:, :1], depths=(2,), widths=(8,), client=client)
 
 
+@pytest.mark.long
 def test_a_cluster_that_loses_a_worker_gives_the_right_answer(client, tmp_path):
     """One of two is killed once two batches are done, and many are not."""
     store = tmp_path / "run.zarr"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from finitewidth.core.checkpoint import digest
-from finitewidth.core.inputs import as_inputs
+from finitewidth.core.inputs import as_inputs, merge_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
 from finitewidth.core.progress import Progress
@@ -95,16 +95,14 @@ def solve_with(
     kept = _kept_layers(layers, net.depth)
     names = _kept_tensors(tensors, net, max(kept)) if order == 1 else ()
     _check_memory(X.shape[0], order, len(kept), names, remedy)
-    distinct, inverse = np.unique(X, axis=0, return_inverse=True)
-    if distinct.shape[0] == X.shape[0]:
-        distinct, inverse = X, np.arange(X.shape[0])  # keep the order in which inputs came
+    distinct, places = merge_inputs(X)
     if order == 0:
         solved = _infinite_width(net, distinct, kept, tolerance)
     else:
         accuracy = (1e-8 if net.is_smooth else 1e-5) if four_leg_tolerance is None else four_leg_tolerance
         solved = _finite_width(net, distinct, _Request(kept, names, tolerance, accuracy), running)
     accuracy_or_error(solved.error, tolerance, net.activation_name)
-    whole = {l: Layer(net, l, _expanded(part, inverse.ravel())) for l, part in solved.layers.items()}
+    whole = {l: Layer(net, l, _expanded(part, places)) for l, part in solved.layers.items()}
     return Theory(net, X, order, solved.error, solved.four_leg_error, whole)
 
 
@@ -209,11 +207,11 @@ def _arrays(state: State, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     return matrices | {name: tensors[name] for name in names}
 
 
-def _expanded(arrays: dict[str, np.ndarray], inverse: np.ndarray) -> dict[str, np.ndarray]:
+def _expanded(arrays: dict[str, np.ndarray], places: np.ndarray) -> dict[str, np.ndarray]:
     """Rows of repeated inputs put back; the same input twice gives the same entries to the last bit."""
-    if np.array_equal(inverse, np.arange(inverse.size)):
+    if np.array_equal(places, np.arange(places.size)):
         return arrays
-    return {name: value[np.ix_(*[inverse] * value.ndim)] for name, value in arrays.items()}
+    return {name: value[np.ix_(*[places] * value.ndim)] for name, value in arrays.items()}
 
 
 def _kept_layers(layers: Iterable[int] | None, depth: int) -> set[int]:
