@@ -94,22 +94,28 @@ class Network:
         pairs = zip(self.widths, self.widths[1:], strict=False)
         return sum((fan_in + 1) * fan_out for fan_in, fan_out in pairs)
 
+    @functools.cached_property
+    def kinked_layer(self) -> float:
+        """The first layer whose activation is not smooth, counted from 1; infinite if there is none."""
+        layers = enumerate(self.activations, start=1)
+        return next((layer for layer, activation in layers if not activation.is_smooth), float("inf"))
+
     @property
     def kinked(self) -> Activation | None:
         """The first activation that is not smooth, or None."""
-        return next((activation for activation in self.activations if not activation.is_smooth), None)
+        return None if self.kinked_layer == float("inf") else self.activations[int(self.kinked_layer) - 1]
 
     @property
     def is_smooth(self) -> bool:
         """Whether all derivatives of all activations that the theory uses exist everywhere."""
         return self.kinked is None
 
-    @property
+    @functools.cached_property
     def jump_order(self) -> float:
         """The lowest order of derivative that jumps in any activation; infinite for smooth ones."""
         return min((activation.jump_order for activation in self.activations), default=float("inf"))
 
-    @property
+    @functools.cached_property
     def discontinuous(self) -> Activation | None:
         """The first activation that jumps, so that the network has a kernel but no NTK; or None."""
         return next((activation for activation in self.activations if activation.jump_order < 1), None)

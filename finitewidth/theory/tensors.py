@@ -45,23 +45,25 @@ def existing(net: Network, layer: int) -> tuple[str, ...]:
 
     In layer 1 all vanish, and those are shown that exist in layer 2.
     """
-    below = net.activations[: max(layer - 1, 1)]
-    return TENSORS if all(activation.is_smooth for activation in below) else KINKED_TENSORS
+    return KINKED_TENSORS if _has_kink_below(net, layer) else TENSORS
+
+
+def _has_kink_below(net: Network, layer: int) -> bool:
+    return net.kinked_layer <= max(layer - 1, 1)
 
 
 def why_missing(net: Network, layer: int, name: str) -> str:
     """Why a statistic of a layer is not there, and the remedy."""
-    below = net.activations[: max(layer - 1, 1)]
     jumping = net.discontinuous
     if jumping is not None and name != "K":
         return (
             f"{name} does not exist: activation {jumping.name!r} has a kernel but no NTK, since its "
             "derivative is a delta function; use a continuous activation."
         )
-    kinked = next((activation for activation in below if not activation.is_smooth), None)
-    if kinked is not None and name in TENSORS and name not in KINKED_TENSORS:
+    if name in TENSORS and name not in KINKED_TENSORS and _has_kink_below(net, layer):
+        assert net.kinked is not None
         return (
-            f"{name} does not exist: activation {kinked.name!r} has a kink, where derivatives of "
+            f"{name} does not exist: activation {net.kinked.name!r} has a kink, where derivatives of "
             f"sigma are delta functions and {name} is infinite or depends on how the kink is smoothed; "
             "use a smooth activation such as gelu or swish."
         )
