@@ -74,12 +74,10 @@ def steps(
 ) -> Iterator[Step]:
     """The steps from layer 1 to layer `last`, from K and Theta of the first layer; two-leg averages only."""
     K, Theta = first
-    smooth = True
     for l in range(1, last):
         activation = net.activations[l - 1]
-        smooth = smooth and activation.is_smooth
         averages = moments(activation, K, rule, bare=bare)
         ratio = net.widths[l] / net.widths[l - 1]
-        step = Step(activation, net.dense[l], ratio, K, Theta, averages, smooth, bare)
+        step = Step(activation, net.dense[l], ratio, K, Theta, averages, l < net.kinked_layer, bare)
         yield step
         K, Theta = step.means_above

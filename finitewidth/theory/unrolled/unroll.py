@@ -84,10 +84,9 @@ def unroll(net: Network, X, *, layer: int | None = None, tolerance: float = TOLE
     X = as_inputs(X, net.widths[0])
     layer = net.depth if layer is None else layer
     check_layer(layer, net.depth)
-    kinked = next((a for a in net.activations[: layer - 1] if not a.is_smooth), None)
-    if kinked is not None:
+    if net.kinked is not None and net.kinked_layer < layer:
         raise ValueError(
-            f"activation {kinked.name!r} has a kink, which the unrolled form cannot treat; use "
+            f"activation {net.kinked.name!r} has a kink, which the unrolled form cannot treat; use "
             "fw.solve for V, D, A, F and B, or a smooth activation."
         )
     rule = Automatic(tolerance)
