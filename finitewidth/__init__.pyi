@@ -27,8 +27,6 @@ from .interface.adapters import sklearn as sklearn
 from .interface.adapters import torch as torch
 from .interface.figures import plots as plots
 from .interface.figures.plots import save_spectrum as save_spectrum
-from .network.activation import Activation as Activation
-from .network.activation import KinkWarning as KinkWarning
 from .network.algorithms.abstract import AbstractAlgorithm as AbstractAlgorithm
 from .network.algorithms.gradient_descent import GradientDescent as GradientDescent
 from .network.algorithms.gradient_flow import GradientFlow as GradientFlow
@@ -38,7 +36,19 @@ from .network.algorithms.projectors import Projectors as Projectors
 from .network.algorithms.schedule import Schedule as Schedule
 from .network.algorithms.stochastic import StochasticGradientDescent as StochasticGradientDescent
 from .network.algorithms.symbols import Symbols as Symbols
+from .network.layers.activation import Activation as Activation
+from .network.layers.activation import KinkWarning as KinkWarning
+from .network.layers.attention import Positions as Positions
+from .network.layers.attention import SelfAttention as SelfAttention
+from .network.layers.conv import Conv as Conv
 from .network.layers.dense import Dense as Dense
+from .network.layers.dropout import Dropout as Dropout
+from .network.layers.layer_norm import LayerNorm as LayerNorm
+from .network.layers.named import activations as activations
+from .network.layers.pooling import AveragePool as AveragePool
+from .network.layers.pooling import Flatten as Flatten
+from .network.layers.pooling import GlobalAveragePool as GlobalAveragePool
+from .network.layers.residual import Residual as Residual
 from .network.losses.abstract import AbstractLoss as AbstractLoss
 from .network.losses.cross_entropy import CrossEntropy as CrossEntropy
 from .network.losses.probabilities import one_hot as one_hot
@@ -46,7 +56,6 @@ from .network.losses.probabilities import outputs_of as outputs_of
 from .network.losses.probabilities import softmax as softmax
 from .network.losses.squared_error import MSE as MSE
 from .network.mlp import MLP as MLP
-from .network.named import activations as activations
 from .network.network import Network as Network
 from .theory.kernels import Kernels as Kernels
 from .theory.kernels import kernels as kernels

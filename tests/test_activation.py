@@ -13,7 +13,7 @@ from problems import ACTIVATIONS, exact_derivatives, refused
 
 import finitewidth as fw
 from finitewidth.gaussian.two_legs.expectation import Automatic
-from finitewidth.network.activation import HIGHEST_DERIVATIVE, as_activation
+from finitewidth.network.layers.activation import HIGHEST_DERIVATIVE, as_activation
 
 TOLERANCE = 1e-12  # of a derivative, in units of its value plus its largest one for |z| < 4
 POINTS = (-40.0, -17.3, -9.1, -4.4, -2.2, -1.3, -0.6, -0.01, 0.02, 0.4, 0.9, 1.7, 3.1, 6.6, 12.5, 40.0)

@@ -18,7 +18,7 @@ from finitewidth.critical import half_stable, words
 from finitewidth.critical.onset import Onset
 from finitewidth.gaussian.two_legs.leg_table import leg_table
 from finitewidth.gaussian.two_legs.one_leg import LegAverages, curvatures
-from finitewidth.network.activation import as_activation
+from finitewidth.network.layers.activation import as_activation
 
 EXACT, INTEGRAL, ROOT = 1e-12, 1e-11, 1e-9
 

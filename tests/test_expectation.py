@@ -18,7 +18,7 @@ from problems import ACTIVATIONS, as_for_users, refused
 import finitewidth as fw
 from finitewidth.gaussian.two_legs.expectation import Automatic, ClosedForm, HermiteSeries, Quadrature
 from finitewidth.gaussian.two_legs.scales import scale as scale_of
-from finitewidth.network.activation import as_activation
+from finitewidth.network.layers.activation import as_activation
 
 TOLERANCE = 1e-12  # of an average, in units of its scale sqrt(<(s^(a)_1)^2> <(s^(b)_2)^2>)
 TINY = 1e-100  # scales below this are compared absolutely: a kink out of the reach of z

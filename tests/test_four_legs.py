@@ -11,7 +11,7 @@ from scipy.special import erf
 from finitewidth.gaussian.four_legs.averages import four_legs, four_legs_with_fixed_leg
 from finitewidth.gaussian.four_legs.closed_forms import has_closed_form
 from finitewidth.gaussian.four_legs.families import FAMILIES
-from finitewidth.network.activation import Activation, as_activation
+from finitewidth.network.layers.activation import Activation, as_activation
 
 TOLERANCE = 1e-8
 KINKED_TOLERANCE = 1e-5

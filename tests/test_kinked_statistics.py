@@ -18,7 +18,7 @@ from jax.scipy.special import erf
 import finitewidth as fw
 from finitewidth.gaussian.two_legs.expectation import Automatic
 from finitewidth.gaussian.two_legs.kernel_derivatives import _by_quadrature, kernel_derivatives
-from finitewidth.network.activation import as_activation
+from finitewidth.network.layers.activation import as_activation
 from finitewidth.theory.layers.activation import moments
 from finitewidth.theory.tensors import KINKED_TENSORS, MATRICES, TENSORS
 

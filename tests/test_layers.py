@@ -88,7 +88,7 @@ def test_another_depth_needs_activations_that_fit():
         (lambda: fw.Network(3, "relu", fw.Dense(2)), "activation 'relu' comes first; put weights before it"),
         (
             lambda: fw.Network(3, fw.Dense(2), "relu", "tanh", fw.Dense(2)),
-            "activation 'tanh' follows the activation 'relu'; put weights before it",
+            "activation 'tanh' follows an activation; put weights before it",
         ),
         (lambda: fw.Network(0, fw.Dense(2)), "input_shape must be a whole number from 1 to 2\\^53, got 0"),
         (lambda: fw.Network((), fw.Dense(2)), "input_shape must name at least the number of components"),

@@ -11,7 +11,7 @@ from problems import assert_close, inputs, refused
 from sampled_networks import FLUCTUATIONS, extrapolated, sample
 
 import finitewidth as fw
-from finitewidth.network.activation import as_activation
+from finitewidth.network.layers.activation import as_activation
 from finitewidth.theory.tensors import KINKED_TENSORS, MATRICES, TENSORS
 
 RATES = {

@@ -20,7 +20,7 @@ from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.four_legs.families import FAMILIES
 from finitewidth.gaussian.two_legs.expectation import Automatic
 from finitewidth.gaussian.two_legs.kernel_derivatives import _by_quadrature
-from finitewidth.network.activation import as_activation
+from finitewidth.network.layers.activation import as_activation
 from finitewidth.theory.averages import FourLegs
 from finitewidth.theory.layers.activation import moments
 from finitewidth.theory.recursion import State, next_layer

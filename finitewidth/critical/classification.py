@@ -24,7 +24,7 @@ from finitewidth.critical.onset import Onset, onset
 from finitewidth.critical.stated_exponents import stated_exponents
 from finitewidth.gaussian.two_legs.leg_table import LegTable, leg_table
 from finitewidth.gaussian.two_legs.one_leg import Origin, curvatures, leg_averages, require_continuous
-from finitewidth.network.activation import Activation, as_activation, shifted
+from finitewidth.network.layers.activation import Activation, as_activation, shifted
 
 CLASSES = ("scale-invariant", "K*=0", "half-stable", "unstable", "none")
 _CONVERGED = 1e-9  # largest residual of a critical point

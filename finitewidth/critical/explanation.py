@@ -12,7 +12,7 @@ import numpy as np
 from finitewidth.critical.classification import criticality
 from finitewidth.critical.one_input import OneInput
 from finitewidth.critical.susceptibilities import CRITICAL
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
 
 _SHOWN = 12  # kinds of layers with a line of their own

@@ -8,7 +8,7 @@ from finitewidth.core.estimate import Estimate
 from finitewidth.critical.one_input import layer_by_layer
 from finitewidth.critical.stated_exponents import ALL, FINITE_WITH_KINKS
 from finitewidth.critical.tuning import critical_network
-from finitewidth.network.activation import Activation, as_activation
+from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.network import Network
 from finitewidth.theory import single
 from finitewidth.theory.ratios import POWERS

@@ -14,7 +14,7 @@ from scipy.optimize import brentq, minimize_scalar
 from finitewidth.gaussian.tower import Tower
 from finitewidth.gaussian.two_legs.leg_table import LegTable
 from finitewidth.gaussian.two_legs.one_leg import leg_averages
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 
 
 class CriticalPoint(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 
 from finitewidth.gaussian.two_legs.leg_table import LegTable, leg_table
 from finitewidth.gaussian.two_legs.one_leg import require_continuous
-from finitewidth.network.activation import Activation, as_activation
+from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 

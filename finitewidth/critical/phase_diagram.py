@@ -17,7 +17,7 @@ from finitewidth.core.precision import require_double_precision
 from finitewidth.critical.classification import Criticality, criticality
 from finitewidth.critical.susceptibilities import CRITICAL
 from finitewidth.gaussian.two_legs.leg_table import LegTable, leg_table
-from finitewidth.network.activation import Activation, as_activation
+from finitewidth.network.layers.activation import Activation, as_activation
 
 REGIONS = ("ordered", "critical", "chaotic", "diverging")
 _HALVINGS = 40

@@ -6,7 +6,7 @@ exponent -1: it grows as depth over width. The exponents of K, of a small separa
 Theta are $p_0$, $p_\perp$ and $p_\Theta = p_\perp - 1$.
 """
 
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 
 FINITE_WITH_KINKS = ("V", "D", "A", "F", "B")
 ALL = (*FINITE_WITH_KINKS, "P", "Q", "R", "S", "T", "U")

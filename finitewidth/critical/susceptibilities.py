@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.two_legs.one_leg import leg_averages
-from finitewidth.network.activation import Activation, as_activation
+from finitewidth.network.layers.activation import Activation, as_activation
 
 CRITICAL = 1e-6  # a susceptibility this close to one, or a variance this close to its critical value, is it
 Numbers = float | Float[np.ndarray, "..."]

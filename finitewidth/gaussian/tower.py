@@ -5,7 +5,7 @@ import functools
 import jax
 import numpy as np
 
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 
 _SMALL, _LARGE = 1 << 13, 1 << 15  # points in a block; the larger fits a core's cache with four derivatives
 _FEW = 16 * _SMALL  # points up to which a second program would cost more than it saves

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from finitewidth.network.activation import Activation, as_activation
 from finitewidth.network.layers.abstract import AbstractLayer
-from finitewidth.network.layers.dense import HYPERPARAMETERS, WIDEST, Dense
+from finitewidth.network.layers.activation import Activation, as_activation
+from finitewidth.network.layers.dense import Dense
+from finitewidth.network.layers.weights import HYPERPARAMETERS, WIDEST
 from finitewidth.network.network import Network, network_table
 
 PerLayer = float | Sequence[float]

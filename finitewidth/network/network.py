@@ -2,15 +2,15 @@
 
 import functools
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from finitewidth.network.activation import Activation, as_activation
-from finitewidth.network.layers.abstract import AbstractLayer, Shape
-from finitewidth.network.layers.dense import Dense, as_width
-
-KINDS = {"Dense": Dense}
-LayerLike = AbstractLayer | str | Callable
+from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
+from finitewidth.network.layers.activation import Activation, as_activation
+from finitewidth.network.layers.dense import Dense
+from finitewidth.network.layers.plain import layers_from_plain
+from finitewidth.network.layers.sequence import LayerLike, as_layer, output_shape, shown_layers, values_behind
+from finitewidth.network.layers.weights import as_width
 
 
 class Network:
@@ -27,13 +27,56 @@ class Network:
     def __init__(self, input_shape: int | Sequence[int], *layers: LayerLike):
         object.__setattr__(self, "input_shape", _as_shape(input_shape))
         object.__setattr__(self, "layers", tuple(as_layer(layer) for layer in layers))
-        _check_order(self.layers)
-        self.output_shape  # noqa: B018  (refuses layers that do not fit)
+        _check_end(self.layers, self.output_shape)
 
     @functools.cached_property
     def output_shape(self) -> Shape:
         """The shape of one output."""
-        return functools.reduce(lambda shape, layer: layer.output_shape(shape), self.layers, self.input_shape)
+        return output_shape(self.layers, self.input_shape)
+
+    @property
+    def outputs(self) -> int:
+        """n_L, the number of output neurons."""
+        return self.output_shape[-1]
+
+    @functools.cached_property
+    def depth(self) -> int:
+        """L, the number of layers with weights; those inside a residual body count, those of a skip not."""
+        return sum(layer.depth for layer in self.layers)
+
+    @functools.cached_property
+    def walked(self) -> tuple[AbstractLayer, ...]:
+        """All layers, also those inside others, in the order in which signals meet them."""
+        return tuple(inner for layer in self.layers for inner in layer.walk())
+
+    @functools.cached_property
+    def discontinuous(self) -> Activation | None:
+        """The first activation that jumps, so that the network has a kernel but no NTK; or None."""
+        return next((one for one in self._activations_walked if one.jump_order < 1), None)
+
+    @functools.cached_property
+    def _activations_walked(self) -> tuple[Activation, ...]:
+        return tuple(layer for layer in self.walked if isinstance(layer, Activation))
+
+    @functools.cached_property
+    def is_smooth(self) -> bool:
+        """Whether all derivatives of all activations that the theory uses exist everywhere."""
+        return all(activation.is_smooth for activation in self._activations_walked)
+
+    @functools.cached_property
+    def jump_order(self) -> float:
+        """The lowest order of derivative that jumps in any activation; infinite for smooth ones."""
+        return min((activation.jump_order for activation in self._activations_walked), default=float("inf"))
+
+    @property
+    def activation_name(self) -> str:
+        """The name of the activation, or the names in order where they differ."""
+        names = [str(activation.name) for activation in self._activations_walked]
+        if not names:
+            return "linear"
+        return names[0] if len(set(names)) == 1 else ", ".join(names)
+
+    # --- networks of dense layers --------------------------------------------------------------------
 
     @functools.cached_property
     def blocks(self) -> tuple[tuple[AbstractLayer, ...], ...]:
@@ -41,20 +84,14 @@ class Network:
         ends = [place for place, layer in enumerate(self.layers, start=1) if layer.has_weights]
         return tuple(self.layers[a:b] for a, b in zip([0, *ends], ends, strict=False))
 
-    @property
-    def depth(self) -> int:
-        """L, the number of layers with weights."""
-        return len(self.blocks)
-
-    # --- networks of dense layers --------------------------------------------------------------------
-
     @functools.cached_property
     def dense(self) -> tuple[Dense, ...]:
         """The dense layers, one for each l = 1 ... L."""
         for layer in self.layers:
             if not isinstance(layer, Dense | Activation):
                 raise ValueError(
-                    f"{layer!r} is no dense layer; this needs dense layers and activations only."
+                    f"{type(layer).__name__} is no dense layer, and this knows networks of dense layers and "
+                    "activations only; what has order=0 takes any network."
                 )
         return tuple(block[-1] for block in self.blocks)  # type: ignore[misc]
 
@@ -105,29 +142,6 @@ class Network:
         """The first activation that is not smooth, or None."""
         return None if self.kinked_layer == float("inf") else self.activations[int(self.kinked_layer) - 1]
 
-    @property
-    def is_smooth(self) -> bool:
-        """Whether all derivatives of all activations that the theory uses exist everywhere."""
-        return self.kinked is None
-
-    @functools.cached_property
-    def jump_order(self) -> float:
-        """The lowest order of derivative that jumps in any activation; infinite for smooth ones."""
-        return min((activation.jump_order for activation in self.activations), default=float("inf"))
-
-    @functools.cached_property
-    def discontinuous(self) -> Activation | None:
-        """The first activation that jumps, so that the network has a kernel but no NTK; or None."""
-        return next((activation for activation in self.activations if activation.jump_order < 1), None)
-
-    @property
-    def activation_name(self) -> str:
-        """The name of the activation, or the names in order where they differ."""
-        names = [str(activation.name) for activation in self.activations]
-        if not names:
-            return "linear"
-        return names[0] if len(set(names)) == 1 else ", ".join(names)
-
     def with_widths(self, widths: Sequence[int]) -> "Network":
         """The same layers with other widths n_0 ... n_L."""
         if len(widths) != len(self.widths):
@@ -166,10 +180,7 @@ class Network:
         for name in ("input_shape", "layers"):
             if name not in fields:
                 raise ValueError(f"network needs a field {name!r}; add it.")
-        layers = fields["layers"]
-        if not isinstance(layers, list | tuple):
-            raise ValueError(f"layers must be a list, got {layers!r}; write one entry for each layer.")
-        return Network(fields["input_shape"], *(layer_from_plain(plain) for plain in layers))
+        return Network(fields["input_shape"], *layers_from_plain(fields["layers"]))
 
     def to_toml(self) -> str:
         """The network as a TOML table."""
@@ -205,29 +216,7 @@ class Network:
 
     def __repr__(self) -> str:
         shape = self.input_shape[0] if len(self.input_shape) == 1 else self.input_shape
-        shown = [_shown(layer) for layer in self.layers]
-        if len(shown) > 12:  # a deep network's repr stays one line
-            shown = [*shown[:6], "...", *shown[-4:]]
-        return f"Network({', '.join([str(shape), *shown])})"
-
-
-def as_layer(layer: LayerLike) -> AbstractLayer:
-    """A layer, or the activation that a name or a function stands for."""
-    return layer if isinstance(layer, AbstractLayer) else as_activation(layer)
-
-
-def layer_from_plain(plain: Any) -> AbstractLayer:
-    """The layer that `to_plain` wrote down."""
-    if isinstance(plain, str):
-        return as_activation(plain)
-    if not isinstance(plain, Mapping) or plain.get("kind") not in KINDS:
-        kinds = ", ".join(KINDS)
-        raise ValueError(f"layers has {plain!r}; write an activation's name or a table with kind = {kinds}.")
-    fields = {name: value for name, value in plain.items() if name != "kind"}
-    try:
-        return KINDS[plain["kind"]](**fields)
-    except TypeError as error:
-        raise ValueError(f"layers has {plain!r}, which is no {plain['kind']}: {error}.") from None
+        return f"Network({', '.join([str(shape), *shown_layers(self.layers)])})"
 
 
 def network_table(text: str, wanted: str) -> Mapping:
@@ -253,25 +242,22 @@ def _as_shape(shape: int | Sequence[int]) -> Shape:
     return tuple(as_width("input_shape", size) for size in shape)
 
 
-def _check_order(layers: tuple[AbstractLayer, ...]) -> None:
-    """An activation stands between weights: on nothing else is its average Gaussian."""
-    if not layers or not layers[-1].has_weights:
-        raise ValueError("layers must end in weights; add fw.Dense(outputs).")
-    before = None
-    for layer in layers:
-        if isinstance(layer, Activation) and (before is None or isinstance(before, Activation)):
-            where = "comes first" if before is None else f"follows the activation {before.name!r}"
-            raise ValueError(
-                f"activation {layer.name!r} {where}; put weights before it, or compose two activations in "
-                "one function."
-            )
-        before = layer
-
-
 def _activation_of(block: tuple[AbstractLayer, ...]) -> Activation:
     chosen = [layer for layer in block if isinstance(layer, Activation)]
     return chosen[0] if chosen else as_activation("linear")
 
 
-def _shown(layer: AbstractLayer) -> str:
-    return repr(layer.name) if isinstance(layer, Activation) else repr(layer)
+def _check_end(layers: tuple[AbstractLayer, ...], shape: Shape) -> None:
+    """The output is one vector of Gaussian preactivations."""
+    behind = values_behind(layers, Values.DATA)
+    if not layers or not layers[-1].has_weights:
+        raise ValueError("layers must end in weights; add fw.Dense(outputs).")
+    if behind is not Values.GAUSSIAN:
+        raise ValueError(
+            f"the last skip carries {behind.value}, so the output is not Gaussian; add fw.Dense(outputs)."
+        )
+    if len(shape) > 1:
+        raise ValueError(
+            f"the output has positions, shape {shape}; add fw.Flatten() or fw.GlobalAveragePool(), and then "
+            "fw.Dense(outputs)."
+        )

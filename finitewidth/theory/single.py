@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from finitewidth.gaussian.two_legs import quadrature
-from finitewidth.network.activation import Activation, as_activation
+from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.network import Network
 
 _SHORTEST_SCAN = 64  # layers

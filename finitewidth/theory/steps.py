@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.network import Network
 from finitewidth.theory.layers.activation import Moments, moments

@@ -13,7 +13,7 @@ from finitewidth.comparison.statements.generalization import pair
 from finitewidth.comparison.statements.problems import ASYMPTOTE, PDLT
 from finitewidth.critical.classification import criticality
 from finitewidth.critical.one_input import layer_by_layer
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 from finitewidth.network.mlp import MLP
 from finitewidth.theory.solve import solve
 from finitewidth.training.infinite.bayes import bayesian_rates

@@ -30,8 +30,8 @@ from finitewidth.comparison.statements.sparsity_lecture import (
 )
 from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.ensemble.training import train_ensemble
-from finitewidth.network.activation import Activation
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
+from finitewidth.network.layers.activation import Activation
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.theory.solve import solve

@@ -13,7 +13,7 @@ from finitewidth.experiment.directions import Outputs, differentials, outputs_an
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.experiment.sampling import Parameters, draw, draw_members, outputs, rates
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels

@@ -13,8 +13,8 @@ from finitewidth.experiment.layers.abstract import (
     sample_of_leg,
     three_ways,
 )
-from finitewidth.network.activation import Activation
 from finitewidth.network.layers.abstract import Shape
+from finitewidth.network.layers.activation import Activation
 
 Slopes = tuple[Float[Array, "N ..."], ...]  # sigma', sigma'', ... at what comes in
 

@@ -23,7 +23,7 @@ from finitewidth.gaussian.four_legs.smooth import fill_smooth
 from finitewidth.gaussian.four_legs.trapezoid import Unreachable
 from finitewidth.gaussian.kernel_matrix import as_positive_kernel
 from finitewidth.gaussian.tower import Tower
-from finitewidth.network.activation import Activation, as_activation
+from finitewidth.network.layers.activation import Activation, as_activation
 
 
 def four_legs(

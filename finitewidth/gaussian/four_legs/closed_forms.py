@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from finitewidth.gaussian.four_legs.families import Family
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 
 _HIGHEST_DEGREE = 3  # beyond, the sum over links takes longer than integration
 _LINKS = tuple(itertools.combinations(range(4), 2))

@@ -19,7 +19,7 @@ from finitewidth.core.cores import on_all_cores
 from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.gaussian.four_legs.filling import Filling
 from finitewidth.gaussian.tower import Tower
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 
 ACCURACY = 1e-5  # reached by panels in reasonable time; a tighter tolerance is treated as this one
 _NODES = ((4, 6), (6, 9), (9, 13))  # coarse and fine numbers of nodes on a panel

@@ -21,7 +21,7 @@ from finitewidth.gaussian.four_legs.families import Family, arrangements
 from finitewidth.gaussian.four_legs.trapezoid import Unreachable
 from finitewidth.gaussian.hermite import weighted_hermite
 from finitewidth.gaussian.tower import Tower
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 
 SHORT, LONG = 48, 320  # numbers of Hermite terms for which rules are tabulated
 _VARIANCES = 2.0 ** -np.arange(0, 10, 0.5)  # relative to the largest, decreasing

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from finitewidth.gaussian.two_legs.orders import Orders
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 
 
 class Covariance(NamedTuple):

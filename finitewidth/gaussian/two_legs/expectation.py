@@ -23,7 +23,7 @@ from finitewidth.gaussian.tiles import Tile, tiles
 from finitewidth.gaussian.two_legs import closed_forms, quadrature, series, series_tiles
 from finitewidth.gaussian.two_legs.orders import Orders, existing
 from finitewidth.gaussian.two_legs.scales import by_quadrature, largest_scale
-from finitewidth.network.activation import Activation, as_activation
+from finitewidth.network.layers.activation import Activation, as_activation
 
 TileAverages = Callable[[np.ndarray, Tile], tuple[list[np.ndarray], float]]
 """From the covariances of a tile to its averages, one for each order, and their largest error

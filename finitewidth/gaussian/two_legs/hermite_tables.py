@@ -19,7 +19,7 @@ from finitewidth.gaussian.hermite import hermite_polynomials, weighted_hermite
 from finitewidth.gaussian.tower import Tower
 from finitewidth.gaussian.two_legs import quadrature
 from finitewidth.gaussian.two_legs.orders import Orders, as_functions, of_legs
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 
 LONGEST = 1024  # terms
 _SHORTEST = 32

@@ -17,7 +17,7 @@ import numpy as np
 
 from finitewidth.gaussian.tower import Tower
 from finitewidth.gaussian.two_legs import quadrature
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 
 _NEARLY_PARALLEL = 1e-9  # smallest det / (K_11 K_22) at which derivatives are still trusted
 

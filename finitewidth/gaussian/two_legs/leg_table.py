@@ -13,7 +13,7 @@ from scipy.interpolate import BSpline, make_interp_spline
 from finitewidth.gaussian.tower import Tower
 from finitewidth.gaussian.two_legs import quadrature
 from finitewidth.gaussian.two_legs.one_leg import LegAverages, Origin, leg_averages, origin
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 
 LOWEST, HIGHEST = 1e-10, 1e10
 _PER_DECADE = 32

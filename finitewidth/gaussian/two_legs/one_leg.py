@@ -18,7 +18,7 @@ from jaxtyping import Float
 from finitewidth.gaussian.division import divisor
 from finitewidth.gaussian.tower import Tower
 from finitewidth.gaussian.two_legs import closed_forms, quadrature
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 
 _ORDERS = ((0, 0), (1, 1), (2, 0))
 _COUNTS = (161, 227, 367, 595, 963, 1559)  # nodes per segment, tried in turn, two at least; none nested

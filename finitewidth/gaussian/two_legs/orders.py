@@ -4,7 +4,7 @@ At a kink the derivative of order `jump_order` jumps, and the next one is a delt
 with one delta function still exists; it is computed by integrating by parts.
 """
 
-from finitewidth.network.activation import HIGHEST_DERIVATIVE, Activation
+from finitewidth.network.layers.activation import HIGHEST_DERIVATIVE, Activation
 
 Orders = tuple[int, int]
 

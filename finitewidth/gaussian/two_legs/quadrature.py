@@ -15,7 +15,7 @@ import numpy as np
 from finitewidth.gaussian.division import divisor
 from finitewidth.gaussian.tower import Tower
 from finitewidth.gaussian.two_legs.orders import Orders, as_functions, has_delta, of_legs
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 
 LEAST_REACH = 9.0  # standard deviations; 1e-18 of a Gaussian lies beyond
 GREATEST_REACH = 36.0

@@ -11,7 +11,7 @@ import numpy as np
 from finitewidth.gaussian.division import divisor
 from finitewidth.gaussian.two_legs import closed_forms, quadrature
 from finitewidth.gaussian.two_legs.orders import Orders, leveled
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 
 
 def scale(activation: Activation, first: np.ndarray, second: np.ndarray, pair: Orders) -> np.ndarray:

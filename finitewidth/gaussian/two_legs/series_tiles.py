@@ -12,7 +12,7 @@ from finitewidth.gaussian.two_legs import hermite_tables, quadrature, series
 from finitewidth.gaussian.two_legs.hermite_tables import Tables
 from finitewidth.gaussian.two_legs.orders import Orders, as_functions, has_delta, leveled, of_legs
 from finitewidth.gaussian.two_legs.scales import by_quadrature
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 
 _UNEVEN = 1e4  # ratio of variances above which a delta function makes the series lose digits
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from finitewidth.interface.adapters.torch_graph import Chain, Piece
-from finitewidth.network.activation import Activation, as_activation
+from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.mlp import ActivationLike
 
 Given = ActivationLike | None | Sequence[ActivationLike | None]  # one for all hidden layers, or one for each

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from finitewidth.interface.runs.network_table import read_network
 from finitewidth.interface.runs.toml_tables import parse
-from finitewidth.network.activation import Activation, KinkWarning, as_activation
+from finitewidth.network.layers.activation import Activation, KinkWarning, as_activation
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 

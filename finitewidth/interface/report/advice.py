@@ -15,7 +15,7 @@ from finitewidth.core.json_values import json_value
 from finitewidth.critical.audit import Audit
 from finitewidth.critical.classification import Criticality
 from finitewidth.interface.report.network_line import describe
-from finitewidth.network.layers.dense import HYPERPARAMETERS
+from finitewidth.network.layers.weights import HYPERPARAMETERS
 from finitewidth.network.network import Network
 
 _MEANING = {

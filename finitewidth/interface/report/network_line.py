@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from finitewidth.network.layers.dense import HYPERPARAMETERS
+from finitewidth.network.layers.weights import HYPERPARAMETERS
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 

@@ -1,9 +1,22 @@
-"""What every layer is: a frozen value with a rule for shapes."""
+"""What every layer is: a frozen value with rules for shapes and for what may come before it."""
 
 import abc
+import dataclasses
+import enum
+from collections.abc import Iterator
 from typing import Any
 
-Shape = tuple[int, ...]  # of one sample; channels stand last
+Shape = tuple[int, ...]  # of one sample: positions, then channels
+
+
+class Values(enum.Enum):
+    """What flows between two layers, as far as the theory asks."""
+
+    DATA = "the input"
+    GAUSSIAN = "preactivations"  # Gaussian of mean zero, alike in all channels of a position
+    ACTIVATED = "an activation"
+    FLATTENED = "fw.Flatten()"  # channels that came from different positions
+    DROPPED = "fw.Dropout()"
 
 
 class AbstractLayer(abc.ABC):
@@ -18,10 +31,49 @@ class AbstractLayer(abc.ABC):
         """Whether the layer ends in weights; layers of a network are counted by these."""
         return False
 
+    @property
+    def depth(self) -> int:
+        """The number of layers that it counts for: layers with weights, inside a residual body too."""
+        return int(self.has_weights)
+
     @abc.abstractmethod
     def output_shape(self, shape: Shape) -> Shape:
         """The shape of one sample behind the layer, or an error that says why it does not fit."""
 
-    @abc.abstractmethod
+    def values_behind(self, values: Values) -> Values:
+        """What stands behind the layer, or an error if the theory does not allow it after `values`."""
+        return values
+
+    def walk(self) -> "Iterator[AbstractLayer]":
+        """The layer itself and all layers inside it, in the order in which signals meet them."""
+        yield self
+
     def to_plain(self) -> Any:
         """The layer in plain numbers and strings, for TOML and stores."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return {"kind": type(self).__name__} | {
+            name: _listed(value) for name, value in fields.items() if value is not None
+        }
+
+    @classmethod
+    def from_plain(cls, fields: dict[str, Any]) -> "AbstractLayer":
+        """The layer that `to_plain` wrote down, without its kind."""
+        return cls(**fields)
+
+
+def shown(layer: Any) -> str:
+    """A frozen layer as one would type it: the fields that differ from their defaults."""
+    parts = []
+    for place, field in enumerate(dataclasses.fields(layer)):
+        value = getattr(layer, field.name)
+        if value != field.default:
+            text = f"{value:.8g}" if isinstance(value, float) else repr(value)
+            parts.append(text if place == 0 else f"{field.name}={text}")
+    return f"{type(layer).__name__}({', '.join(parts)})"
+
+
+def _listed(value: Any) -> Any:
+    """Tuples as lists, which is what TOML has."""
+    if isinstance(value, tuple):
+        return [_listed(part) for part in value]
+    return value.to_plain() if isinstance(value, AbstractLayer) else value

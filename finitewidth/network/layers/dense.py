@@ -1,14 +1,9 @@
 """Dense layers: every output neuron sees every input neuron."""
 
-import dataclasses
-import math
 from dataclasses import dataclass
 
-from finitewidth.core.inputs import as_number
-from finitewidth.network.layers.abstract import AbstractLayer, Shape
-
-WIDEST = 2**53  # whole numbers beyond that are not numbers of double precision
-HYPERPARAMETERS = ("C_b", "C_W", "lambda_b", "lambda_W")
+from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values, shown
+from finitewidth.network.layers.weights import check_weights
 
 
 @dataclass(frozen=True)
@@ -26,34 +21,21 @@ class Dense(AbstractLayer):
     lambda_W: float = 1.0
 
     def __post_init__(self):
-        object.__setattr__(self, "width", as_width("width", self.width))
-        for name in HYPERPARAMETERS:
-            number = as_number(getattr(self, name))
-            if not (math.isfinite(number) and number >= 0):
-                raise ValueError(
-                    f"{name} must be finite and at least 0, got {getattr(self, name)!r}; change it."
-                )
-            object.__setattr__(self, name, number)
+        check_weights(self)
 
     @property
     def has_weights(self) -> bool:
         return True
 
+    def fan_in(self, shape: Shape) -> int:
+        """The number of inputs of a neuron."""
+        return shape[-1]
+
     def output_shape(self, shape: Shape) -> Shape:
         return (*shape[:-1], self.width)
 
-    def to_plain(self) -> dict:
-        return {"kind": "Dense", **dataclasses.asdict(self)}
+    def values_behind(self, values: Values) -> Values:
+        return Values.GAUSSIAN
 
     def __repr__(self) -> str:
-        changed = (f for f in dataclasses.fields(self)[1:] if getattr(self, f.name) != f.default)
-        shown = "".join(f", {f.name}={getattr(self, f.name):.8g}" for f in changed)
-        return f"Dense({self.width}{shown})"
-
-
-def as_width(name: str, value) -> int:
-    """A number of neurons."""
-    number = as_number(value)
-    if not (math.isfinite(number) and number == int(number) and 1 <= number <= WIDEST):
-        raise ValueError(f"{name} must be a whole number from 1 to 2^53, got {value!r}.")
-    return int(number)
+        return shown(self)

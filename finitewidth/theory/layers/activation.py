@@ -21,7 +21,7 @@ from jaxtyping import Float
 from finitewidth.gaussian.tiles import Tile
 from finitewidth.gaussian.two_legs.expectation import AbstractExpectation, mean_square
 from finitewidth.gaussian.two_legs.kernel_derivatives import kernel_derivatives
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 from finitewidth.theory.layers.interface import AbstractStep, Legs, TileStep, register
 from finitewidth.theory.layers.pair_map import PairMap
 

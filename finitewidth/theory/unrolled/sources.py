@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 from finitewidth.theory.averages import Product, mean, products
 from finitewidth.theory.features import created, feature_maps
 from finitewidth.theory.layers.activation import Moments

@@ -25,7 +25,7 @@ from finitewidth.critical.classification import criticality
 from finitewidth.critical.initialization import is_critical
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
-from finitewidth.network.layers.dense import HYPERPARAMETERS
+from finitewidth.network.layers.weights import HYPERPARAMETERS
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.expansion import warn_of

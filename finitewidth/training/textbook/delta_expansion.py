@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from finitewidth.core.inputs import as_inputs
 from finitewidth.gaussian.two_legs import quadrature
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
 
 _ORDERS = ((0, 0), (1, 1), (2, 0), (2, 2), (3, 1), (4, 0), (3, 3), (4, 2), (5, 1))

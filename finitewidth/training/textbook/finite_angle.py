@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.network.activation import Activation
+from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
 from finitewidth.training.textbook.delta_expansion import two_inputs
 

@@ -1,6 +1,6 @@
 """The named activations: formulas, kinks and exact derivatives, and how a name such as "elu(0.5)" is read.
 
-A formula is plain data. `network.activation` makes an `Activation` from it.
+A formula is plain data. `network.layers.activation` makes an `Activation` from it.
 """
 
 import difflib

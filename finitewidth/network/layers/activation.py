@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from finitewidth.core.precision import require_double_precision
-from finitewidth.network import named, probing
-from finitewidth.network.layers.abstract import AbstractLayer, Shape
-from finitewidth.network.smoothness import SEARCHED, Jump, find_jumps
+from finitewidth.network.layers import named, probing
+from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
+from finitewidth.network.layers.smoothness import SEARCHED, Jump, find_jumps
 
 _FARTHEST = 2.0**14  # |z| up to which kinks of a user's function are looked for: variances of a million
 HIGHEST_DERIVATIVE = 5  # H1 needs sigma^(5); nothing in the theory needs more
@@ -112,6 +112,14 @@ class Activation(AbstractLayer):
     def output_shape(self, shape: Shape) -> Shape:
         """Elementwise: the shape stays."""
         return shape
+
+    def values_behind(self, values: Values) -> Values:
+        """An activation stands behind weights: on nothing else is its average Gaussian."""
+        if values is Values.GAUSSIAN:
+            return Values.ACTIVATED
+        where = "comes first" if values is Values.DATA else f"follows {values.value}"
+        remedy = ", or compose two activations in one function" * (values is Values.ACTIVATED)
+        raise ValueError(f"activation {self.name!r} {where}; put weights before it{remedy}.")
 
     def to_plain(self) -> str:
         """The name, if it is a named one."""

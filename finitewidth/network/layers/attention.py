@@ -1,0 +1,99 @@
+"""Self-attention over the positions of a sequence or an image."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values, shown
+from finitewidth.network.layers.weights import as_variance, check_weights
+
+SCALINGS = ("linear", "root")
+MIXINGS = ("sum", "concatenate")
+
+
+@dataclass(frozen=True)
+class Positions:
+    r"""Random features of positions, with covariance $R_{pq} = v\, e^{-|p-q|^2 / 2 \ell^2}$.
+
+    v is `variance` and $\ell$ is `length`; 0 makes different positions independent. The features are added to
+    the channels, or concatenated to them as equally many further channels. They do not learn.
+    """
+
+    mixing: str = "sum"
+    variance: float = 1.0
+    length: float = 0.0
+
+    def __post_init__(self):
+        if self.mixing not in MIXINGS:
+            raise ValueError(f'mixing must be "sum" or "concatenate", got {self.mixing!r}.')
+        for name in ("variance", "length"):
+            object.__setattr__(self, name, as_variance(name, getattr(self, name)))
+
+    def kernel(self, shape: Shape) -> Float[np.ndarray, "P P"]:
+        """R between all positions of samples of this shape."""
+        grid = np.stack(np.meshgrid(*map(np.arange, shape[:-1]), indexing="ij"), axis=-1)
+        places = grid.reshape(-1, len(shape) - 1).astype(float)
+        squares = ((places[:, None] - places[None, :]) ** 2).sum(axis=-1)
+        near = (squares == 0).astype(float) if self.length == 0 else np.exp(-squares / (2 * self.length**2))
+        return self.variance * near
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+
+@dataclass(frozen=True)
+class SelfAttention(AbstractLayer):
+    r"""Attention of all positions to all, with tied keys and queries.
+
+    $$z_p = b + W_O \sum_q a_{pq} W_V x_q, \qquad
+      a_{pq} = \mathrm{softmax}_q(\sigma_{QK}\, k_p \cdot k_q / d)$$
+
+    for keys k of d components. `C_OV` is the variance of $W_O$ times its number of inputs, $W_V$ has 1; both
+    learn at rates equal to their variances, and so do the biases of variance `C_b`; keys do not learn.
+    `scaling="root"` divides by the root of d instead. `positions` is an `fw.Positions` or None.
+    """
+
+    width: int
+    C_OV: float = 1.0
+    C_b: float = 0.0
+    sigma_QK: float = 1.0
+    positions: Positions | None = None
+    scaling: str = "linear"
+
+    def __post_init__(self):
+        check_weights(self, ("C_OV", "C_b", "sigma_QK"))
+        if isinstance(self.positions, Mapping):
+            object.__setattr__(self, "positions", Positions(**self.positions))
+        if not (self.positions is None or isinstance(self.positions, Positions)):
+            raise ValueError(f"positions must be None or an fw.Positions, got {self.positions!r}.")
+        if self.scaling not in SCALINGS:
+            raise ValueError(f'scaling must be "linear" or "root", got {self.scaling!r}.')
+
+    @property
+    def has_weights(self) -> bool:
+        return True
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if len(shape) < 2 or math.prod(shape[:-1]) < 1:
+            raise ValueError(
+                f"SelfAttention needs samples with positions before the channels, got shape {shape}; use "
+                "input_shape=(T, C), and put it before fw.Flatten()."
+            )
+        return (*shape[:-1], self.width)
+
+    def values_behind(self, values: Values) -> Values:
+        return Values.GAUSSIAN
+
+    def to_plain(self) -> dict[str, Any]:
+        plain = super().to_plain()
+        if self.positions is not None:
+            plain["positions"] = dataclasses.asdict(self.positions)
+        return plain
+
+    def __repr__(self) -> str:
+        return shown(self)

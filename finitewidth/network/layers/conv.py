@@ -1,0 +1,55 @@
+"""Convolutions: one small filter with shared weights at every position."""
+
+import math
+from dataclasses import dataclass
+
+from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values, shown
+from finitewidth.network.layers.weights import check_weights
+from finitewidth.network.layers.windows import Axis, Padding, as_padding, as_sizes, axes
+
+
+@dataclass(frozen=True)
+class Conv(AbstractLayer):
+    r"""A convolution over one or two axes, $z_{p,i} = b_i + \sum_{f,j} W_{f,ij}\, x_{sp+f,j}$.
+
+    `filter` and `stride` are numbers or one number for each axis; `padding` is "same", "valid", "circular", a
+    number of zeros on both sides, or for each axis a number or a pair (before, after), as in PyTorch. "same"
+    puts an odd zero behind. `C_W` and `lambda_W` are divided by the number of inputs of a neuron, channels
+    times taps of the filter, also where taps read padding.
+    """
+
+    width: int
+    filter: int | tuple[int, ...] = 3
+    stride: int | tuple[int, ...] = 1
+    padding: Padding = "same"
+    C_b: float = 0.0
+    C_W: float = 1.0
+    lambda_b: float = 1.0
+    lambda_W: float = 1.0
+
+    def __post_init__(self):
+        check_weights(self)
+        object.__setattr__(self, "filter", as_sizes("filter", self.filter))
+        object.__setattr__(self, "stride", as_sizes("stride", self.stride))
+        object.__setattr__(self, "padding", as_padding(self.padding))
+
+    @property
+    def has_weights(self) -> bool:
+        return True
+
+    def axes(self, shape: Shape) -> tuple[Axis, ...]:
+        """The filter along each axis of positions."""
+        return axes("Conv", shape, self.filter, self.stride, self.padding)
+
+    def fan_in(self, shape: Shape) -> int:
+        """The number of inputs of a neuron: channels times taps."""
+        return shape[-1] * math.prod(axis.taps for axis in self.axes(shape))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (*(axis.output for axis in self.axes(shape)), self.width)
+
+    def values_behind(self, values: Values) -> Values:
+        return Values.GAUSSIAN
+
+    def __repr__(self) -> str:
+        return shown(self)

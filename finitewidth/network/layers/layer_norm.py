@@ -1,0 +1,46 @@
+"""Layer normalization."""
+
+from dataclasses import dataclass
+
+from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values, shown
+from finitewidth.network.layers.weights import as_variance
+
+AXES = ("channels", "all")
+
+
+@dataclass(frozen=True)
+class LayerNorm(AbstractLayer):
+    """Each sample minus its mean, over its standard deviation, with a gain of 1 and an offset of 0 at first.
+
+    Mean and variance are taken over the channels of a position, or with `axes="all"` over all positions and
+    channels. Gain and offset learn at rates `lambda_gain` and `lambda_offset`; PyTorch's learn like weights.
+    """
+
+    epsilon: float = 1e-5
+    axes: str = "channels"
+    lambda_gain: float = 0.0
+    lambda_offset: float = 0.0
+
+    def __post_init__(self):
+        for name in ("epsilon", "lambda_gain", "lambda_offset"):
+            object.__setattr__(self, name, as_variance(name, getattr(self, name)))
+        if self.axes not in AXES:
+            raise ValueError(f'axes must be "channels" or "all", got {self.axes!r}.')
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def values_behind(self, values: Values) -> Values:
+        if values is Values.GAUSSIAN:
+            return values
+        if values is Values.DATA:
+            raise ValueError(
+                "LayerNorm comes first, where the mean is that of the data; standardize X instead."
+            )
+        raise ValueError(
+            f"LayerNorm follows {values.value}, behind which the mean of the channels is not zero; "
+            "put it before, right behind weights."
+        )
+
+    def __repr__(self) -> str:
+        return shown(self)

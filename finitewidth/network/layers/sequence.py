@@ -1,0 +1,47 @@
+"""Sequences of layers: what a user may write for a layer, shapes and values behind, and text."""
+
+from collections.abc import Callable, Sequence
+
+from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
+from finitewidth.network.layers.activation import Activation, as_activation
+
+LayerLike = AbstractLayer | str | Callable
+_NO_KERNEL = {
+    "batchnorm": "BatchNorm couples all samples of a batch and has no kernel of a pair; use fw.LayerNorm()",
+    "maxpool": "max pooling has no closed form for its kernel; use fw.AveragePool(window)",
+}
+
+
+def as_layer(layer: LayerLike) -> AbstractLayer:
+    """A layer, or the activation that a name or a function stands for."""
+    if isinstance(layer, str):
+        refuse_without_kernel(layer)
+    return layer if isinstance(layer, AbstractLayer) else as_activation(layer)
+
+
+def refuse_without_kernel(name: str) -> None:
+    """Say of layers that people know from elsewhere why they are not here."""
+    plain = name.lower().replace("_", "").replace("1d", "").replace("2d", "")
+    for known, why in _NO_KERNEL.items():
+        if plain.startswith((known, known + "ing")):
+            raise ValueError(f"{name}: {why}.")
+
+
+def output_shape(layers: Sequence[AbstractLayer], shape: Shape) -> Shape:
+    """The shape of one sample behind the layers."""
+    for layer in layers:
+        shape = layer.output_shape(shape)
+    return shape
+
+
+def values_behind(layers: Sequence[AbstractLayer], values: Values) -> Values:
+    """What stands behind the layers."""
+    for layer in layers:
+        values = layer.values_behind(values)
+    return values
+
+
+def shown_layers(layers: Sequence[AbstractLayer], *, longest: int = 12) -> list[str]:
+    """The layers as one would type them; a deep network's text stays one line."""
+    texts = [repr(layer.name) if isinstance(layer, Activation) else repr(layer) for layer in layers]
+    return texts if len(texts) <= longest else [*texts[:6], "...", *texts[-4:]]
