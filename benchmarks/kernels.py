@@ -12,33 +12,20 @@ import argparse
 import functools
 import math
 import os
-import platform
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import psutil
-from kernels_peer import (
-    BIAS_STD,
-    DEGREE,
-    INPUT_DIMENSION,
-    WEIGHT_STD,
-    Side,
-    environment,
-    inputs,
-    serve,
-    versions,
-)
+from harness import HERE, Report, Timing, extra_memory, median, processor, relative, say, shown, write
+from kernels_peer import BIAS_STD, DEGREE, INPUT_DIMENSION, WEIGHT_STD, case_inputs, inputs
+from peer import Side, environment, serve, versions
 from provenance import stamp
 
-HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # the finitewidth of this tree, installed or not
 C_W, C_B = WEIGHT_STD**2, BIAS_STD**2
 CLOSED = ("relu", "erf", "gelu")
@@ -123,24 +110,11 @@ def serve_finitewidth() -> None:
         some = min(N, 300)  # enough inputs for tiles of full size
         prepare(activation, some, depth)(inputs(some))
 
-    serve(prepare, warm, about={"finitewidth": fw.__version__, **versions("jax", "jaxlib", "numpy", "scipy")})
+    about = {"finitewidth": fw.__version__, **versions("jax", "jaxlib", "numpy", "scipy")}
+    serve(prepare, warm, about, inputs=case_inputs)
 
 
 # --- what is measured -------------------------------------------------------------------------------
-
-
-class Timing(NamedTuple):
-    """Median seconds of interleaved runs."""
-
-    ours: float
-    peer: float  # nan where finitewidth ran alone
-
-    @property
-    def ratio(self) -> float:
-        return self.peer / self.ours
-
-    def cells(self) -> tuple[str, str, str]:
-        return shown(self.ours), shown(self.peer), f"{self.ratio:.3g}"
 
 
 def timing(case: Case, ours: Side, peer: Side | None) -> Timing:
@@ -169,13 +143,6 @@ def _effort(case: Case, *, alone: bool) -> tuple[int, tuple[int, int]]:
     return (9, (3, 3)) if case.N <= 500 else (7, (1, 1))
 
 
-def relative(found, exact) -> float:
-    """Largest |difference| of two matrices in units of the square roots of their diagonal entries."""
-    exact = np.asarray(exact)
-    scale = np.sqrt(np.outer(np.diag(exact), np.diag(exact)))
-    return float(np.max(np.abs(np.asarray(found) - exact) / scale))
-
-
 def differences(case: Case, ours: Side, peer: Side) -> tuple[float, float]:
     """Of K and of Theta between the two sides, over all pairs."""
     found = {}
@@ -187,25 +154,6 @@ def differences(case: Case, ours: Side, peer: Side) -> tuple[float, float]:
                 found[name] = {letter: arrays[letter] for letter in ("K", "Theta")}
     K, Theta = (relative(found["peer"][letter], found["ours"][letter]) for letter in ("K", "Theta"))
     return K, Theta
-
-
-def extra_memory(case: Case, side: Side) -> float:
-    """Peak resident memory of one call beyond what was resident before it, in units of N^2 doubles."""
-    side.ask("warm", case=case)
-    process = psutil.Process(side.process.pid)
-    before = process.memory_info().rss
-    seen, done = [before], threading.Event()
-
-    def watch():
-        while not done.wait(0.001):
-            seen.append(process.memory_info().rss)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    side.ask("run", case=case)
-    done.set()
-    watcher.join()
-    return (max(seen) - before) / (8 * case.N**2)
 
 
 def compile_seconds(case: Case, side: Side) -> float:
@@ -336,44 +284,6 @@ def accuracy(case: Case, ours: Side, peer: Side) -> Accuracy:
 # --- tables -----------------------------------------------------------------------------------------
 
 
-@dataclass
-class Report:
-    """Tables, and the targets that they decide."""
-
-    targets: list[tuple[str, str, str]] = field(default_factory=list)
-    tables: list[str] = field(default_factory=list)
-
-    def target(self, what: str, seen: str, met: bool) -> None:
-        self.targets.append((what, seen, "met" if met else "MISSED"))
-
-    def table(self, title: str, header: str, rows: list[tuple], note: str) -> None:
-        self.tables.append(f"## {title}\n\n{_markdown(header, rows)}\n\n{note}\n")
-
-    def text(self, opening: str) -> str:
-        targets = _markdown("target | seen | verdict", self.targets)
-        return "\n".join([opening, f"## Targets\n\n{targets}\n", *self.tables])
-
-
-def _markdown(header: str, rows: list[tuple]) -> str:
-    names = header.split(" | ")
-    lines = [names, ["---"] * len(names), *rows]
-    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
-
-
-def say(what: str) -> None:
-    print(f"  {what}", file=sys.stderr, flush=True)
-
-
-def median(times: list[float]) -> float:
-    return float(np.median(times))
-
-
-def shown(seconds: float) -> str:
-    if math.isnan(seconds):
-        return "-"
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
-
-
 Times = dict[Case, Timing]
 
 _UNITS = "in units of the square root of the product of the two diagonal entries"
@@ -480,11 +390,11 @@ def memory(report: Report, plan: Plan) -> None:
     for case in plan.largest:
         say(f"memory of {case}")
         with start_ours() as side:
-            ours = extra_memory(case, side)
+            ours = extra_memory(case, side) / (8 * case.N**2)
         peer = math.nan
         if case.activation in CLOSED:
             with start_peer() as side:
-                peer = extra_memory(case, side)
+                peer = extra_memory(case, side) / (8 * case.N**2)
         rows.append((*case, f"{ours:.1f}", "-" if math.isnan(peer) else f"{peer:.1f}"))
         if case.N >= 2000:
             report.target(f"{case}: peak extra memory at most 6 N^2 doubles", f"{ours:.1f}", ours <= 6)
@@ -520,14 +430,6 @@ def compilation(report: Report, plan: Plan) -> None:
 
 
 # --- the run ----------------------------------------------------------------------------------------
-
-
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def opening(ours: Side, peer: Side, load: float) -> str:
@@ -576,9 +478,7 @@ def main() -> None:
     text = measure(quick_plan() if options.quick else full_plan())
     print(text)
     if not options.quick:
-        path = HERE / "results" / "kernels.md"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+        write("kernels", text)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,16 @@ that of `kernels.py`. Tables are printed; a full run also writes them to benchma
 """
 
 import argparse
+import functools
 import os
 import sys
 from collections.abc import Callable
 
 import numpy as np
-from kernels import C_B, C_W, HERE, Case, Report, extra_memory, processor, say, shown
-from kernels_peer import Side, environment, inputs, serve, versions
+from harness import HERE, Report, extra_memory, processor, say, shown, write
+from kernels import C_B, C_W, Case
+from kernels_peer import case_inputs, inputs
+from peer import Side, environment, serve, versions
 from prediction_peer import DIMENSION, OUTPUTS, solved
 from provenance import stamp
 
@@ -63,7 +66,7 @@ def serve_finitewidth() -> None:
         prepare(activation, some, depth)(inputs(some, dimension=DIMENSION))
 
     about = {"finitewidth": fw.__version__, **versions("jax", "jaxlib", "numpy", "scipy")}
-    serve(prepare, warm, about=about, dimension=DIMENSION)
+    serve(prepare, warm, about=about, inputs=functools.partial(case_inputs, dimension=DIMENSION))
 
 
 def times(case: Case, ours: Side, peer: Side | None) -> dict[str, float]:
@@ -115,7 +118,7 @@ def memory(report: Report, N: int) -> None:
         case = Case(activation, N, DEPTH)
         say(f"memory of {case}")
         with start_ours() as side:
-            extra = extra_memory(case, side)
+            extra = extra_memory(case, side) / (8 * N**2)
         rows.append((activation, f"{extra:.1f}"))
         report.target(f"{case}: peak extra memory at most 6 N^2 doubles", f"{extra:.1f}", extra <= 6)
     report.table(
@@ -158,9 +161,7 @@ def main() -> None:
     text = measure(500 if options.quick else 4000)
     print(text)
     if not options.quick:
-        path = HERE / "results" / "prediction.md"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+        write("prediction", text)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 import functools
 
 import scipy.linalg
-from kernels_peer import about_peer, compiled_kernels, imported_stax, serve
+from kernels_peer import case_inputs, compiled_kernels
+from peer import about_peer, imported_stax, serve
 
 DIMENSION = 784
 OUTPUTS = 10
@@ -30,7 +31,8 @@ def main():
 
         return call
 
-    serve(prepare, warm=prepare, about=about_peer(), dimension=DIMENSION)
+    draws = functools.partial(case_inputs, dimension=DIMENSION)
+    serve(prepare, warm=prepare, about=about_peer(), inputs=draws)
 
 
 if __name__ == "__main__":

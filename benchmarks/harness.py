@@ -1,0 +1,115 @@
+"""What the benchmarks against neural-tangents share: tables with targets, times, memory."""
+
+import math
+import platform
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import psutil
+from peer import Side
+
+HERE = Path(__file__).resolve().parent
+
+
+# --- what is measured -------------------------------------------------------------------------------
+
+
+class Timing(NamedTuple):
+    """Median seconds of interleaved runs."""
+
+    ours: float
+    peer: float  # nan where finitewidth ran alone
+
+    @property
+    def ratio(self) -> float:
+        return self.peer / self.ours
+
+    def cells(self) -> tuple[str, str, str]:
+        return shown(self.ours), shown(self.peer), f"{self.ratio:.3g}"
+
+
+def relative(found, exact) -> float:
+    """Largest |difference| of two matrices in units of the square roots of their diagonal entries."""
+    exact = np.asarray(exact)
+    scale = np.sqrt(np.outer(np.diag(exact), np.diag(exact)))
+    return float(np.max(np.abs(np.asarray(found) - exact) / scale))
+
+
+def extra_memory(case: Sequence, side: Side) -> int:
+    """Peak resident memory of one call beyond what was resident before it, in bytes."""
+    side.ask("warm", case=case)
+    process = psutil.Process(side.process.pid)
+    before = process.memory_info().rss
+    seen, done = [before], threading.Event()
+
+    def watch():
+        while not done.wait(0.001):
+            seen.append(process.memory_info().rss)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    side.ask("run", case=case)
+    done.set()
+    watcher.join()
+    return max(seen) - before
+
+
+# --- tables -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Report:
+    """Tables, and the targets that they decide."""
+
+    targets: list[tuple[str, str, str]] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
+
+    def target(self, what: str, seen: str, met: bool) -> None:
+        self.targets.append((what, seen, "met" if met else "MISSED"))
+
+    def table(self, title: str, header: str, rows: list[tuple], note: str) -> None:
+        self.tables.append(f"## {title}\n\n{_markdown(header, rows)}\n\n{note}\n")
+
+    def text(self, opening: str) -> str:
+        targets = _markdown("target | seen | verdict", self.targets)
+        return "\n".join([opening, f"## Targets\n\n{targets}\n", *self.tables])
+
+
+def _markdown(header: str, rows: list[tuple]) -> str:
+    names = header.split(" | ")
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+
+
+def say(what: str) -> None:
+    print(f"  {what}", file=sys.stderr, flush=True)
+
+
+def median(times: list[float]) -> float:
+    return float(np.median(times))
+
+
+def shown(seconds: float) -> str:
+    if math.isnan(seconds):
+        return "-"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def write(name: str, text: str) -> None:
+    """Keep the tables of a full run."""
+    path = HERE / "results" / f"{name}.md"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
