@@ -18,6 +18,7 @@ from finitewidth.critical import one_input
 from finitewidth.network.algorithms import clock, projectors
 from finitewidth.theory import recursion, single, solve
 from finitewidth.theory.layers.activation import ActivationStep
+from finitewidth.theory.layers.sites import Pairs
 from finitewidth.theory.tensors import SHAPES
 from finitewidth.training.first_order import corrections, one_network
 from finitewidth.training.infinite import dynamics
@@ -112,20 +113,15 @@ def in_scalar_recursion(name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def in_pair_recursion(which: int) -> Iterator[None]:
     """In the recursion of K and Theta at infinite width: the mean of s s, or that of s' s'."""
-    original = ActivationStep.on_tiles
+    original = ActivationStep.apply
 
-    def wrong(self, legs, rule):
-        right = original(self, legs, rule)
+    def wrong(self, pairs, wanted, block):
+        right = original(self, pairs, wanted, block)
+        K = FACTOR * right.K if which == 0 else right.K
+        Theta = FACTOR * right.Theta if which == 1 and right.Theta is not None else right.Theta
+        return Pairs(right.grid, right.displacements, K, Theta)
 
-        def on_tile(K, Theta, out, tile):
-            mean, error = right(K, Theta, out, tile)
-            if which == 1:
-                Theta *= FACTOR
-            return (FACTOR * mean if which == 0 else mean), error
-
-        return on_tile
-
-    with mock.patch.object(ActivationStep, "on_tiles", wrong):
+    with mock.patch.object(ActivationStep, "apply", wrong):
         yield
 
 

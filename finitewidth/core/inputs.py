@@ -7,10 +7,24 @@ import numpy as np
 from jaxtyping import Float
 
 
-def as_inputs(X, width: int, *, name: str = "X") -> Float[np.ndarray, "N n0"]:
-    """Inputs as a finite float64 matrix with one row for each sample; float32 and integers are promoted."""
+def as_inputs(X, shape: int | tuple[int, ...], *, name: str = "X") -> Float[np.ndarray, "N ..."]:
+    """Inputs as a finite float64 array, samples along its first axis; float32 and integers are promoted.
+
+    `shape` is that of one sample.
+    """
     array = _as_rectangle(X, name)
     _require_real(array, name)
+    if isinstance(shape, tuple) and len(shape) > 1:
+        if array.ndim != 1 + len(shape) or array.shape[1:] != shape:
+            wanted = ", ".join(map(str, shape))
+            raise ValueError(
+                f"{name} must have shape (samples, {wanted}), got {array.shape}; use "
+                f"{name}.reshape(-1, {wanted}), channels last, or change input_shape."
+            )
+        if array.shape[0] == 0:
+            raise ValueError(f"{name} has no samples; pass at least one.")
+        return _as_finite(array, name)
+    width = int(np.prod(shape))
     if array.ndim != 2:
         raise ValueError(
             f"{name} must have shape (samples, {width}), got {array.shape}; use {name}.reshape(-1, {width})."
@@ -63,7 +77,7 @@ def _require_real(array: np.ndarray, name: str) -> None:
 def _as_finite(array: np.ndarray, name: str) -> np.ndarray:
     array = np.ascontiguousarray(array, dtype=np.float64)
     if not np.isfinite(array).all():
-        row = int(np.argmin(np.isfinite(array).all(axis=1)))
+        row = int(np.argmin(np.isfinite(array).reshape(len(array), -1).all(axis=1)))
         raise ValueError(f"{name} has NaN or infinity in row {row}; remove or repair that sample.")
     return array
 

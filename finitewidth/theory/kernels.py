@@ -14,7 +14,7 @@ from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.mlp import network_from_dict
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance
-from finitewidth.theory.propagation import layers
+from finitewidth.theory.propagation import Propagation
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +55,8 @@ def kernels(
     """
     require_double_precision()
     check_tolerance("tolerance", tolerance)
-    X = as_inputs(X, net.widths[0])
-    other = None if X_other is None else as_inputs(X_other, net.widths[0], name="X_other")
+    X = as_inputs(X, net.input_shape)
+    other = None if X_other is None else as_inputs(X_other, net.input_shape, name="X_other")
     layer = net.depth if layer is None else layer
     check_layer(layer, net.depth)
     columns = X.shape[0] if other is None else other.shape[0]
@@ -65,8 +65,6 @@ def kernels(
         f"a kernel of {X.shape[0]} x {columns} pairs",
         "pass fewer inputs at a time",
     )
-    for state in layers(net, X, other, Automatic(tolerance)):
-        if state.layer == layer:
-            break
-    accuracy_or_error(state.error, tolerance, net.activation_name)
-    return Kernels(net, layer, *state.matrices(), state.error)
+    layers, error = Propagation(net, X, other, Automatic(tolerance), (layer,)).matrices()
+    accuracy_or_error(error, tolerance, net.activation_name)
+    return Kernels(net, layer, *layers[layer], error)

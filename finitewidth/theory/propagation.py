@@ -1,169 +1,341 @@
-r"""The loop over depth at infinite width: K and Theta of all pairs of inputs, layer by layer, in tiles.
+r"""The way through a network at infinite width: K and Theta of pairs of inputs, block by block.
 
 $$K' = C_b + C_W \langle\sigma\sigma\rangle_K, \qquad
   \Theta' = \lambda_b + \lambda_W \langle\sigma\sigma\rangle_K + C_W\, \Theta \langle\sigma'\sigma'\rangle_K$$
 
-(PDLT chapters 4 and 8). A pair of samples needs only its own entries and its two variances, so a
-step is done in place, tile by tile, and a block of test against training inputs needs no full square.
+(PDLT chapters 4 and 8). A pair of samples needs only its own sites and what layers measure of single samples,
+such as variances. So first each sample is met with itself, and then the whole network is run within a block
+of pairs that stays in cache. Memory is that of the result, whatever the number of positions.
 """
 
-import contextlib
+import os
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.linalg.blas import dsyrk  # type: ignore[attr-defined]  # made when scipy is built
 
 from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.core.inputs import coincident_rows
-from finitewidth.gaussian.tiles import Tile, for_each, tiles
-from finitewidth.gaussian.two_legs.expectation import AbstractExpectation, largest_correlation
+from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
+from finitewidth.gaussian.two_legs.legs import Legs, Side
+from finitewidth.gaussian.two_legs.series_legs import widest_variance
 from finitewidth.network.network import Network
-from finitewidth.theory.layers.interface import AbstractStep, Legs, TileStep, infinite_width
+from finitewidth.theory.blocks_of_pairs import Tile, block_sizes, tiles
+from finitewidth.theory.layers.activation import ActivationStep
+from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Chain, Counter
+from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
 
-_WORTH_THREADS = 1 << 28  # operations of a product
+Matrices = tuple[np.ndarray, np.ndarray | None]  # K and Theta
+_PARALLEL = 4e-15  # 1 - correlation^2 below which sites are equal but for rounding: patches of images are
 
 
-def layers(
-    net: Network, X: np.ndarray, X_other: np.ndarray | None, rule: AbstractExpectation
-) -> "Iterator[Propagation]":
-    """Kernel and NTK between X and X_other (or X and itself) at layers 1, 2, ..., L, one state in place."""
-    steps = [[infinite_width(layer) for layer in block] for block in net.blocks]
-    state = Propagation(X, X_other, rule, has_ntk=net.discontinuous is None)
-    for block in steps:
-        state.advance(block)
-        yield state
+class Samples:
+    """One of the two sets of inputs: values at all positions, and what layers measured of each sample."""
+
+    def __init__(self, X: np.ndarray, grid: Grid):
+        self.count = X.shape[0]
+        channels = X.shape[-1]
+        self.X = np.ascontiguousarray(np.swapaxes(X.reshape(self.count, grid.size, channels), 0, 1))
+        self.measured: dict[int, np.ndarray] = {}
+
+    def products(self, rows: np.ndarray, other: "Samples", columns: np.ndarray, partners: np.ndarray):
+        """Mean products over channels of sites p of rows and p + d of columns, (D, P, A, B)."""
+        channels = self.X.shape[-1]
+        first, second = self.X[:, rows], other.X[:, columns]
+        if channels == 1:
+            return first[None] * np.swapaxes(second, 1, 2)[partners]
+        return (first[None] @ np.swapaxes(second, 1, 2)[partners]) / channels
+
+    def squares(self, rows: np.ndarray) -> np.ndarray:
+        """Mean squares over channels at all sites, (P, A)."""
+        return np.einsum("pac,pac->pa", self.X[:, rows], self.X[:, rows]) / self.X.shape[-1]
+
+
+@dataclass
+class OwnBlock(AbstractBlock):
+    """Samples met with themselves, (D, P, A, 1)."""
+
+    rule: AbstractExpectation
+    measured: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def sides(self, step: AbstractStep, pairs: Pairs) -> tuple[Side, Side]:
+        assert isinstance(step, ActivationStep)
+        variances = self.measured[step.slot]
+        widest = widest_variance(step.activation, variances)
+        legs = self.rule.legs(step.activation, variances, ((0, 0),), widest=widest)
+        partners = pairs.grid.partners(pairs.displacements)
+        return (
+            Side(legs, lambda values: values[..., None, :, :, None]),
+            Side(legs, lambda values: values[..., partners, :][..., None]),
+        )
+
+    def of_samples(self, step: AbstractStep) -> tuple[np.ndarray, np.ndarray]:
+        assert step.slot is not None
+        values = self.measured[step.slot][..., None]
+        return values, values
+
+    def of_sites(self, step: AbstractStep, pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
+        values = self.of_samples(step)[0]
+        return values[None], values[pairs.grid.partners(pairs.displacements)]
+
+    def same(self, pairs: Pairs) -> np.ndarray | None:
+        if pairs.grid.zero not in pairs.displacements:
+            return None
+        marks = np.zeros((len(pairs.displacements), 1, pairs.K.shape[2], 1), dtype=bool)
+        marks[pairs.displacements.index(pairs.grid.zero)] = True
+        return marks
+
+    def record(self, layer: int, pairs: Pairs) -> None:
+        _require_finite(pairs.K, f"the kernel of layer {layer}", "scale X or C_W down")
+
+
+@dataclass
+class PairBlock(AbstractBlock):
+    """A block of pairs of different samples, (D, P, A, B)."""
+
+    through: "Propagation"
+    tile: Tile
+    kept: dict[int, Matrices] = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.rule = self.through.rule
+
+    def sides(self, step: AbstractStep, pairs: Pairs) -> tuple[Side, Side]:
+        first, second = self.through.legs(step, self.tile)  # type: ignore[arg-type]
+        partners = pairs.grid.partners(pairs.displacements)
+        return (
+            Side(first, lambda values: values[..., None, :, :, None]),
+            Side(second, lambda values: values[..., partners, :][..., None, :]),
+        )
+
+    def of_samples(self, step: AbstractStep) -> tuple[np.ndarray, np.ndarray]:
+        assert step.slot is not None
+        rows, columns = self.through.samples
+        return (
+            rows.measured[step.slot][..., self.tile.rows, None],
+            columns.measured[step.slot][..., None, self.tile.columns],
+        )
+
+    def of_sites(self, step: AbstractStep, pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
+        rows, columns = self.of_samples(step)
+        return rows[None], columns[pairs.grid.partners(pairs.displacements)]
+
+    def same(self, pairs: Pairs) -> np.ndarray | None:
+        equal = self.through.equal(self.tile)
+        if equal is None or pairs.grid.zero not in pairs.displacements:
+            return None
+        marks = np.zeros((len(pairs.displacements), 1, *equal.shape), dtype=bool)
+        marks[pairs.displacements.index(pairs.grid.zero)] = equal
+        return marks
+
+    def record(self, layer: int, pairs: Pairs) -> None:
+        """The mean over positions, as if the layer were flattened."""
+        if layer not in self.through.kept or pairs.grid.zero not in pairs.displacements:
+            return
+        place = pairs.displacements.index(pairs.grid.zero)
+        Theta = None if pairs.Theta is None else pairs.Theta[place].mean(axis=0)
+        self.kept[layer] = pairs.K[place].mean(axis=0), Theta
 
 
 class Propagation:
-    """Kernel and NTK of all pairs of two sets of inputs, moved up one layer at a time, in place.
+    """Kernel and NTK of all pairs of two sets of inputs, at the layers that are kept, block by block."""
 
-    Of a symmetric matrix only the tiles on and above the diagonal are kept up to date; `matrices`
-    mirrors them.
-    """
-
-    @np.errstate(over="ignore", invalid="ignore")  # refused in `advance` with a remedy
     def __init__(
-        self, X: np.ndarray, X_other: np.ndarray | None, rule: AbstractExpectation, *, has_ntk: bool
+        self,
+        net: Network,
+        X: np.ndarray,
+        X_other: np.ndarray | None,
+        rule: AbstractExpectation,
+        kept: Sequence[int],
     ):
-        self.rule, self.layer, self.error = rule, 0, 0.0
+        self.net, self.rule, self.kept = net, rule, frozenset(kept)
+        self.has_ntk = net.discontinuous is None
+        self.chain = Chain.of(net.layers, net.input_shape, Counter())
         self.symmetric = X_other is None
         other = X if X_other is None else X_other
-        n_0 = X.shape[1]
-        self.K = _products(X, other, symmetric=self.symmetric)
-        self.tiles = list(tiles(*self.K.shape, symmetric=self.symmetric))
-        self.Theta = np.empty_like(self.K) if has_ntk else None
-        squares = [np.einsum("ij,ij->i", points, points) / n_0 for points in (X, other)]
-        self.coincident = coincident_rows(X, X_other)
-        self.K[self.coincident] = n_0 * squares[0][self.coincident[0]]
-        if self.symmetric:
-            np.fill_diagonal(self.K, n_0 * squares[0])
-        # one object for both sides tells the rule that rows and columns are the same legs
-        self.variances = (squares[0], squares[0]) if self.symmetric else (squares[0], squares[1])
-        self.width = n_0
+        rows = Samples(X, self.chain.grid)
+        self.samples = (rows, rows if X_other is None else Samples(other, self.chain.grid))
+        flat = [part.reshape(part.shape[0], -1) for part in (X, other)]
+        self.coincident = coincident_rows(flat[0], None if X_other is None else flat[1])
+        self.end = self._end()
+        self.sizes = block_sizes(self.chain, X.shape[0], other.shape[0])
+        self._legs: dict[tuple, Legs] = {}
+        self._lock = threading.Lock()
+        with np.errstate(over="ignore", invalid="ignore"), SingleThreadedProducts():
+            for samples in set(self.samples):
+                self._measure(samples)
 
-    @np.errstate(over="ignore", invalid="ignore")
-    def advance(self, block: Sequence[AbstractStep]) -> None:
-        """Through a block of layers that ends in weights."""
-        with SingleThreadedProducts():  # threads that wait for the next product would disturb the tiles
-            legs = Legs(*self.variances, self.Theta is not None, self._largest_correlation)
-            steps = [step.on_tiles(legs, self.rule) for step in block]
-            sides = self.variances[:1] if self.symmetric else self.variances
-            variances = [self._behind(block, side) for side in sides] if self._needs_variances else []
-            self.error = max(self.error, for_each(lambda tile: self._on_tile(steps, tile), self.tiles))
-            self.layer += 1
-            self._set_variances(variances or [np.ascontiguousarray(np.diag(self.K))])
+    def _end(self) -> int:
+        """The number of steps up to the last layer that is kept."""
+        last = max(self.kept)
+        numbers = enumerate(self.chain.numbers, start=1)
+        return next(place for place, number in numbers if number is not None and number >= last)
+
+    # --- single samples -----------------------------------------------------------------------------------
+
+    def _measure(self, samples: Samples) -> None:
+        """Meet samples with themselves, as far as layers need to know of it."""
+        sets = self.chain.asked((), 0, self.end, measuring=True)
+        if not sets[0]:
+            return
+        parts: list[dict[int, np.ndarray]] = []
+        at_once = max(1, self.sizes.budget // (len(sets[0]) * self.chain.grid.size))
+        for start in range(0, samples.count, at_once):
+            rows = np.arange(start, min(start + at_once, samples.count))
+            block = OwnBlock(self.rule)
+            self.chain.apply(self._own_inputs(samples, rows, sets[0]), (), block, 0, self.end)
+            parts.append(block.measured)
+        samples.measured = {slot: np.concatenate([p[slot] for p in parts], axis=-1) for slot in parts[0]}
+
+    def _own_inputs(self, samples: Samples, rows: np.ndarray, displacements: Displacements) -> Pairs:
+        grid = self.chain.grid
+        partners = grid.partners(displacements)
+        first = samples.X[:, rows]
+        K = np.einsum("pac,dpac->dpa", first, first[partners]) / samples.X.shape[-1]
+        if grid.zero in displacements:
+            K[displacements.index(grid.zero)] = samples.squares(rows)
+        return Pairs(grid, displacements, K[..., None], None)
+
+    def legs(self, step: ActivationStep, tile: Tile) -> tuple[Legs, Legs]:
+        """The legs along rows and columns of a tile, in front of an activation."""
+        variances = [samples.measured[step.slot] for samples in self.samples]
+        widest = widest_variance(step.activation, *variances)
+        orders = ((0, 0), (1, 1)) if self.has_ntk else ((0, 0),)
+        made = []
+        for side, part in ((0, tile.rows), (0 if self.symmetric else 1, tile.columns)):
+            key = (step.slot, side, part[0], part.size)
+            with self._lock:
+                if key not in self._legs:
+                    while len(self._legs) >= self.sizes.legs_kept:
+                        del self._legs[next(iter(self._legs))]
+                    chosen = variances[side][..., part]
+                    legs = self.rule.legs(step.activation, chosen, orders, widest=widest)
+                    self._legs[key] = legs.with_rounding(_PARALLEL if self.chain.grid.shape else 0.0)
+                made.append(self._legs[key])
+        return made[0], made[1]
+
+    # --- pairs --------------------------------------------------------------------------------------------
+
+    def equal(self, tile: Tile) -> np.ndarray | None:
+        """Marks pairs of equal inputs within a tile, (A, B); None if there are none."""
+        marks = np.zeros((tile.rows.size, tile.columns.size), dtype=bool)
+        if self.symmetric:
+            marks |= tile.rows[:, None] == tile.columns[None, :]
+        for i, j in zip(*self.coincident, strict=True):
+            marks |= (tile.rows[:, None] == i) & (tile.columns[None, :] == j)
+            if self.symmetric:
+                marks |= (tile.rows[:, None] == j) & (tile.columns[None, :] == i)
+        return marks if marks.any() else None
 
     @property
-    def _needs_variances(self) -> bool:
-        """Whether they cannot be read off the diagonal."""
-        return not self.symmetric or self.layer == 0
+    def tiles(self) -> list[Tile]:
+        """The blocks of pairs; of a symmetric matrix those on and above the diagonal."""
+        return list(tiles(self.samples[0].count, self.samples[1].count, self.sizes, self.symmetric))
 
-    def _behind(self, block: Sequence[AbstractStep], variances: np.ndarray) -> np.ndarray:
-        for step in block:
-            variances = step.of_variances(variances, self.rule)
-        return variances
+    @np.errstate(over="ignore", invalid="ignore")
+    def block(self, tile: Tile) -> tuple[dict[int, Matrices], float]:
+        """K and Theta of one tile at the layers that are kept, and the largest error of an average."""
+        block = PairBlock(self, tile)
+        self._behind(self.end, (self.chain.steps[self.end - 1].behind.zero,), block)
+        return block.kept, block.error
 
-    @np.errstate(over="ignore", invalid="ignore")  # of this thread
-    def _on_tile(self, steps: Sequence[TileStep], tile: Tile) -> float:
-        out = K = self.K[tile.rows, tile.columns]
-        Theta = None if self.Theta is None else self.Theta[tile.rows, tile.columns]
-        if self.layer == 0:
-            self._start(tile, K, Theta)
-        largest = 0.0
-        for step in steps:
-            K, error = step(K, Theta, out, tile)
-            largest = max(largest, error)
-        return largest
+    def _behind(self, end: int, wanted: Displacements, block: PairBlock) -> Pairs:
+        """The pairs behind the first `end` steps.
 
-    def _start(self, tile: Tile, K: np.ndarray, Theta: np.ndarray | None) -> None:
-        """From inner products of inputs to their mean products; nothing has learned yet."""
-        if self.symmetric and tile.on_diagonal:
-            _mirror(self.K, tile)
-        K /= self.width
-        if Theta is not None:
-            Theta[...] = 0.0
+        Where a layer adds different displacements, those in front of it come in chunks that stay in cache.
+        """
+        mixing = [place for place, step in enumerate(self.chain.steps[:end]) if step.mixes]
+        start = mixing[-1] + 1 if mixing else 0
+        front = self.chain.asked(wanted, start, end)[0]
+        if not mixing:
+            return self.chain.apply(self._inputs(front, block.tile), wanted, block, start, end)
+        step = self.chain.steps[mixing[-1]]
+        chunks = (self._behind(mixing[-1], chunk, block) for chunk in self._chunks(step, step.asks(front)))
+        shape = (block.tile.rows.size, block.tile.columns.size)
+        pairs = step.gathered(chunks, front, shape, self.has_ntk)  # type: ignore[attr-defined]
+        return self.chain.apply(pairs, wanted, block, start, end)
 
-    def _set_variances(self, sides: list[np.ndarray]) -> None:
-        if not all(np.isfinite(side).all() for side in sides):
-            raise ValueError(
-                f"the kernel of layer {self.layer} exceeds what double precision holds; scale X or C_W down."
-            )
-        self.variances = (sides[0], sides[0]) if self.symmetric else (sides[0], sides[1])
-        self._tie()
+    def _chunks(self, step: AbstractStep, asked: Displacements) -> Iterator[Displacements]:
+        size = max(1, self.sizes.budget // (step.grid.size * self.sizes.rows * self.sizes.columns))
+        for start in range(0, len(asked), size):
+            yield asked[start : start + size]
 
-    def _tie(self) -> None:
-        """One input met twice has correlation one to the last bit; a kink makes 1e-8 of a rounding error."""
-        rows, columns = self.coincident
-        if rows.size:
-            first, second = self.variances
-            second[columns] = first[rows]
-            first[rows] = second[columns]
-            self.K[rows, columns] = first[rows]
-            if self.symmetric:
-                np.fill_diagonal(self.K, first)
+    def _inputs(self, displacements: Displacements, tile: Tile) -> Pairs:
+        grid, (first, second) = self.chain.grid, self.samples
+        K = first.products(tile.rows, second, tile.columns, grid.partners(displacements))
+        equal = self.equal(tile)
+        if equal is not None and grid.zero in displacements:
+            place = displacements.index(grid.zero)
+            K[place] = np.where(equal, first.squares(tile.rows)[..., None], K[place])
+        return Pairs(grid, displacements, K, np.zeros(K.shape) if self.has_ntk else None)
 
-    def matrices(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """K and Theta, exactly symmetric where they should be; they go on changing with `advance`."""
-        if self.symmetric:
-            for matrix in (self.K, self.Theta):
-                if matrix is not None:
-                    for tile in self.tiles:
-                        _mirror(matrix, tile)
-        if self.Theta is not None and not np.isfinite(self.Theta).all():
-            raise ValueError(
-                f"the NTK of layer {self.layer} exceeds what double precision holds; scale X, C_W or "
-                "lambda_W down."
-            )
-        return self.K, self.Theta
-
-    def _largest_correlation(self) -> float:
-        """Between different samples, so that a series need not be longer than the data ask for."""
-        sigma = [np.sqrt(side) for side in self.variances]
-        return max(
-            largest_correlation(
-                self.K[tile.rows, tile.columns],
-                sigma[0][tile.rows],
-                sigma[1][tile.columns],
-                diagonal=self.symmetric and tile.on_diagonal,
-            )
-            for tile in self.tiles
-        )
+    def matrices(self) -> tuple[dict[int, Matrices], float]:
+        """K and Theta of all pairs at the layers that are kept, and the largest error of an average."""
+        collected = Collected(self)
+        for tile, (blocks, error) in _on_all_cores(self.block, self.tiles):
+            collected.add(tile, blocks, error)
+        return collected.finished(), collected.error
 
 
-def _products(X: np.ndarray, other: np.ndarray, *, symmetric: bool) -> np.ndarray:
-    """Inner products of inputs; of a symmetric matrix those on and above the diagonal."""
-    if not symmetric:
-        return X @ other.T
-    # half the operations, and the other half is neither filled nor touched
-    small = X.size * X.shape[0] < _WORTH_THREADS
-    with SingleThreadedProducts() if small else contextlib.nullcontext():
-        return dsyrk(1.0, X.T, trans=1, lower=1).T
+def first_layer(net: Network, X: np.ndarray, rule: AbstractExpectation) -> tuple[np.ndarray, np.ndarray]:
+    """K and Theta of the first layer."""
+    K, Theta = Propagation(net, X, None, rule, (1,)).matrices()[0][1]
+    assert Theta is not None
+    return K, Theta
 
 
-def _mirror(matrix: np.ndarray, tile: Tile) -> None:
-    if tile.on_diagonal:
-        upper = np.triu(matrix[tile.rows, tile.columns], 1)
-        diagonal = np.diag(np.diag(matrix[tile.rows, tile.columns]))
-        matrix[tile.rows, tile.columns] = upper + upper.T + diagonal
+class Collected:
+    """The matrices of the layers that are kept, filled tile by tile."""
+
+    def __init__(self, through: Propagation):
+        self.through, self.error = through, 0.0
+        shape = tuple(samples.count for samples in through.samples)
+        count = 1 + through.has_ntk
+        self.layers = {layer: [np.empty(shape) for _ in range(count)] for layer in through.kept}
+
+    def add(self, tile: Tile, blocks: dict[int, Matrices], error: float) -> None:
+        """Write the blocks of a tile where they belong, and mirror them."""
+        self.error = max(self.error, error)
+        rows, columns = tile.inside(*(samples.count for samples in self.through.samples))
+        for layer, matrices in self.layers.items():
+            for matrix, values in zip(matrices, blocks[layer], strict=False):
+                part = values[: rows.size, : columns.size]  # type: ignore[index]
+                matrix[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1] = part
+                if self.through.symmetric:
+                    _mirror(matrix, rows, columns)
+
+    def finished(self) -> dict[int, Matrices]:
+        """All matrices, or an error where a number is too large."""
+        for layer, (K, *Theta) in self.layers.items():
+            _require_finite(K, f"the kernel of layer {layer}", "scale X or C_W down")
+            for matrix in Theta:
+                _require_finite(matrix, f"the NTK of layer {layer}", "scale X, C_W or lambda_W down")
+        return {layer: (*matrices, None)[:2] for layer, matrices in self.layers.items()}  # type: ignore[misc]
+
+
+def _mirror(matrix: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
+    """Copy what stands above the diagonal in this block to below it."""
+    block = matrix[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    above = columns[None, :] >= rows[:, None]
+    if above.all():
+        matrix[columns[0] : columns[-1] + 1, rows[0] : rows[-1] + 1] = block.T
     else:
-        matrix[tile.columns, tile.rows] = matrix[tile.rows, tile.columns].T
+        i, j = np.nonzero(above)
+        matrix[columns[j], rows[i]] = block[i, j]
+
+
+def _require_finite(values: np.ndarray, what: str, remedy: str) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError(f"{what} exceeds what double precision holds; {remedy}.")
+
+
+def _on_all_cores(work, tasks: list[Tile]):
+    """A few tiles are done one after the other: their compiled loops already use all cores."""
+    with SingleThreadedProducts():  # threads that wait for the next product would disturb the tiles
+        if len(tasks) <= 3:
+            yield from ((task, work(task)) for task in tasks)
+            return
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            yield from zip(tasks, pool.map(work, tasks), strict=True)

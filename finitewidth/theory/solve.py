@@ -20,7 +20,7 @@ from finitewidth.network.network import Network
 from finitewidth.theory import single
 from finitewidth.theory.averages import FourLegs
 from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance
-from finitewidth.theory.propagation import layers as propagated
+from finitewidth.theory.propagation import Propagation, first_layer
 from finitewidth.theory.records import Layer, Theory
 from finitewidth.theory.recursion import State, next_layer
 from finitewidth.theory.steps import Step, steps
@@ -50,7 +50,7 @@ def solve(
     the Dask `client`; a `store` (a path that ends in .zarr) keeps those that are finished, so that a run that
     was killed continues where it stopped. `progress` as in `train_ensemble`, but no bar is shown by itself.
     """
-    X = as_inputs(X, net.widths[0])
+    X = as_inputs(X, net.input_shape)
     layers = None if layers is None else tuple(layers)
 
     def configuration() -> dict:
@@ -128,15 +128,10 @@ class _Request(NamedTuple):
 
 
 def _infinite_width(net: Network, X: np.ndarray, kept: set[int], tolerance: float) -> _Solved:
-    solved = {}
-    error = 0.0
-    for state in propagated(net, X, None, Automatic(tolerance)):
-        error = state.error
-        if state.layer in kept:
-            pair = zip(("K", "Theta"), state.matrices(), strict=True)
-            solved[state.layer] = {name: matrix.copy() for name, matrix in pair if matrix is not None}
-        if state.layer == max(kept):
-            break
+    layers, error = Propagation(net, X, None, Automatic(tolerance), tuple(kept)).matrices()
+    solved = {
+        layer: {"K": K} if Theta is None else {"K": K, "Theta": Theta} for layer, (K, Theta) in layers.items()
+    }
     return _Solved(solved, error)
 
 
@@ -150,8 +145,7 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
         return _one_input(net, X, request)
     rule = Automatic(request.tolerance)
     bare = not net.is_smooth and set(request.names) <= set(BARE_TENSORS)
-    K, Theta = next(iter(propagated(net, X, None, rule))).matrices()
-    assert Theta is not None
+    K, Theta = first_layer(net, X, rule)
     state = State.first_layer(K, Theta, bare=bare)
     arrays = {1: _arrays(state, request.at(net, 1))} if 1 in request.kept else {}
     ladder = list(steps(net, (K, Theta), max(request.kept), rule, bare=bare))

@@ -1,12 +1,13 @@
 r"""The rules for Gaussian averages of two legs, and the choice between them.
 
 A rule is asked in terms of the activation, never of an opaque function, so that closed forms, the
-series in the correlation and quadrature can all answer. Two-leg averages are asked for in tiles of
-the matrix of pairs: work that depends on one leg only is done once for a layer.
+series in the correlation and quadrature can all answer. Averages are asked for in blocks of pairs: work that
+depends on one leg only is done once for all blocks.
 """
 
 import abc
 import functools
+import itertools
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -19,15 +20,13 @@ from jaxtyping import Float
 from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.average import Average
 from finitewidth.gaussian.kernel_matrix import as_kernel
-from finitewidth.gaussian.tiles import Tile, tiles
-from finitewidth.gaussian.two_legs import closed_forms, quadrature, series, series_tiles
+from finitewidth.gaussian.tiles import tile_side
+from finitewidth.gaussian.two_legs import closed_forms, quadrature, series_legs
+from finitewidth.gaussian.two_legs.legs import Legs, Side, columns, rows
 from finitewidth.gaussian.two_legs.orders import Orders, existing
 from finitewidth.gaussian.two_legs.scales import by_quadrature, largest_scale
+from finitewidth.gaussian.two_legs.series_legs import SeriesLegs, widest_variance
 from finitewidth.network.layers.activation import Activation, as_activation
-
-TileAverages = Callable[[np.ndarray, Tile], tuple[list[np.ndarray], float]]
-"""From the covariances of a tile to its averages, one for each order, and their largest error
-in units of the scale sqrt(<(sigma^(a)_1)^2> <(sigma^(b)_2)^2>) that an average lives on."""
 
 TOLERANCE = 1e-12
 _ROUNDING = 1e-14  # relative rounding error of closed forms
@@ -40,17 +39,19 @@ class AbstractExpectation(eqx.Module):
     tolerance: eqx.AbstractVar[float]
 
     @abc.abstractmethod
-    def on_tiles(
-        self,
-        activation: Activation,
-        first: np.ndarray,
-        second: np.ndarray,
-        orders: tuple[Orders, ...],
-        largest_correlation: Callable[[], float] = lambda: 1.0,
-    ) -> TileAverages:
-        """Prepare for legs with variances `first` (rows) and `second` (columns).
+    def legs(
+        self, activation: Activation, variances: np.ndarray, orders: tuple[Orders, ...], *, widest: float
+    ) -> Legs:
+        """Prepare for legs with these variances; `widest` is at least the largest on both sides of a pair."""
 
-        `largest_correlation` is asked for by rules that can use it: a hint, not a bound.
+    @abc.abstractmethod
+    def average(
+        self, rows: Side, columns: Side, cross: np.ndarray, same: np.ndarray | None = None
+    ) -> tuple[list[np.ndarray], float]:
+        """Averages of pairs of legs with covariances `cross`, one array for each pair of orders.
+
+        Also their largest error, in units of the scale that each lives on. `same` marks pairs of a leg with
+        itself, for rules that are slow there.
         """
 
     def two_legs(
@@ -73,22 +74,21 @@ class AbstractExpectation(eqx.Module):
         require_double_precision()
         K = as_kernel(K)
         orders = existing(activation, orders)
-        variances = np.ascontiguousarray(np.diag(K))
-        sigma = np.sqrt(variances)
-        evaluate = self.on_tiles(
-            activation,
-            variances,
-            variances,
-            orders,
-            lambda: largest_correlation(K, sigma, sigma, diagonal=True),
-        )
+        count, side = K.shape[0], tile_side(K.shape[0])
         values = np.empty((len(orders), *K.shape))
+        if not count:
+            return {pair: values[index] for index, pair in enumerate(orders)}, 0.0
+        padded = np.pad(K, (0, -count % side))  # few sizes, so few compilations
+        variances = np.pad(np.diag(K), (0, -count % side), mode="edge")
+        legs = self.legs(activation, variances, orders, widest=widest_variance(activation, variances))
         worst = 0.0
-        for tile in tiles(*K.shape, symmetric=False):
-            parts, error = evaluate(K[tile.rows, tile.columns], tile)
+        for top, left in itertools.product(range(0, count, side), repeat=2):
+            part = slice(top, top + side), slice(left, left + side)
+            same = np.eye(side, dtype=bool) if top == left else None
+            averages, error = self.average(rows(legs, part[0]), columns(legs, part[1]), padded[part], same)
             worst = max(worst, error)
-            for index, part in enumerate(parts):
-                values[index, tile.rows, tile.columns] = part
+            space = values[:, *part]
+            space[...] = np.stack(averages)[:, : space.shape[1], : space.shape[2]]
         return {pair: values[index] for index, pair in enumerate(orders)}, worst
 
 
@@ -98,10 +98,14 @@ class Automatic(AbstractExpectation):
     uses_closed_forms: ClassVar[bool] = True
     tolerance: float = TOLERANCE
 
-    def on_tiles(self, activation, first, second, orders, largest_correlation=lambda: 1.0):
+    def legs(self, activation, variances, orders, *, widest):
         if all(closed_forms.closed_form(activation, pair) for pair in orders):
-            return ClosedForm().on_tiles(activation, first, second, orders)
-        return HermiteSeries(self.tolerance).on_tiles(activation, first, second, orders, largest_correlation)
+            return Legs(activation, orders, variances)
+        return SeriesLegs(activation, orders, variances, widest, self.tolerance)
+
+    def average(self, rows, columns, cross, same=None):
+        rule = series_legs.average if isinstance(rows.legs, SeriesLegs) else _closed_average
+        return rule(rows, columns, cross, same)
 
 
 class ClosedForm(AbstractExpectation):
@@ -110,24 +114,27 @@ class ClosedForm(AbstractExpectation):
     uses_closed_forms: ClassVar[bool] = True
     tolerance: float = TOLERANCE
 
-    def on_tiles(self, activation, first, second, orders, largest_correlation=lambda: 1.0):
+    def legs(self, activation, variances, orders, *, widest):
         for pair in orders:
             if closed_forms.closed_form(activation, pair) is None:
                 raise ValueError(f"activation {activation.name!r} has no closed form; use Automatic().")
+        return Legs(activation, orders, variances)
 
-        def evaluate(cross, tile):
-            padded = tile.padded(cross)
-            legs = tile.padded_rows(first), tile.padded_columns(second)
-            values = _evaluate_closed_forms(activation, orders, *legs, padded)
-            return [tile.unpadded(np.asarray(value)) for value in values], _ROUNDING
+    def average(self, rows, columns, cross, same=None):
+        return _closed_average(rows, columns, cross, same)
 
-        return evaluate
+
+def _closed_average(rows: Side, columns: Side, cross: np.ndarray, same: np.ndarray | None):
+    legs = rows.legs
+    sides = rows.variances, columns.variances
+    values = _evaluate_closed_forms(legs.activation, legs.orders, *sides, cross, legs.rounding)
+    return [np.asarray(value) for value in values], _ROUNDING
 
 
 @functools.partial(jax.jit, static_argnames=("activation", "orders"))
-def _evaluate_closed_forms(activation, orders, first, second, cross):
-    first, second = first[:, None], second[None, :]
+def _evaluate_closed_forms(activation, orders, first, second, cross, rounding):
     determinant = closed_forms.determinant(first, second, cross)
+    determinant = jnp.where(determinant <= rounding * first * second, 0.0, determinant)
     # computed once for all orders; left alone, the compiler repeats it in the loop of each
     cross, determinant = jax.lax.optimization_barrier((cross, determinant))
     k = closed_forms.Covariance(first, second, cross, determinant)
@@ -140,15 +147,11 @@ class HermiteSeries(AbstractExpectation):
     uses_closed_forms: ClassVar[bool] = False
     tolerance: float = TOLERANCE
 
-    def on_tiles(self, activation, first, second, orders, largest_correlation=lambda: 1.0):
-        return series_tiles.prepare(
-            activation,
-            first,
-            second,
-            orders,
-            largest_correlation=largest_correlation,
-            tolerance=self.tolerance,
-        )
+    def legs(self, activation, variances, orders, *, widest):
+        return SeriesLegs(activation, orders, variances, widest, self.tolerance)
+
+    def average(self, rows, columns, cross, same=None):
+        return series_legs.average(rows, columns, cross, same)
 
 
 class Quadrature(AbstractExpectation):
@@ -157,31 +160,25 @@ class Quadrature(AbstractExpectation):
     uses_closed_forms: ClassVar[bool] = False
     tolerance: float = TOLERANCE
 
-    def on_tiles(self, activation, first, second, orders, largest_correlation=lambda: 1.0):
-        def evaluate(cross, tile):
-            rows, columns = np.broadcast_arrays(first[tile.rows][:, None], second[tile.columns][None, :])
-            flat = rows.ravel(), columns.ravel(), np.ascontiguousarray(cross).ravel()
-            averages = by_quadrature(activation, *flat, orders, self.tolerance)
-            return [value.reshape(cross.shape) for value in averages.values], averages.error
+    def legs(self, activation, variances, orders, *, widest):
+        return Legs(activation, orders, variances)
 
-        return evaluate
-
-
-def largest_correlation(K: np.ndarray, rows: np.ndarray, columns: np.ndarray, *, diagonal: bool) -> float:
-    """The largest |correlation|, without the diagonal if `diagonal`; `rows`, `columns` are deviations."""
-    correlations = series.correlations(K, rows, columns)
-    if diagonal:
-        np.fill_diagonal(correlations, 0.0)
-    return float(max(correlations.max(initial=0.0), -correlations.min(initial=0.0)))
+    def average(self, rows, columns, cross, same=None):
+        legs = rows.legs
+        first, second = (np.broadcast_to(side.variances, cross.shape).ravel() for side in (rows, columns))
+        averages = by_quadrature(legs.activation, first, second, cross.ravel(), legs.orders, self.tolerance)
+        return [value.reshape(cross.shape) for value in averages.values], averages.error
 
 
 def mean_square(activation: Activation, variances: np.ndarray, rule: AbstractExpectation) -> np.ndarray:
     """<sigma^2> of single legs (M,)."""
+    if not variances.size:
+        return np.zeros_like(variances)
     if rule.uses_closed_forms and closed_forms.closed_form(activation, (0, 0)):
         padded = np.ones(1 << max(variances.size - 1, 0).bit_length())  # few sizes, so few compilations
         padded[: variances.size] = variances
         return np.asarray(_closed_mean_square(activation, padded))[: variances.size]
-    widest = series_tiles.widest_variance(activation, variances)
+    widest = widest_variance(activation, variances)
     count = quadrature.precision(activation, widest, ((0, 0),), rule.tolerance / 4).count
     return quadrature.one_sample(activation, variances, ((0, 0),), count=count).fine[0]
 

@@ -3,7 +3,7 @@ r"""Two-leg averages by the Hermite (Mehler) series in the correlation.
 $$\langle \sigma^{(a)}_1 \sigma^{(b)}_2 \rangle = \sum_k \alpha^{(a)}_{1k} \alpha^{(b)}_{2k} c^k, \qquad
   \alpha^{(a)}_{ik} = \langle \sigma^{(a)}(\sqrt{K_{ii}} x)\, he_k(x) \rangle$$
 
-with normalized Hermite polynomials $he_k$ and $c$ the correlation. This file sums the series for a tile
+with normalized Hermite polynomials $he_k$ and $c$ the correlation. This file sums the series for a block
 of pairs; the coefficients of its legs come from `hermite_tables`.
 """
 
@@ -18,7 +18,7 @@ from finitewidth.gaussian.two_legs.hermite_tables import Tables
 from finitewidth.gaussian.two_legs.orders import Orders
 
 _CHUNK = 32  # terms per turn of the loop: most series end in the first, which is one pass over a tile
-_SMALL_TILE = 1024  # entries
+_SMALL_BLOCK = 1024  # entries
 _ABSENT = 1e-14  # coefficients below this fraction of the largest are rounding errors
 Parity = tuple[bool, bool]  # even, odd
 
@@ -35,7 +35,8 @@ def parities(rows: Tables, columns: Tables, orders: tuple[Orders, ...]) -> tuple
 
 
 def _present(table: Tables, order: int) -> Parity:
-    size = np.abs(table.coefficients[order]).max(axis=1, initial=0.0)
+    coefficients = table.coefficients[order]
+    size = np.abs(coefficients.reshape(coefficients.shape[0], -1)).max(axis=1, initial=0.0)
     even, odd = (size[start::2].max(initial=0.0) > _ABSENT * size.max(initial=0.0) for start in (2, 3))
     return bool(even), bool(odd)
 
@@ -43,20 +44,28 @@ def _present(table: Tables, order: int) -> Parity:
 def correlations(cross, rows, columns, *, xp=np):
     """Covariances over the standard deviations of rows and columns; 0 where one of them is 0."""
     inverse = [xp.where(sigma > 0, 1 / xp.where(sigma > 0, sigma, 1.0), 0.0) for sigma in (rows, columns)]
-    return xp.clip(cross * inverse[0][:, None] * inverse[1][None, :], -1.0, 1.0)
+    return xp.clip(cross * inverse[0] * inverse[1], -1.0, 1.0)
+
+
+def largest_correlation(cross: np.ndarray, rows, columns, same: np.ndarray | None) -> float:
+    """The largest |correlation|, except of pairs of a leg with itself; `rows`, `columns` are deviations."""
+    c = correlations(cross, rows, columns)
+    if same is not None:
+        c = np.where(same, 0.0, c)
+    return float(max(c.max(initial=0.0), -c.min(initial=0.0)))
 
 
 class Side(NamedTuple):
-    """The legs on one side of a tile: standard deviations (M,) and, by order, coefficients (P, M)."""
+    """The legs on one side of a block of pairs, as arrays that broadcast against its covariances."""
 
     sigma: np.ndarray
-    coefficients: dict[int, np.ndarray]
+    coefficients: dict[int, np.ndarray]  # by order; terms of the series along the first axis
 
 
-class Diagonal(NamedTuple):
-    """Averages of single legs, one for each pair of orders, for the diagonal of a tile if it is `there`."""
+class Same(NamedTuple):
+    """Pairs of a leg with itself, marked, and their averages, one array for each pair of orders."""
 
-    there: bool
+    marked: np.ndarray | None
     values: tuple[np.ndarray, ...]
 
 
@@ -69,16 +78,16 @@ class Sums(NamedTuple):
 
 
 def evaluate(
-    rows: Side, columns: Side, diagonal: Diagonal, cross: np.ndarray, bound, tolerance: float, orders, present
+    rows: Side, columns: Side, same: Same, cross: np.ndarray, bound, tolerance: float, orders, present
 ) -> Sums:
-    """Sums of the series for a tile of covariances, as long as the largest of their correlations needs.
+    """Sums of the series for a block of covariances, as long as the largest of their correlations needs.
 
     `bound` (P + 1,) is the relative remainder after k terms at correlation one; `present` lists the parities
     of the terms of each pair of orders.
     """
-    small = cross.size <= _SMALL_TILE  # compiling would take longer than it saves
+    small = cross.size <= _SMALL_BLOCK  # compiling would take longer than it saves
     sums = _sum_small if small else _sum_large
-    values, largest, remainder = sums(rows, columns, diagonal, cross, bound, tolerance, orders, present)
+    values, largest, remainder = sums(rows, columns, same, cross, bound, tolerance, orders, present)
     return Sums([np.asarray(value) for value in values], float(largest), float(remainder))
 
 
@@ -92,30 +101,29 @@ def _chunks(bound, largest, tolerance, xp):
     return chunks, left[xp.minimum(chunks * _CHUNK, total)]
 
 
-def _sum_small(rows, columns, diagonal, cross, bound, tolerance, orders, present):
+def _sum_small(rows, columns, same, cross, bound, tolerance, orders, present):
     c = correlations(cross, rows.sigma, columns.sigma)
-    if diagonal.there:
-        np.fill_diagonal(c, 0.0)
+    if same.marked is not None:
+        c = np.where(same.marked, 0.0, c)
     largest = np.abs(c).max(initial=0.0)
     chunks, remainder = _chunks(bound, largest, tolerance, np)
     length = int(chunks) * _CHUNK
-    powers = c[None] ** np.arange(length)[:, None, None]
+    powers = c[None] ** np.arange(length).reshape(-1, *[1] * c.ndim)
     values = [
-        np.einsum("kr,kc,krc->rc", rows.coefficients[a][:length], columns.coefficients[b][:length], powers)
+        np.sum(rows.coefficients[a][:length] * columns.coefficients[b][:length] * powers, axis=0)
         for a, b in orders
     ]
-    if diagonal.there:
-        for value, alone in zip(values, diagonal.values, strict=True):
-            np.fill_diagonal(value, alone)
+    if same.marked is not None:
+        values = [np.where(same.marked, alone, v) for v, alone in zip(values, same.values, strict=True)]
     return values, largest, remainder
 
 
 @functools.partial(jax.jit, static_argnames=("orders", "present"))
-def _sum_large(rows, columns, diagonal, cross, bound, tolerance, orders, present):
+def _sum_large(rows, columns, same, cross, bound, tolerance, orders, present):
     """Even and odd terms apart, each a polynomial in c^2, so that absent parities cost nothing."""
     c = correlations(cross, rows.sigma, columns.sigma, xp=jnp)
-    excluded = diagonal.there & jnp.eye(*cross.shape, dtype=bool)
-    c = jnp.where(excluded, 0.0, c)
+    if same.marked is not None:
+        c = jnp.where(same.marked, 0.0, c)
     largest = jnp.abs(c).max()
     chunks, remainder = _chunks(bound, largest, tolerance, jnp)
     first, second = rows.coefficients, columns.coefficients
@@ -134,11 +142,9 @@ def _sum_large(rows, columns, diagonal, cross, bound, tolerance, orders, present
     full = dict(zip(places, sums, strict=True))
     totals = []
     for i, (a, b) in enumerate(orders):
-        even, odd = (
-            full.get((i, k), first[a][k][:, None] * second[b][k][None, :])  # the first term alone
-            for k in (0, 1)
-        )
-        totals.append(jnp.where(excluded, diagonal.values[i][:, None], even + c * odd))
+        even, odd = (full.get((i, k), first[a][k] * second[b][k]) for k in (0, 1))  # the first term alone
+        total = even + c * odd
+        totals.append(total if same.marked is None else jnp.where(same.marked, same.values[i], total))
     return totals, largest, remainder
 
 
@@ -147,5 +153,5 @@ def _horner(first, second, square, start):
     columns = jax.lax.dynamic_slice_in_dim(second, start, _CHUNK - 1)
     value = jnp.zeros_like(square)
     for k in reversed(range(0, _CHUNK, 2)):
-        value = value * square + rows[k][:, None] * columns[k][None, :]
+        value = value * square + rows[k] * columns[k]
     return value

@@ -20,8 +20,8 @@ MIXINGS = ("sum", "concatenate")
 class Positions:
     r"""Random features of positions, with covariance $R_{pq} = v\, e^{-|p-q|^2 / 2 \ell^2}$.
 
-    v is `variance` and $\ell$ is `length`; 0 makes different positions independent. The features are added to
-    the channels, or concatenated to them as equally many further channels. They do not learn.
+    v is `variance` and $\ell$ is `length`; 0 makes positions independent. Keys see the features, added to
+    the channels or concatenated to them as equally many further channels; values do not. They do not learn.
     """
 
     mixing: str = "sum"
@@ -34,10 +34,9 @@ class Positions:
         for name in ("variance", "length"):
             object.__setattr__(self, name, as_variance(name, getattr(self, name)))
 
-    def kernel(self, shape: Shape) -> Float[np.ndarray, "P P"]:
-        """R between all positions of samples of this shape."""
-        grid = np.stack(np.meshgrid(*map(np.arange, shape[:-1]), indexing="ij"), axis=-1)
-        places = grid.reshape(-1, len(shape) - 1).astype(float)
+    def kernel(self, shape: tuple[int, ...]) -> Float[np.ndarray, "P P"]:
+        """R between all positions of a grid of this shape."""
+        places = np.indices(shape).reshape(len(shape), -1).T.astype(float)
         squares = ((places[:, None] - places[None, :]) ** 2).sum(axis=-1)
         near = (squares == 0).astype(float) if self.length == 0 else np.exp(-squares / (2 * self.length**2))
         return self.variance * near

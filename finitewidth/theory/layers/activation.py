@@ -18,41 +18,38 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.gaussian.tiles import Tile
-from finitewidth.gaussian.two_legs.expectation import AbstractExpectation, mean_square
+from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
 from finitewidth.gaussian.two_legs.kernel_derivatives import kernel_derivatives
+from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.activation import Activation
-from finitewidth.theory.layers.interface import AbstractStep, Legs, TileStep, register
+from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Counter, register
 from finitewidth.theory.layers.pair_map import PairMap
+from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
 
 
 @dataclass(frozen=True)
 class ActivationStep(AbstractStep):
     """An activation acting on pairs of Gaussian preactivations."""
 
+    grid: Grid
     activation: Activation
+    slot: int
 
-    def on_tiles(self, legs: Legs, rule: AbstractExpectation) -> TileStep:
-        orders = ((0, 0), (1, 1)) if legs.has_ntk else ((0, 0),)
-        evaluate = rule.on_tiles(self.activation, legs.first, legs.second, orders, legs.largest_correlation)
-
-        def on_tile(
-            K: np.ndarray, Theta: np.ndarray | None, out: np.ndarray, tile: Tile
-        ) -> tuple[np.ndarray, float]:
-            averages, error = evaluate(K, tile)
-            if Theta is not None:
-                Theta *= averages[1]
-            return averages[0], error
-
-        return on_tile
-
-    def of_variances(self, variances: np.ndarray, rule: AbstractExpectation) -> np.ndarray:
-        return mean_square(self.activation, variances, rule)
+    def apply(self, pairs: Pairs, wanted: Displacements, block: AbstractBlock) -> Pairs:
+        rows, columns = block.sides(self, pairs)
+        same, K = block.same(pairs), pairs.K
+        if same is not None:  # one input met twice has correlation one to the last bit
+            K = np.where(same, rows.variances, K)
+        averages, error = block.rule.average(rows, columns, K, same)
+        block.error = max(block.error, error)
+        if pairs.Theta is not None:
+            pairs.Theta *= averages[1]
+        return Pairs(pairs.grid, wanted, averages[0], pairs.Theta)
 
 
 @register
-def _(layer: Activation) -> AbstractStep:
-    return ActivationStep(layer)
+def _(layer: Activation, shape: Shape, count: Counter) -> AbstractStep:
+    return ActivationStep(Grid(shape[:-1]), layer, count.slot())
 
 
 class KernelResponse(NamedTuple):

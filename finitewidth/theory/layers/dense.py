@@ -6,39 +6,35 @@ with K and Theta of what arrives (PDLT chapters 4 and 8).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from finitewidth.gaussian.tiles import Tile
+from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.dense import Dense
-from finitewidth.theory.layers.interface import AbstractStep, Legs, TileStep, register
+from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Counter, register
+from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
 
 
 @dataclass(frozen=True)
-class DenseStep(AbstractStep):
-    """Weights and biases acting on pairs of samples."""
+class WeightsStep(AbstractStep):
+    """Weights and biases acting on pairs of sites, after sums over `taps` sites of a filter."""
 
-    layer: Dense
+    grid: Grid
+    layer: Any  # with C_b, C_W, lambda_b, lambda_W
+    taps: int = 1
 
-    def on_tiles(self, legs: Legs, rule) -> TileStep:
-        return self._on_tile
-
-    def of_variances(self, variances: np.ndarray, rule) -> np.ndarray:
-        return self.layer.C_b + self.layer.C_W * variances
-
-    def _on_tile(
-        self, K: np.ndarray, Theta: np.ndarray | None, out: np.ndarray, tile: Tile
-    ) -> tuple[np.ndarray, float]:
-        layer = self.layer
+    def apply(self, pairs: Pairs, wanted: Displacements, block: AbstractBlock) -> Pairs:
+        layer, Theta = self.layer, pairs.Theta
         if Theta is not None:
-            Theta *= layer.C_W
-            Theta += layer.lambda_W * K
+            Theta *= layer.C_W / self.taps
+            Theta += (layer.lambda_W / self.taps) * pairs.K
             Theta += layer.lambda_b
-        np.multiply(K, layer.C_W, out=out)
-        out += layer.C_b
-        return out, 0.0
+        K = np.multiply(pairs.K, layer.C_W / self.taps)  # the kernel of an activation cannot be written to
+        K += layer.C_b
+        return Pairs(pairs.grid, pairs.displacements, K, Theta)
 
 
 @register
-def _(layer: Dense) -> AbstractStep:
-    return DenseStep(layer)
+def _(layer: Dense, shape: Shape, count: Counter) -> AbstractStep:
+    return WeightsStep(Grid(shape[:-1]), layer)

@@ -15,7 +15,7 @@ from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import check_layer
-from finitewidth.theory.propagation import layers
+from finitewidth.theory.propagation import first_layer
 from finitewidth.theory.steps import steps
 from finitewidth.theory.tensors import SHAPES, Shape
 from finitewidth.theory.unrolled.dense import dense, streamed
@@ -90,9 +90,7 @@ def unroll(net: Network, X, *, layer: int | None = None, tolerance: float = TOLE
             "fw.solve for V, D, A, F and B, or a smooth activation."
         )
     rule = Automatic(tolerance)
-    K, Theta = next(iter(layers(net, X, None, rule))).matrices()
-    assert Theta is not None
     sources: tuple[Source, ...] = ()
-    for step in steps(net, (K, Theta), layer, rule):
+    for step in steps(net, first_layer(net, X, rule), layer, rule):
         sources = (*(source.lifted(step) for source in sources), Source.at(step))
     return Unrolled(net, layer, X.shape[0], sources)

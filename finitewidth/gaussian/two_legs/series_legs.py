@@ -1,0 +1,142 @@
+"""The Hermite series for blocks of pairs, with quadrature for the pairs whose series is too long."""
+
+import functools
+import math
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from finitewidth.gaussian.two_legs import hermite_tables, quadrature, series
+from finitewidth.gaussian.two_legs.hermite_tables import Tables
+from finitewidth.gaussian.two_legs.legs import Legs, Side
+from finitewidth.gaussian.two_legs.orders import as_functions, has_delta, leveled, of_legs
+from finitewidth.gaussian.two_legs.scales import by_quadrature
+from finitewidth.network.layers.activation import Activation
+
+_UNEVEN = 1e4  # ratio of variances above which a delta function makes the series lose digits
+
+
+@dataclass(frozen=True, eq=False)
+class SeriesLegs(Legs):
+    """Legs with tables of Hermite coefficients, made at their first use for each length of the series."""
+
+    widest: float  # at least the largest variance of the legs on both sides of a pair
+    tolerance: float
+    made: dict[int, Tables] = field(default_factory=dict, repr=False)
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def tables(self, length: int) -> Tables:
+        """Coefficients (length, *legs), tails and averages of single legs."""
+        with self.lock:
+            if length not in self.made:
+                self.made[length] = self._tables(length)
+            return self.made[length]
+
+    def _tables(self, length: int) -> Tables:
+        shape = self.variances.shape
+        made = hermite_tables.tables(
+            self.activation,
+            self.variances.ravel(),
+            pairs=self.orders,
+            length=length,
+            widest=self.widest,
+            count=self.precision.count,
+            tolerance=self.tolerance / 16,
+        )
+        coefficients = {a: table.reshape(-1, *shape) for a, table in made.coefficients.items()}
+        alone = {pair: values.reshape(shape) for pair, values in made.alone.items()}
+        return Tables(coefficients, made.tails, alone)
+
+    @functools.cached_property
+    def precision(self) -> quadrature.Precision:
+        """The quadrature behind the tables."""
+        squares = tuple((a, a) for a in as_functions(self.activation, of_legs(self.orders)))
+        return quadrature.precision(self.activation, self.widest, squares, self.tolerance / 4)
+
+    def length_for(self, correlation: float) -> int:
+        """The number of terms that reach the tolerance at this correlation."""
+        return hermite_tables.length_for(
+            self.activation,
+            self.widest,
+            of_legs(self.orders),
+            correlation=correlation,
+            tolerance=self.tolerance / 4,
+            count=self.precision.count,
+        )
+
+
+def average(
+    rows: Side, columns: Side, cross: np.ndarray, same: np.ndarray | None
+) -> tuple[list[np.ndarray], float]:
+    """Averages of a block of pairs, one for each pair of orders, and their largest relative error.
+
+    `same` marks pairs of a leg with itself, whose averages the tables hold.
+    """
+    legs: SeriesLegs = rows.legs
+    sigma = np.sqrt(rows.variances), np.sqrt(columns.variances)
+    length = legs.length_for(series.largest_correlation(cross, *sigma, same))
+    tables = rows.legs.tables(length), columns.legs.tables(length)
+    bound = _remainder(legs, tables)
+    first, second = (
+        series.Side(deviation, {a: side.select(table) for a, table in both.coefficients.items()})
+        for deviation, side, both in zip(sigma, (rows, columns), tables, strict=True)
+    )
+    alone = series.Same(same, tuple(rows.select(tables[0].alone[pair]) for pair in legs.orders))
+    present = series.parities(*tables, legs.orders)
+    sums = series.evaluate(first, second, alone, cross, bound, legs.tolerance / 2, legs.orders, present)
+    values, error = sums.values, sums.remainder
+    uneven = has_delta(legs.activation, legs.orders)
+    if uneven or _is_slow(bound, sums.largest, legs.tolerance):
+        slow = _slow_pairs(rows, columns, cross, sigma, bound, uneven)
+        slow &= True if same is None else ~same
+        if slow.any():
+            values = [np.array(value) for value in values]  # compiled results are read-only
+            error = _replace(values, slow, rows, columns, cross)
+    return values, error + legs.precision.error
+
+
+def _is_slow(bound: np.ndarray, correlation, tolerance: float):
+    """Whether the series at this correlation needs more terms than the tables have."""
+    return bound[-1] * np.abs(correlation) ** (bound.size - 1) > tolerance / 2
+
+
+def _slow_pairs(rows: Side, columns: Side, cross, sigma, bound: np.ndarray, uneven: bool) -> np.ndarray:
+    slow = _is_slow(bound, series.correlations(cross, *sigma), rows.legs.tolerance)
+    if uneven:
+        ratio = np.maximum(rows.variances, 1e-300) / (columns.variances + 1e-300)
+        slow |= (ratio > _UNEVEN) | (ratio < 1 / _UNEVEN)
+    return slow
+
+
+def _replace(values: list[np.ndarray], slow: np.ndarray, rows: Side, columns: Side, cross) -> float:
+    """Overwrite the averages of the pairs marked `slow` by quadrature; the largest error."""
+    legs: SeriesLegs = rows.legs
+    first, second = (np.broadcast_to(side.variances, cross.shape)[slow] for side in (rows, columns))
+    replaced = by_quadrature(legs.activation, first, second, cross[slow], legs.orders, legs.tolerance)
+    for value, new in zip(values, replaced.values, strict=True):
+        value[slow] = new
+    return max(replaced.error, legs.tolerance / 2)
+
+
+def widest_variance(activation: Activation, *variances: np.ndarray) -> float:
+    """The largest variance, rounded up to half a power of two where the average still exists there.
+
+    Work prepared for the rounded variance serves many layers and inputs.
+    """
+    exact = max(float(part.max(initial=0.0)) for part in variances)
+    rounded = 2.0 ** (math.ceil(2 * math.log2(exact)) / 2) if exact > 0 else 0.0
+    try:
+        quadrature.reach(activation, rounded)
+    except ValueError:  # the function grows too fast there, perhaps not at the variance itself
+        quadrature.reach(activation, exact)
+        return exact
+    return rounded
+
+
+def _remainder(legs: SeriesLegs, tables: tuple[Tables, Tables]) -> np.ndarray:
+    """Relative remainder of the series after k terms at correlation one, for the worst order."""
+    levels = [leveled(legs.activation, pair) for pair in legs.orders]
+    factor = math.sqrt(2) if has_delta(legs.activation, legs.orders) else 1.0
+    first, second = (table.tails for table in tables)
+    return factor * np.max([np.sqrt(first[a] * second[b]) for a, b in levels], axis=0)
