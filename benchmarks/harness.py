@@ -40,9 +40,12 @@ def relative(found, exact) -> float:
     return float(np.max(np.abs(np.asarray(found) - exact) / scale))
 
 
-def extra_memory(case: Sequence, side: Side) -> int:
-    """Peak resident memory of one call beyond what was resident before it, in bytes."""
-    side.ask("warm", case=case)
+def extra_memory(case: Sequence, side: Side, *, warm: bool = True) -> int:
+    """Peak resident memory of one call beyond what was resident before it, in bytes.
+
+    Without `warm` that is the memory of a process that has imported its library and done nothing else.
+    """
+    side.ask("warm", case=case) if warm else side.ask("about")
     process = psutil.Process(side.process.pid)
     before = process.memory_info().rss
     seen, done = [before], threading.Event()

@@ -117,16 +117,17 @@ def _run(prepare, inputs, *, case, repeats=1, draw=0, save=None, corner=0):
     """Times of calls with inputs number `draw` and following, and a corner of what the last one gave."""
     start = time.perf_counter()
     call = prepare(*case)
-    preparation, seconds = time.perf_counter() - start, []
+    preparation, seconds, busy = time.perf_counter() - start, [], []
     for number in range(draw, draw + repeats):
         X, K, Theta = inputs(case, number), None, None
-        start = time.perf_counter()
+        start, worked = time.perf_counter(), time.process_time()
         K, Theta = call(X)
         seconds.append(time.perf_counter() - start)
+        busy.append(time.process_time() - worked)
     if save:
         np.savez(save, K=np.asarray(K), Theta=np.asarray(Theta))
     corners = {name: np.asarray(M[:corner, :corner]).tolist() for name, M in (("K", K), ("Theta", Theta))}
-    return {"preparation": preparation, "seconds": seconds, **corners}
+    return {"preparation": preparation, "seconds": seconds, "processor seconds": busy, **corners}
 
 
 # --- neural-tangents --------------------------------------------------------------------------------
