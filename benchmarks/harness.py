@@ -43,7 +43,7 @@ def relative(found, exact) -> float:
 def extra_memory(case: Sequence, side: Side, *, warm: bool = True) -> int:
     """Peak resident memory of one call beyond what was resident before it, in bytes.
 
-    Without `warm` that is the memory of a process that has imported its library and done nothing else.
+    Without `warm` nothing but what the process does at its start comes before.
     """
     side.ask("warm", case=case) if warm else side.ask("about")
     process = psutil.Process(side.process.pid)
