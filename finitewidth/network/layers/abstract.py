@@ -58,7 +58,7 @@ class AbstractLayer(abc.ABC):
     @classmethod
     def from_plain(cls, fields: dict[str, Any]) -> "AbstractLayer":
         """The layer that `to_plain` wrote down, without its kind."""
-        return cls(**fields)
+        return cls(**{name: _tupled(value) for name, value in fields.items()})
 
 
 def shown(layer: Any) -> str:
@@ -77,3 +77,8 @@ def _listed(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_listed(part) for part in value]
     return value.to_plain() if isinstance(value, AbstractLayer) else value
+
+
+def _tupled(value: Any) -> Any:
+    """Lists as tuples, which is what layers hold."""
+    return tuple(_tupled(part) for part in value) if isinstance(value, list) else value

@@ -66,8 +66,6 @@ class SelfAttention(AbstractLayer):
 
     def __post_init__(self):
         check_weights(self, ("C_OV", "C_b", "sigma_QK"))
-        if isinstance(self.positions, Mapping):
-            object.__setattr__(self, "positions", Positions(**self.positions))
         if not (self.positions is None or isinstance(self.positions, Positions)):
             raise ValueError(f"positions must be None or an fw.Positions, got {self.positions!r}.")
         if self.scaling not in SCALINGS:
@@ -93,6 +91,12 @@ class SelfAttention(AbstractLayer):
         if self.positions is not None:
             plain["positions"] = dataclasses.asdict(self.positions)
         return plain
+
+    @classmethod
+    def from_plain(cls, fields: dict[str, Any]) -> "SelfAttention":
+        positions = fields.get("positions")
+        given = Positions(**positions) if isinstance(positions, Mapping) else positions
+        return cls(**{**fields, "positions": given})
 
     def __repr__(self) -> str:
         return shown(self)
