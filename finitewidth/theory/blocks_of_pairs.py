@@ -1,5 +1,6 @@
 """How pairs of samples are divided into blocks: bounded memory, work in cache, few compiled shapes."""
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from finitewidth.theory.layers.sites import Grid
 
 _BUDGET = SIDE**2  # pairs of sites at once: half a megabyte
 _MOST = 32 * _BUDGET  # pairs of sites that are there at once where a layer needs many displacements
+_OVERHEAD = 8192  # what a step of a block costs besides its arithmetic, in pairs of sites
 _LEGS = 1 << 26  # bytes of tables of legs
 
 
@@ -46,17 +48,23 @@ def block_sizes(chain: Chain, rows: int, columns: int) -> Sizes:
         side = tile_side(max(rows, columns))
         return Sizes(side, side, _BUDGET, 64)
     pairs = max(1, min(_BUDGET // positions, _MOST // _most_at_once(chain)))
-    B = _even_size(columns, max(1, min(64, pairs)))
-    A = _even_size(rows, max(1, pairs // B))
-    kept = max(8, _LEGS // (positions * B * 8 * 128))
-    return Sizes(A, B, _BUDGET, kept)
+    most = max(1, math.isqrt(pairs))
+    kept = max(8, _LEGS // (positions * most * 8 * 128))
+    return Sizes(_best_size(rows, most, positions), _best_size(columns, most, positions), _BUDGET, kept)
 
 
-def _even_size(count: int, largest: int) -> int:
-    """At most `largest` samples at once, such that blocks are nearly full."""
-    blocks = -(-count // largest)
-    size = -(-count // blocks)
-    return min(largest, -(-size // 8) * 8) if size > 8 else size
+def _best_size(count: int, most: int, positions: int) -> int:
+    """The number of samples at once, at most `most`, that makes the blocks of a square cheapest.
+
+    Few sizes are possible, so that few shapes are compiled.
+    """
+    sizes = [size for size in (1, 2, 3, 4, 6, 8, *range(12, most + 4, 4)) if size <= most]
+
+    def cost(size: int) -> float:
+        blocks = -(-count // size)
+        return blocks * (blocks + 1) / 2 * (size**2 * positions + _OVERHEAD)
+
+    return min(sizes, key=cost)
 
 
 def _positions(chain: Chain) -> list[int]:

@@ -101,6 +101,7 @@ class PairBlock(AbstractBlock):
 
     def __post_init__(self):
         self.rule = self.through.rule
+        self.equal = self.through.equal(self.tile)
 
     def sides(self, step: AbstractStep, pairs: Pairs) -> tuple[Side, Side]:
         first, second = self.through.legs(step, self.tile)  # type: ignore[arg-type]
@@ -123,11 +124,10 @@ class PairBlock(AbstractBlock):
         return rows[None], columns[pairs.grid.partners(pairs.displacements)]
 
     def same(self, pairs: Pairs) -> np.ndarray | None:
-        equal = self.through.equal(self.tile)
-        if equal is None or pairs.grid.zero not in pairs.displacements:
+        if self.equal is None or pairs.grid.zero not in pairs.displacements:
             return None
-        marks = np.zeros((len(pairs.displacements), 1, *equal.shape), dtype=bool)
-        marks[pairs.displacements.index(pairs.grid.zero)] = equal
+        marks = np.zeros((len(pairs.displacements), 1, *self.equal.shape), dtype=bool)
+        marks[pairs.displacements.index(pairs.grid.zero)] = self.equal
         return marks
 
     def record(self, layer: int, pairs: Pairs) -> None:
@@ -162,6 +162,7 @@ class Propagation:
         self.end = self._end()
         self.sizes = block_sizes(self.chain, X.shape[0], other.shape[0])
         self._legs: dict[tuple, Legs] = {}
+        self._widest_of: dict[int, float] = {}  # by slot: the largest variance, rounded up
         self._lock = threading.Lock()
         with np.errstate(over="ignore", invalid="ignore"), SingleThreadedProducts():
             for samples in set(self.samples):
@@ -201,7 +202,6 @@ class Propagation:
     def legs(self, step: ActivationStep, tile: Tile) -> tuple[Legs, Legs]:
         """The legs along rows and columns of a tile, in front of an activation."""
         variances = [samples.measured[step.slot] for samples in self.samples]
-        widest = widest_variance(step.activation, *variances)
         orders = ((0, 0), (1, 1)) if self.has_ntk else ((0, 0),)
         made = []
         for side, part in ((0, tile.rows), (0 if self.symmetric else 1, tile.columns)):
@@ -211,10 +211,16 @@ class Propagation:
                     while len(self._legs) >= self.sizes.legs_kept:
                         del self._legs[next(iter(self._legs))]
                     chosen = variances[side][..., part]
+                    widest = self._widest(step, variances)
                     legs = self.rule.legs(step.activation, chosen, orders, widest=widest)
                     self._legs[key] = legs.with_rounding(_PARALLEL if self.chain.grid.shape else 0.0)
                 made.append(self._legs[key])
         return made[0], made[1]
+
+    def _widest(self, step: ActivationStep, variances: list[np.ndarray]) -> float:
+        if step.slot not in self._widest_of:
+            self._widest_of[step.slot] = widest_variance(step.activation, *variances)
+        return self._widest_of[step.slot]
 
     # --- pairs --------------------------------------------------------------------------------------------
 
@@ -250,7 +256,7 @@ class Propagation:
         start = mixing[-1] + 1 if mixing else 0
         front = self.chain.asked(wanted, start, end)[0]
         if not mixing:
-            return self.chain.apply(self._inputs(front, block.tile), wanted, block, start, end)
+            return self.chain.apply(self._inputs(front, block), wanted, block, start, end)
         step = self.chain.steps[mixing[-1]]
         chunks = (self._behind(mixing[-1], chunk, block) for chunk in self._chunks(step, step.asks(front)))
         shape = (block.tile.rows.size, block.tile.columns.size)
@@ -262,10 +268,9 @@ class Propagation:
         for start in range(0, len(asked), size):
             yield asked[start : start + size]
 
-    def _inputs(self, displacements: Displacements, tile: Tile) -> Pairs:
-        grid, (first, second) = self.chain.grid, self.samples
+    def _inputs(self, displacements: Displacements, block: PairBlock) -> Pairs:
+        grid, tile, equal, (first, second) = self.chain.grid, block.tile, block.equal, self.samples
         K = first.products(tile.rows, second, tile.columns, grid.partners(displacements))
-        equal = self.equal(tile)
         if equal is not None and grid.zero in displacements:
             place = displacements.index(grid.zero)
             K[place] = np.where(equal, first.squares(tile.rows)[..., None], K[place])

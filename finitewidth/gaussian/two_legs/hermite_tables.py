@@ -22,13 +22,18 @@ from finitewidth.gaussian.two_legs.orders import Orders, as_functions, of_legs
 from finitewidth.network.layers.activation import Activation
 
 LONGEST = 1024  # terms
-_SHORTEST = 32
+SHORTEST = 32
 _INTERPOLATED = 24  # standard deviations from which many are interpolated
+_MANY = 512  # legs
 _WORTH_A_POOL = 1 << 18  # evaluations
 _LONGEST_UNIFORM = 256  # beyond, he_k itself asks for a grid that is no cheaper than the graded one
 _HERMITE_REACH = 12.2  # |he_k| exp(-x^2/4) is at most one, so the integrand beyond is below 1e-16
 _NODES = {256: 321, LONGEST: 641}  # per segment at least, by number of terms: he_k has k zeros to resolve
+_ABSENT = 1e-14  # coefficients below this fraction of the largest are rounding errors
 _STEPS = (0.4, 0.28, 0.2, 0.14, 0.1, 0.07)  # of uniform grids, in standard deviations
+
+
+Parity = tuple[bool, bool]  # even, odd
 
 
 class Tables(NamedTuple):
@@ -37,6 +42,7 @@ class Tables(NamedTuple):
     coefficients: dict[int, np.ndarray]  # order: (P, M)
     tails: dict[int, np.ndarray]  # order: largest relative Parseval remainder after k terms, (P + 1,)
     alone: dict[Orders, np.ndarray]  # <sigma^(a) sigma^(b)> by pair of orders, (M,)
+    present: dict[int, Parity]  # order: whether there are even and odd terms beyond the first two
 
 
 def _hermite_sums(weighted: np.ndarray, x: np.ndarray, length: int) -> np.ndarray:
@@ -100,7 +106,13 @@ def _on_interpolated_grid(
         [np.repeat([size[a] for a in orders], nodes.shape[1]), [size[a] * size[b] for a, b in pairs]]
     )
     if (np.abs(series[:, -4:]).max(axis=1) > tolerance * scale).any():  # a wide range, or steep
-        return _on_shared_grid(activation, sigma, orders, grid, pairs)
+        halves = [np.flatnonzero(sigma <= centre), np.flatnonzero(sigma > centre)]
+        parts = [
+            _on_interpolated_grid(activation, sigma[half], orders, grid, pairs, tolerance) for half in halves
+        ]
+        back = np.argsort(np.concatenate(halves), kind="stable")
+        coefficients = np.concatenate([part[0] for part in parts], axis=-1)[..., back]
+        return coefficients, {pair: np.concatenate([part[1][pair] for part in parts])[back] for pair in pairs}
     values = series @ chebvander((sigma - centre) / max(half, 1e-300), x.size - 1).T
     count = len(orders) * nodes.shape[1]
     return values[:count].reshape(*nodes.shape[:2], -1), dict(zip(pairs, values[count:], strict=True))
@@ -179,11 +191,26 @@ def tables(
         averages = quadrature.one_sample(activation, variances, wanted, count=count).fine
         alone = dict(zip(wanted, averages, strict=True))
     coefficients = dict(zip(regular, stacked, strict=True))
-    tails = {a: _tails(coefficients[a][:length], alone[a, a]) for a in regular}
+    chosen = _extremes(sigma)
+    tails = {a: _tails(coefficients[a][:length, chosen], alone[a, a][chosen]) for a in regular}
     for order in orders:
         if order not in coefficients:  # a delta function
             coefficients[order] = _by_parts(coefficients[order - 1], sigma)
-    return Tables({a: table[:length] for a, table in coefficients.items()}, tails, alone)
+    cut = {a: table[:length] for a, table in coefficients.items()}
+    return Tables(cut, tails, alone, {a: _present(table[:, chosen]) for a, table in cut.items()})
+
+
+def _extremes(sigma: np.ndarray) -> np.ndarray:
+    """Of very many legs those that show their range: remainders vary smoothly with the deviation."""
+    if sigma.size <= _MANY:
+        return np.arange(sigma.size)
+    return np.argsort(sigma, kind="stable")[np.linspace(0, sigma.size - 1, _MANY).astype(int)]
+
+
+def _present(coefficients: np.ndarray) -> Parity:
+    size = np.abs(coefficients).max(axis=1, initial=0.0)
+    even, odd = (size[start::2].max(initial=0.0) > _ABSENT * size.max(initial=0.0) for start in (2, 3))
+    return bool(even), bool(odd)
 
 
 def _on_graded_grids(
@@ -230,7 +257,7 @@ def length_for(
 ) -> int:
     """The number of terms, at most 1024, that reach the tolerance at this correlation and variance."""
     tails = _widest_tails(activation, widest, orders, count)
-    length = _SHORTEST
+    length = SHORTEST
     while length < LONGEST and tails[length] * correlation**length > tolerance:
         length *= 2
     return length

@@ -14,31 +14,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.gaussian.two_legs.hermite_tables import Tables
+from finitewidth.gaussian.two_legs.hermite_tables import Parity, Tables
 from finitewidth.gaussian.two_legs.orders import Orders
 
 _CHUNK = 32  # terms per turn of the loop: most series end in the first, which is one pass over a tile
 _SMALL_BLOCK = 1024  # entries
-_ABSENT = 1e-14  # coefficients below this fraction of the largest are rounding errors
-Parity = tuple[bool, bool]  # even, odd
 
 
 def parities(rows: Tables, columns: Tables, orders: tuple[Orders, ...]) -> tuple[Parity, ...]:
     """Whether there are even and odd terms beyond the first two: often one of them is absent."""
-    present = {
-        side: {a: _present(table, a) for a in table.coefficients}
-        for side, table in enumerate((rows, columns))
-    }
-    return tuple(
-        (present[0][a][0] and present[1][b][0], present[0][a][1] and present[1][b][1]) for a, b in orders
-    )
-
-
-def _present(table: Tables, order: int) -> Parity:
-    coefficients = table.coefficients[order]
-    size = np.abs(coefficients.reshape(coefficients.shape[0], -1)).max(axis=1, initial=0.0)
-    even, odd = (size[start::2].max(initial=0.0) > _ABSENT * size.max(initial=0.0) for start in (2, 3))
-    return bool(even), bool(odd)
+    first, second = rows.present, columns.present
+    return tuple((first[a][0] and second[b][0], first[a][1] and second[b][1]) for a, b in orders)
 
 
 def correlations(cross, rows, columns, *, xp=np):

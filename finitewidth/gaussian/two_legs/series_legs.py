@@ -14,6 +14,7 @@ from finitewidth.gaussian.two_legs.orders import as_functions, has_delta, levele
 from finitewidth.gaussian.two_legs.scales import by_quadrature
 from finitewidth.network.layers.activation import Activation
 
+_LENGTHS = (hermite_tables.SHORTEST, 256, hermite_tables.LONGEST)
 _UNEVEN = 1e4  # ratio of variances above which a delta function makes the series lose digits
 
 
@@ -46,7 +47,7 @@ class SeriesLegs(Legs):
         )
         coefficients = {a: table.reshape(-1, *shape) for a, table in made.coefficients.items()}
         alone = {pair: values.reshape(shape) for pair, values in made.alone.items()}
-        return Tables(coefficients, made.tails, alone)
+        return made._replace(coefficients=coefficients, alone=alone)
 
     @functools.cached_property
     def precision(self) -> quadrature.Precision:
@@ -76,7 +77,7 @@ def average(
     legs: SeriesLegs = rows.legs
     sigma = np.sqrt(rows.variances), np.sqrt(columns.variances)
     length = legs.length_for(series.largest_correlation(cross, *sigma, same))
-    tables = rows.legs.tables(length), columns.legs.tables(length)
+    tables = _first(length, rows.legs), _first(length, columns.legs)
     bound = _remainder(legs, tables)
     first, second = (
         series.Side(deviation, {a: side.select(table) for a, table in both.coefficients.items()})
@@ -94,6 +95,14 @@ def average(
             values = [np.array(value) for value in values]  # compiled results are read-only
             error = _replace(values, slow, rows, columns, cross)
     return values, error + legs.precision.error
+
+
+def _first(length: int, legs: SeriesLegs) -> Tables:
+    """The first terms of tables, which are made in few lengths only."""
+    tables = legs.tables(next(long for long in _LENGTHS if long >= length))
+    coefficients = {a: table[:length] for a, table in tables.coefficients.items()}
+    tails = {a: tail[: length + 1] for a, tail in tables.tails.items()}
+    return tables._replace(coefficients=coefficients, tails=tails)
 
 
 def _is_slow(bound: np.ndarray, correlation, tolerance: float):

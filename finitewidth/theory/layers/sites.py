@@ -41,12 +41,17 @@ class Grid:
 
     def partners(self, displacements: Displacements) -> np.ndarray:
         """The position p + d for every displacement and position p, (D, P)."""
-        if not self.shape:
-            return np.zeros((len(displacements), 1), dtype=int)
-        places = np.indices(self.shape).reshape(len(self.shape), 1, -1)
-        steps = np.asarray(displacements, dtype=int).T[:, :, None]
-        size = np.asarray(self.shape).reshape(-1, 1, 1)
-        return np.asarray(np.ravel_multi_index(tuple((places + steps) % size), self.shape))
+        return _partners(self.shape, displacements)
+
+
+@functools.lru_cache(maxsize=4096)
+def _partners(shape: tuple[int, ...], displacements: Displacements) -> np.ndarray:
+    if not shape:
+        return np.zeros((len(displacements), 1), dtype=int)
+    places = np.indices(shape).reshape(len(shape), 1, -1)
+    steps = np.asarray(displacements, dtype=int).T[:, :, None]
+    size = np.asarray(shape).reshape(-1, 1, 1)
+    return np.asarray(np.ravel_multi_index(tuple((places + steps) % size), shape))
 
 
 @dataclass
