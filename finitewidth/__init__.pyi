@@ -81,6 +81,7 @@ from .training.infinite.bayes import posterior as posterior
 from .training.infinite.fitting import Fitted as Fitted
 from .training.infinite.fitting import fit as fit
 from .training.infinite.gaussian import Prediction as Prediction
+from .training.infinite.iterative import AccuracyWarning as AccuracyWarning
 from .training.infinite.ridge import choose_ridge as choose_ridge
 from .training.infinite.sampled import SampledPrediction as SampledPrediction
 from .training.infinite.spectrum import Spectrum as Spectrum

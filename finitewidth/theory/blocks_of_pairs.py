@@ -94,3 +94,12 @@ def tiles(rows: int, columns: int, sizes: Sizes, symmetric: bool) -> Iterator[Ti
         for left in range(0, columns, sizes.columns):
             if not (symmetric and left + sizes.columns <= top):
                 yield Tile(chosen, np.minimum(np.arange(left, left + sizes.columns), columns - 1))
+
+
+def pairs_of_sites(chain: Chain) -> int:
+    """How many pairs of sites all steps together meet in a pair of samples: the cost of the pair."""
+    wanted, total = (chain.behind.zero,), 1
+    for step in reversed(chain.steps):
+        wanted = step.asks(wanted)
+        total += len(wanted) * step.grid.size
+    return total

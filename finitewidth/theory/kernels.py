@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -9,11 +10,14 @@ from jaxtyping import Float
 from finitewidth.core.inputs import as_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
+from finitewidth.core.progress import Progress
 from finitewidth.core.storage import read_arrays, write_arrays
+from finitewidth.core.tasks import runner
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.mlp import network_from_dict
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance
+from finitewidth.theory.panels import Request, assembled
 from finitewidth.theory.propagation import Propagation
 
 
@@ -47,11 +51,24 @@ class Kernels:
 
 
 def kernels(
-    net: Network, X, X_other=None, *, layer: int | None = None, tolerance: float = TOLERANCE
+    net: Network,
+    X,
+    X_other=None,
+    *,
+    layer: int | None = None,
+    tolerance: float = TOLERANCE,
+    client: Any = None,
+    store: str | Path | None = None,
+    progress: Progress = False,
 ) -> Kernels:
     """Kernel and NTK between X and X_other (or X and itself) at one layer, the output by default.
 
-    Nothing but the two matrices of that layer is stored: memory is bounded by them and a few tiles.
+    Nothing but the two matrices of that layer is stored: memory is bounded by them and a few blocks. At a
+    layer with positions they are means over pairs of a position with itself, as if the layer were flattened.
+
+    With a Dask `client` or a `store` (a path that ends in .zarr) the matrices are computed in panels, which
+    are independent tasks; a store keeps the finished ones, so that a run that was killed continues where it
+    stopped. `progress` as in `train_ensemble`, but no bar is shown by itself.
     """
     require_double_precision()
     check_tolerance("tolerance", tolerance)
@@ -63,8 +80,12 @@ def kernels(
     require_memory(
         5 * 8 * X.shape[0] * columns,
         f"a kernel of {X.shape[0]} x {columns} pairs",
-        "pass fewer inputs at a time",
+        "pass fewer inputs at a time, or use fw.fit(..., store=...), which keeps it on disk",
     )
+    if client is not None or store is not None or progress:
+        request = Request(net, X, other, layer, tolerance)
+        with runner(client, store, progress, kind="kernel", configuration=request.configuration) as running:
+            return Kernels(net, layer, *assembled(running, request))
     layers, error = Propagation(net, X, other, Automatic(tolerance), (layer,)).matrices()
     accuracy_or_error(error, tolerance, net.activation_name)
     return Kernels(net, layer, *layers[layer], error)

@@ -9,20 +9,27 @@ with $F = \tilde\Theta^{-1}$ at the end of training and a function of the traini
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.core.inputs import as_inputs, as_targets
+from finitewidth.core.inputs import as_inputs, as_positive, as_targets
 from finitewidth.core.memory import require_memory
+from finitewidth.core.progress import Progress
+from finitewidth.core.tasks import runner
+from finitewidth.gaussian.two_legs.expectation import TOLERANCE
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import Kernels, kernels
+from finitewidth.theory.panels import Request, run_panels
 from finitewidth.training.infinite.conditioning import check_independent, singular_error
 from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.infinite.iterative import IterativeInverse, StoredMatrix
 from finitewidth.training.infinite.solver import ResponseMatrix, Singular, response_matrix
 
 BLOCK = 1024  # test inputs at a time, for means and standard deviations alone
@@ -35,14 +42,14 @@ class Fitted:
     net: Network
     algorithm: AbstractAlgorithm
     X: Float[np.ndarray, "N n0"]
-    K: Float[np.ndarray, "N N"] = field(repr=False)
+    K: Float[np.ndarray, "N N"] | StoredMatrix = field(repr=False)
     weights: Float[np.ndarray, "N n_L"] = field(repr=False)  # F y, one for each training sample
-    response: ResponseMatrix = field(repr=False)
+    response: ResponseMatrix | IterativeInverse = field(repr=False)
     error: float
 
     @property
     def condition(self) -> float:
-        """The condition number of the training NTK, with the ridge."""
+        """The condition number of the training NTK, with the ridge; if it is on disk, an upper bound."""
         return self.response.condition
 
     def mean(self, X_test) -> Float[np.ndarray, "M n_L"]:
@@ -141,18 +148,41 @@ def fit(
     algorithm: AbstractAlgorithm = GradientFlow(),
     ridge: float = 0.0,
     cutoff: float = 0.0,
+    store: str | Path | None = None,
+    client: Any = None,
+    progress: Progress = False,
+    accuracy: float = 1e-8,
 ) -> Fitted:
     """Train infinitely wide networks on the loss 1/2 sum (z - y)^2 once, to predict at any test inputs.
 
     `ridge` is added to the training NTK. Eigenvalues below `cutoff` times the largest count as zero, and
     their modes stay as they were at initialization: the limit of a vanishing ridge.
+
+    With a `store` (a path that ends in .zarr) the kernel of the training set stays on disk, in panels that
+    are tasks for a Dask `client`, and networks trained to the end are found by conjugate gradients to the
+    relative residual `accuracy`; `fitted.response.reached` lists the residuals reached. Memory then grows
+    with the number of samples, not with its square.
     """
     check_algorithm(algorithm, order=0)
     check_ridge(ridge, cutoff, MSE())
     require_ntk(net)
     X = as_inputs(X_train, net.widths[0], name="X_train")
     Y = as_targets(Y_train, X.shape[0], net.widths[-1])
-    return fit_outputs(net, X, Y, algorithm, MSE(), ridge=float(ridge), cutoff=float(cutoff))
+    if store is None:
+        return fit_outputs(net, X, Y, algorithm, MSE(), ridge=float(ridge), cutoff=float(cutoff))
+    if cutoff or not algorithm.is_finished or algorithm.mixes_modes:
+        raise ValueError(
+            f"store needs networks trained to the end and no cutoff, got {algorithm!r}, cutoff={cutoff!r}; "
+            "use algorithm=fw.GradientFlow() and a ridge."
+        )
+    as_positive("accuracy", accuracy)
+    request = Request(net, X, None, net.depth, TOLERANCE)
+    with runner(client, store, progress, kind="kernel", configuration=request.configuration) as running:
+        error = max(float(arrays["error"]) for _, arrays in run_panels(running, request))
+    K, Theta = (StoredMatrix(Path(store), name, request.panels) for name in ("K", "Theta"))
+    F = IterativeInverse.of(Theta, float(ridge), accuracy)
+    algorithm.check_stable(F.largest, MSE())
+    return Fitted(net, algorithm, X, K, F.apply(Y), F, error)
 
 
 def fit_outputs(
