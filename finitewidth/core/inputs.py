@@ -125,6 +125,17 @@ def merge_inputs(X: np.ndarray, *, keep: int = 0) -> tuple[np.ndarray, np.ndarra
     return X[distinct], places
 
 
+def input_numbers(X: np.ndarray, other: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """A number for each input of X and of `other` (X again if None), the same for equal inputs.
+
+    It is the place where the input first stands in X followed by `other`.
+    """
+    first: dict[bytes, int] = {}
+    everything = X if other is None else np.concatenate([X, other])
+    numbers = np.array([first.setdefault((x + 0.0).tobytes(), row) for row, x in enumerate(everything)])
+    return numbers[: len(X)], numbers[: len(X)] if other is None else numbers[len(X) :]
+
+
 def coincident_rows(X: np.ndarray, other: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Indices of equal rows of X and `other`, as two arrays; without `other`, pairs i < j within X.
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from finitewidth.core.cores import SingleThreadedProducts
-from finitewidth.core.inputs import coincident_rows
+from finitewidth.core.inputs import input_numbers
 from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
 from finitewidth.gaussian.two_legs.legs import Legs, Side
 from finitewidth.gaussian.two_legs.series_legs import widest_variance
@@ -25,70 +25,11 @@ from finitewidth.network.network import Network
 from finitewidth.theory.blocks_of_pairs import Tile, block_sizes, tiles
 from finitewidth.theory.layers.activation import ActivationStep
 from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Chain, Counter
-from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
+from finitewidth.theory.layers.sites import Displacements, Pairs
+from finitewidth.theory.samples import INPUTS, Samples, require_finite, share
 
 Matrices = tuple[np.ndarray, np.ndarray | None]  # K and Theta
 _PARALLEL = 4e-15  # 1 - correlation^2 below which sites are equal but for rounding: patches of images are
-
-
-class Samples:
-    """One of the two sets of inputs: values at all positions, and what layers measured of each sample."""
-
-    def __init__(self, X: np.ndarray, grid: Grid):
-        self.count = X.shape[0]
-        channels = X.shape[-1]
-        self.X = np.ascontiguousarray(np.swapaxes(X.reshape(self.count, grid.size, channels), 0, 1))
-        self.measured: dict[int, np.ndarray] = {}
-
-    def products(self, rows: np.ndarray, other: "Samples", columns: np.ndarray, partners: np.ndarray):
-        """Mean products over channels of sites p of rows and p + d of columns, (D, P, A, B)."""
-        channels = self.X.shape[-1]
-        first, second = self.X[:, rows], other.X[:, columns]
-        if channels == 1:
-            return first[None] * np.swapaxes(second, 1, 2)[partners]
-        return (first[None] @ np.swapaxes(second, 1, 2)[partners]) / channels
-
-    def squares(self, rows: np.ndarray) -> np.ndarray:
-        """Mean squares over channels at all sites, (P, A)."""
-        return np.einsum("pac,pac->pa", self.X[:, rows], self.X[:, rows]) / self.X.shape[-1]
-
-
-@dataclass
-class OwnBlock(AbstractBlock):
-    """Samples met with themselves, (D, P, A, 1)."""
-
-    rule: AbstractExpectation
-    measured: dict[int, np.ndarray] = field(default_factory=dict)
-
-    def sides(self, step: AbstractStep, pairs: Pairs) -> tuple[Side, Side]:
-        assert isinstance(step, ActivationStep)
-        variances = self.measured[step.slot]
-        widest = widest_variance(step.activation, variances)
-        legs = self.rule.legs(step.activation, variances, ((0, 0),), widest=widest)
-        partners = pairs.grid.partners(pairs.displacements)
-        return (
-            Side(legs, lambda values: values[..., None, :, :, None]),
-            Side(legs, lambda values: values[..., partners, :][..., None]),
-        )
-
-    def of_samples(self, step: AbstractStep) -> tuple[np.ndarray, np.ndarray]:
-        assert step.slot is not None
-        values = self.measured[step.slot][..., None]
-        return values, values
-
-    def of_sites(self, step: AbstractStep, pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
-        values = self.of_samples(step)[0]
-        return values[None], values[pairs.grid.partners(pairs.displacements)]
-
-    def same(self, pairs: Pairs) -> np.ndarray | None:
-        if pairs.grid.zero not in pairs.displacements:
-            return None
-        marks = np.zeros((len(pairs.displacements), 1, pairs.K.shape[2], 1), dtype=bool)
-        marks[pairs.displacements.index(pairs.grid.zero)] = True
-        return marks
-
-    def record(self, layer: int, pairs: Pairs) -> None:
-        _require_finite(pairs.K, f"the kernel of layer {layer}", "scale X or C_W down")
 
 
 @dataclass
@@ -157,47 +98,22 @@ class Propagation:
         other = X if X_other is None else X_other
         rows = Samples(X, self.chain.grid)
         self.samples = (rows, rows if X_other is None else Samples(other, self.chain.grid))
-        flat = [part.reshape(part.shape[0], -1) for part in (X, other)]
-        self.coincident = coincident_rows(flat[0], None if X_other is None else flat[1])
+        self.numbers = input_numbers(X, X_other)
         self.end = self._end()
         self.sizes = block_sizes(self.chain, X.shape[0], other.shape[0])
         self._legs: dict[tuple, Legs] = {}
         self._widest_of: dict[int, float] = {}  # by slot: the largest variance, rounded up
         self._lock = threading.Lock()
         with np.errstate(over="ignore", invalid="ignore"), SingleThreadedProducts():
-            for samples in set(self.samples):
-                self._measure(samples)
+            for samples in self.samples[: 1 if self.symmetric else 2]:
+                samples.measure(self.chain, self.end, rule, self.sizes.budget)
+            share(*self.samples, self.numbers)
 
     def _end(self) -> int:
         """The number of steps up to the last layer that is kept."""
         last = max(self.kept)
         numbers = enumerate(self.chain.numbers, start=1)
         return next(place for place, number in numbers if number is not None and number >= last)
-
-    # --- single samples -----------------------------------------------------------------------------------
-
-    def _measure(self, samples: Samples) -> None:
-        """Meet samples with themselves, as far as layers need to know of it."""
-        sets = self.chain.asked((), 0, self.end, measuring=True)
-        if not sets[0]:
-            return
-        parts: list[dict[int, np.ndarray]] = []
-        at_once = max(1, self.sizes.budget // (len(sets[0]) * self.chain.grid.size))
-        for start in range(0, samples.count, at_once):
-            rows = np.arange(start, min(start + at_once, samples.count))
-            block = OwnBlock(self.rule)
-            self.chain.apply(self._own_inputs(samples, rows, sets[0]), (), block, 0, self.end)
-            parts.append(block.measured)
-        samples.measured = {slot: np.concatenate([p[slot] for p in parts], axis=-1) for slot in parts[0]}
-
-    def _own_inputs(self, samples: Samples, rows: np.ndarray, displacements: Displacements) -> Pairs:
-        grid = self.chain.grid
-        partners = grid.partners(displacements)
-        first = samples.X[:, rows]
-        K = np.einsum("pac,dpac->dpa", first, first[partners]) / samples.X.shape[-1]
-        if grid.zero in displacements:
-            K[displacements.index(grid.zero)] = samples.squares(rows)
-        return Pairs(grid, displacements, K[..., None], None)
 
     def legs(self, step: ActivationStep, tile: Tile) -> tuple[Legs, Legs]:
         """The legs along rows and columns of a tile, in front of an activation."""
@@ -222,17 +138,9 @@ class Propagation:
             self._widest_of[step.slot] = widest_variance(step.activation, *variances)
         return self._widest_of[step.slot]
 
-    # --- pairs --------------------------------------------------------------------------------------------
-
     def equal(self, tile: Tile) -> np.ndarray | None:
         """Marks pairs of equal inputs within a tile, (A, B); None if there are none."""
-        marks = np.zeros((tile.rows.size, tile.columns.size), dtype=bool)
-        if self.symmetric:
-            marks |= tile.rows[:, None] == tile.columns[None, :]
-        for i, j in zip(*self.coincident, strict=True):
-            marks |= (tile.rows[:, None] == i) & (tile.columns[None, :] == j)
-            if self.symmetric:
-                marks |= (tile.rows[:, None] == j) & (tile.columns[None, :] == i)
+        marks = self.numbers[0][tile.rows][:, None] == self.numbers[1][tile.columns][None, :]
         return marks if marks.any() else None
 
     @property
@@ -273,7 +181,7 @@ class Propagation:
         K = first.products(tile.rows, second, tile.columns, grid.partners(displacements))
         if equal is not None and grid.zero in displacements:
             place = displacements.index(grid.zero)
-            K[place] = np.where(equal, first.squares(tile.rows)[..., None], K[place])
+            K[place] = np.where(equal, first.measured[INPUTS][:, tile.rows, None], K[place])
         return Pairs(grid, displacements, K, np.zeros(K.shape) if self.has_ntk else None)
 
     def matrices(self) -> tuple[dict[int, Matrices], float]:
@@ -314,9 +222,9 @@ class Collected:
     def finished(self) -> dict[int, Matrices]:
         """All matrices, or an error where a number is too large."""
         for layer, (K, *Theta) in self.layers.items():
-            _require_finite(K, f"the kernel of layer {layer}", "scale X or C_W down")
+            require_finite(K, f"the kernel of layer {layer}", "scale X or C_W down")
             for matrix in Theta:
-                _require_finite(matrix, f"the NTK of layer {layer}", "scale X, C_W or lambda_W down")
+                require_finite(matrix, f"the NTK of layer {layer}", "scale X, C_W or lambda_W down")
         return {layer: (*matrices, None)[:2] for layer, matrices in self.layers.items()}  # type: ignore[misc]
 
 
@@ -329,11 +237,6 @@ def _mirror(matrix: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
     else:
         i, j = np.nonzero(above)
         matrix[columns[j], rows[i]] = block[i, j]
-
-
-def _require_finite(values: np.ndarray, what: str, remedy: str) -> None:
-    if not np.isfinite(values).all():
-        raise ValueError(f"{what} exceeds what double precision holds; {remedy}.")
 
 
 def _on_all_cores(work, tasks: list[Tile]):
