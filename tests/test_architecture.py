@@ -25,9 +25,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gaussian": {"core", "network"},
     "gaussian.two_legs": {"core", "network", "gaussian"},
     "gaussian.four_legs": {"core", "network", "gaussian", "gaussian.two_legs"},
-    "theory": {"core", "network", "gaussian", "theory.layers"},
     "theory.layers": {"core", "network", "gaussian"},
-    "theory.unrolled": {"core", "network", "gaussian", "theory", "theory.layers"},
+    "theory.pairs": {"core", "network", "gaussian", "theory.layers"},
+    "theory": {"core", "network", "gaussian", "theory.layers", "theory.pairs"},
+    "theory.unrolled": {"core", "network", "gaussian", "theory", "theory.layers", "theory.pairs"},
     "critical": {"core", "network", "gaussian", "theory"},
     "training": {
         "core",

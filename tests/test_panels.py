@@ -6,7 +6,7 @@ from problems import refused
 
 import finitewidth as fw
 from finitewidth.core.checkpoint import open_group
-from finitewidth.theory import panels
+from finitewidth.theory.pairs import panels
 from finitewidth.training.infinite import iterative
 
 NET = fw.MLP((4, 32, 32, 2), "relu", C_b=0.05, C_W=2.0)

@@ -17,8 +17,8 @@ from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.mlp import network_from_dict
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance
-from finitewidth.theory.panels import Request, assembled
-from finitewidth.theory.propagation import Propagation
+from finitewidth.theory.pairs.panels import Request, assembled
+from finitewidth.theory.pairs.propagation import Propagation
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,9 @@ def kernels(
     if client is not None or store is not None or progress:
         request = Request(net, X, other, layer, tolerance)
         with runner(client, store, progress, kind="kernel", configuration=request.configuration) as running:
-            return Kernels(net, layer, *assembled(running, request))
-    layers, error = Propagation(net, X, other, Automatic(tolerance), (layer,)).matrices()
+            K, Theta, error = assembled(running, request)
+    else:
+        layers, error = Propagation(net, X, other, Automatic(tolerance), (layer,)).matrices()
+        K, Theta = layers[layer]
     accuracy_or_error(error, tolerance, net.activation_name)
-    return Kernels(net, layer, *layers[layer], error)
+    return Kernels(net, layer, K, Theta, error)

@@ -20,7 +20,7 @@ from finitewidth.network.network import Network
 from finitewidth.theory import single
 from finitewidth.theory.averages import FourLegs
 from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance
-from finitewidth.theory.propagation import Propagation, first_layer
+from finitewidth.theory.pairs.propagation import Propagation, first_layer
 from finitewidth.theory.records import Layer, Theory
 from finitewidth.theory.recursion import State, next_layer
 from finitewidth.theory.steps import Step, steps

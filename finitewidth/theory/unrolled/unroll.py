@@ -15,7 +15,7 @@ from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import check_layer
-from finitewidth.theory.propagation import first_layer
+from finitewidth.theory.pairs.propagation import first_layer
 from finitewidth.theory.steps import steps
 from finitewidth.theory.tensors import SHAPES, Shape
 from finitewidth.theory.unrolled.dense import dense, streamed

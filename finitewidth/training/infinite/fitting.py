@@ -25,8 +25,9 @@ from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
+from finitewidth.theory.checks import accuracy_or_error
 from finitewidth.theory.kernels import Kernels, kernels
-from finitewidth.theory.panels import Request, run_panels
+from finitewidth.theory.pairs.panels import Request, run_panels
 from finitewidth.training.infinite.conditioning import check_independent, singular_error
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.iterative import IterativeInverse, StoredMatrix
@@ -179,6 +180,7 @@ def fit(
     request = Request(net, X, None, net.depth, TOLERANCE)
     with runner(client, store, progress, kind="kernel", configuration=request.configuration) as running:
         error = max(float(arrays["error"]) for _, arrays in run_panels(running, request))
+    accuracy_or_error(error, TOLERANCE, net.activation_name)
     K, Theta = (StoredMatrix(Path(store), name, request.panels) for name in ("K", "Theta"))
     F = IterativeInverse.of(Theta, float(ridge), accuracy)
     algorithm.check_stable(F.largest, MSE())

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.linalg
 
 from finitewidth.core.checkpoint import open_group
-from finitewidth.theory.panels import NAME, Panels
+from finitewidth.theory.pairs.panels import NAME, Panels
 
 LANDMARKS = 1000
 MOST_ITERATIONS = 2000

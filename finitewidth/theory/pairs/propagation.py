@@ -22,11 +22,11 @@ from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
 from finitewidth.gaussian.two_legs.legs import Legs, Side
 from finitewidth.gaussian.two_legs.series_legs import widest_variance
 from finitewidth.network.network import Network
-from finitewidth.theory.blocks_of_pairs import Tile, block_sizes, tiles
 from finitewidth.theory.layers.activation import ActivationStep
 from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Chain, Counter
 from finitewidth.theory.layers.sites import Displacements, Pairs
-from finitewidth.theory.samples import INPUTS, Samples, require_finite, share
+from finitewidth.theory.pairs.samples import INPUTS, Samples, require_finite, share
+from finitewidth.theory.pairs.sizes import Tile, block_sizes, tiles
 
 Matrices = tuple[np.ndarray, np.ndarray | None]  # K and Theta
 _PARALLEL = 4e-15  # 1 - correlation^2 below which sites are equal but for rounding: patches of images are
