@@ -4,9 +4,13 @@ import re
 from pathlib import Path
 
 import jax
+import jaxtyping
 import pytest
+from type_checks import as_needed
 
-import finitewidth as fw  # also switches double precision on
+jaxtyping.jaxtyped = as_needed  # before the first import of the package, which the hook decorates with it
+
+import finitewidth as fw  # noqa: E402  also switches double precision on
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
