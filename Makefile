@@ -8,6 +8,10 @@ STAMP := $(VENV)/.set-up
 TORCH_STAMP := $(VENV)/.set-up-torch
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 
+# Compiled Python is kept also where the environment says not to: with PYTHONDONTWRITEBYTECODE, every process that
+# a test starts would compile thousands of files of the libraries anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-long check format docs lock clean
 .DELETE_ON_ERROR:
 
@@ -27,11 +31,11 @@ demo: $(STAMP)
 
 test: check
 	@echo "== running the tests with $(WORKERS) workers"
-	@$(BIN)/python -m pytest -q -n $(WORKERS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 test-long: $(TORCH_STAMP)
 	@echo "== running the tests that take longer with $(WORKERS) workers"
-	@$(BIN)/python -m pytest -q -n $(WORKERS) -m long
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m long
 
 check: $(TORCH_STAMP)
 	@echo "== checking lint (ruff), formatting (ruff) and types (pyright)"
