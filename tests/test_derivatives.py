@@ -34,8 +34,8 @@ def network(widths, activation):
 
 NETWORKS = [
     network((3, 2, 3, 2), "gelu"),
-    network((3, 3, 2), "tanh"),
-    network((3, 2, 3, 2), ("sin", "softplus")),
+    pytest.param(network((3, 3, 2), "tanh"), marks=pytest.mark.long),
+    pytest.param(network((3, 2, 3, 2), ("sin", "softplus")), marks=pytest.mark.long),
 ]
 
 

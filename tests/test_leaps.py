@@ -1,5 +1,7 @@
 """Real networks: trained outputs foretold from derivatives at initialization; second-order leaps."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,26 +20,36 @@ def network(width):
     return fw.MLP((3, width, width, 1), "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
 
 
+@functools.cache
+def seen(width):
+    """Outputs of one network, their derivatives, and the outputs after descent, as a compiled function."""
+    net = network(width)
+
+    def step(_, parameters):
+        def loss(parameters):
+            return jnp.sum((outputs(net, parameters, jnp.asarray(X[:3])) - jnp.asarray(Y)) ** 2) / 2
+
+        return tuple(
+            type(layer)(*(p - ETA * rate * g for p, g, rate in zip(layer, gradient, rate_pair, strict=True)))
+            for layer, gradient, rate_pair in zip(
+                parameters, jax.grad(loss)(parameters), rates(net), strict=True
+            )
+        )
+
+    def run(key):
+        parameters = draw(net, key)
+        trained = jax.lax.fori_loop(0, STEPS, step, parameters)
+        z, after = (outputs(net, p, jnp.asarray(X)) for p in (parameters, trained))
+        return z, differentials(net, parameters, jnp.asarray(X)), after
+
+    return jax.jit(run)
+
+
 def foretold_and_seen(width, key):
     """Outputs of one network after descent: by its NTK alone, with the differentials, and trained."""
-    net = network(width)
-    parameters = draw(net, key)
-    last = jax.jit(differentials, static_argnums=0)(net, parameters, jnp.asarray(X))
-    z = np.asarray(outputs(net, parameters, jnp.asarray(X)))
-    tensors = (np.asarray(part) for part in (last.H, last.dH, last.ddI, last.ddII))
-    found = fw.predict_network(z, *tensors, Y, fw.GradientDescent(ETA, STEPS))
-
-    def loss(parameters):
-        return jnp.sum((outputs(net, parameters, jnp.asarray(X[:3])) - jnp.asarray(Y)) ** 2) / 2
-
-    gradients_of, trained = jax.jit(jax.grad(loss)), parameters
-    for _ in range(STEPS):
-        gradients = gradients_of(trained)
-        trained = tuple(
-            type(layer)(*(p - ETA * rate * g for p, g, rate in zip(layer, gradient, rate_pair, strict=True)))
-            for layer, gradient, rate_pair in zip(trained, gradients, rates(net), strict=True)
-        )
-    return found, np.asarray(outputs(net, trained, jnp.asarray(X)))
+    z, last, after = jax.tree.map(np.asarray, seen(width)(key))
+    foretold = fw.predict_network(z, last.H, last.dH, last.ddI, last.ddII, Y, fw.GradientDescent(ETA, STEPS))
+    return foretold, after
 
 
 def test_one_network_is_foretold_to_second_order_in_the_inverse_width(key):
@@ -46,7 +58,7 @@ def test_one_network_is_foretold_to_second_order_in_the_inverse_width(key):
     for width in (32, 128):
         pairs = [foretold_and_seen(width, k) for k in jax.random.split(key, 10)]
         left[width] = [
-            np.sqrt(np.mean([(getattr(found, name) - seen)[3] ** 2 for found, seen in pairs]))
+            np.sqrt(np.mean([(getattr(foretold, name) - after)[3] ** 2 for foretold, after in pairs]))
             for name in ("free", "outputs")
         ]
     powers = np.log(np.array(left[32]) / left[128]) / np.log(4)

@@ -86,7 +86,9 @@ def by_nested_differentiation(net, X, drawn_parameters):
     }
 
 
-@pytest.mark.parametrize("activation, hidden", [("gelu", (3, 2)), ("tanh", (2,))])
+@pytest.mark.parametrize(
+    "activation, hidden", [("gelu", (3, 2)), pytest.param("tanh", (2,), marks=pytest.mark.long)]
+)
 def test_sampled_networks_have_the_derivatives_of_the_definitions(activation, hidden):
     net, X = network(hidden, activation), jnp.asarray(INPUTS[:2])
     found = jax.jit(lambda drawn: outputs(net, X, drawn, order=3))(drawn(net))
