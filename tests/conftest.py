@@ -1,6 +1,7 @@
 """Every test runs in double precision, and with JAX's implicit promotion of types forbidden."""
 
 import re
+import time
 from pathlib import Path
 
 import jax
@@ -14,9 +15,13 @@ import finitewidth as fw  # noqa: E402  also switches double precision on
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
-# what one test has compiled serves the others, in both workers; a bounded cache is one that is locked
-jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled"))
-jax.config.update("jax_compilation_cache_max_size", 2**32)
+# What one test has compiled serves the others, in both workers. To bound the size of this cache, JAX would
+# read the whole folder under a lock at every new program; here programs are removed after a month instead.
+# Without the lock a program may be read while it is being written: it is then compiled again, and
+# pyproject.toml ignores the warning.
+COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
+MONTH = 30 * 24 * 3600
+jax.config.update("jax_compilation_cache_dir", str(COMPILED))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
@@ -28,6 +33,14 @@ ABOUT_ACTIVATIONS = (
     "test_activation.py",
     "test_criticality.py",
 )  # there every activation is a fact of its own
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Remove old programs, before any worker reads them."""
+    if not hasattr(session.config, "workerinput") and COMPILED.exists():
+        for program in COMPILED.iterdir():
+            if program.stat().st_mtime < time.time() - MONTH:
+                program.unlink()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is long

@@ -201,6 +201,7 @@ def test_corrections_to_fluctuations_fall_as_inverse_width(activation, ratio):
     check_residuals(activation, ratio, FLUCTUATIONS, outputs=16, batches=200, size=200, noise=0.15)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("activation, ratio", TWO_HIDDEN_LAYERS)
 def test_corrections_to_differentials_fall_as_inverse_width(activation, ratio):
     """P, Q, R, S, T, U; 12500 networks at each of the widths 8, 16, 32; two inputs."""

@@ -19,7 +19,7 @@ def drawn(members, key, net=NET):
 
 def test_a_member_has_the_same_bits_in_every_batch(key):
     together = drawn(range(200), key)
-    for start, size in ((61, 1), (0, 3), (61, 64)):
+    for start, size in ((61, 1), (61, 64)):
         batch = drawn(range(start, start + size), key)
         for layer, expected in zip(batch, together, strict=True):
             np.testing.assert_array_equal(layer.b, expected.b[start : start + size])
