@@ -352,7 +352,7 @@ WRONG_NETWORKS = [
     (LAYERS.replace('"tanh"', "7"), "[network] layers has 7; write the name of an activation"),
     (LAYERS.replace('"tanh"', "{ kind = [] }"), "[network] layers has {'kind': []}"),
     (LAYERS.replace('"tanh"', '{ kind = "Dens" }'), "kind = "),
-    (LAYERS.replace('"tanh"', '"tanh", "tanh"'), "activation 'tanh' follows the activation 'tanh'"),
+    (LAYERS.replace('"tanh"', '"tanh", "tanh"'), "activation 'tanh' follows an activation"),
     (LAYERS.replace("width = 6", "wdth = 6"), "[network] layers has {'kind': 'Dense', 'wdth': 6"),
 ]
 
