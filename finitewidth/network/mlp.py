@@ -52,12 +52,21 @@ class MLP(Network):
         super().__init__(widths[0], *_interleaved(dense, chosen))
 
     @classmethod
-    def ntk_parametrization(cls, widths: Sequence[int], activation: Activations, beta: float = 0.1) -> "MLP":
+    def ntk_parametrization(  # type: ignore[override]  # widths and an activation instead of layers
+        cls, widths: Sequence[int], activation: Activations, beta: float = 0.1
+    ) -> "MLP":
         """The network of Jacot, Gabriel and Hongler (2018): C_W = lambda_W = 1, C_b = lambda_b = beta^2."""
         if not (isinstance(beta, numbers.Real) and math.isfinite(beta)):
             raise ValueError(f"beta must be a finite number, got {beta!r}; Jacot et al. use 0.1.")
         beta = float(beta)
         return cls(widths, activation, C_b=beta**2, C_W=1.0, lambda_b=beta**2, lambda_W=1.0)
+
+    @classmethod
+    def standard_parametrization(  # type: ignore[override]  # widths and an activation instead of layers
+        cls, widths: Sequence[int], activation: Activations, C_b: PerLayer = 0.0, C_W: PerLayer = 1.0
+    ) -> "MLP":
+        """The network that one learning rate trains, as in PyTorch: lambda_b = 1, lambda_W = n_{l-1}."""
+        return cls(widths, activation, C_b=C_b, C_W=C_W, lambda_W=tuple(map(float, _as_widths(widths)[:-1])))
 
     @classmethod
     def critical(

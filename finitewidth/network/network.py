@@ -9,8 +9,15 @@ from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.layers.plain import layers_from_plain
-from finitewidth.network.layers.sequence import LayerLike, as_layer, output_shape, shown_layers, values_behind
-from finitewidth.network.layers.weights import as_width
+from finitewidth.network.layers.sequence import (
+    LayerLike,
+    as_layer,
+    layers_with_rates,
+    output_shape,
+    shown_layers,
+    values_behind,
+)
+from finitewidth.network.layers.weights import as_width, ntk_rates, standard_rates
 
 
 class Network:
@@ -28,6 +35,37 @@ class Network:
         object.__setattr__(self, "input_shape", _as_shape(input_shape))
         object.__setattr__(self, "layers", tuple(as_layer(layer) for layer in layers))
         _check_end(self.layers, self.output_shape)
+
+    @classmethod
+    def standard_parametrization(cls, input_shape: int | Sequence[int], *layers: LayerLike) -> "Network":
+        """The network that gradient descent with one learning rate trains, as in PyTorch.
+
+        `lambda_W` of every layer is its fan-in and `lambda_b` is 1, so that all weights and biases learn at
+        the same rate: the "standard" parametrization of neural-tangents. Widths therefore matter. Layers set
+        `C_b` and `C_W`; a rate of zero in a layer stays zero.
+        """
+        net = Network(input_shape, *layers)
+        fixed = net.fixed_rates
+        if fixed is not None:
+            raise ValueError(
+                f"{fixed} learns at rates equal to its variances and has no standard parametrization; use "
+                "fw.Network.ntk_parametrization."
+            )
+        return net.replace(layers=layers_with_rates(net.layers, standard_rates, net.input_shape))
+
+    @classmethod
+    def ntk_parametrization(cls, input_shape: int | Sequence[int], *layers: LayerLike) -> "Network":
+        """The network whose learning rates are its variances: `lambda_W` is `C_W` and `lambda_b` is `C_b`.
+
+        This is the "ntk" parametrization of neural-tangents. A rate of zero in a layer stays zero.
+        """
+        net = Network(input_shape, *layers)
+        return net.replace(layers=layers_with_rates(net.layers, ntk_rates, net.input_shape))
+
+    @functools.cached_property
+    def fixed_rates(self) -> str | None:
+        """The kind of the first layer whose learning rates nobody can choose, or None."""
+        return next((type(layer).__name__ for layer in self.walked if layer.has_fixed_rates), None)
 
     @functools.cached_property
     def output_shape(self) -> Shape:
@@ -59,6 +97,17 @@ class Network:
         return tuple(layer for layer in self.walked if isinstance(layer, Activation))
 
     @functools.cached_property
+    def is_homogeneous(self) -> bool:
+        """Whether outputs grow in proportion to a factor c > 0 of the inputs, during training too."""
+        return all(layer.is_homogeneous for layer in self.walked)
+
+    @functools.cached_property
+    def is_linear(self) -> bool:
+        """Whether every activation is a straight line through the origin."""
+        slopes = [activation.slopes for activation in self._activations_walked]
+        return all(pair is not None and pair[0] == pair[1] for pair in slopes)
+
+    @functools.cached_property
     def is_smooth(self) -> bool:
         """Whether all derivatives of all activations that the theory uses exist everywhere."""
         return all(activation.is_smooth for activation in self._activations_walked)
@@ -85,14 +134,19 @@ class Network:
         return tuple(self.layers[a:b] for a, b in zip([0, *ends], ends, strict=False))
 
     @functools.cached_property
+    def not_dense(self) -> str | None:
+        """The kind of the first layer that is neither dense nor an activation; None in a perceptron."""
+        others = (layer for layer in self.layers if not isinstance(layer, Dense | Activation))
+        return next((type(layer).__name__ for layer in others), None)
+
+    @functools.cached_property
     def dense(self) -> tuple[Dense, ...]:
         """The dense layers, one for each l = 1 ... L."""
-        for layer in self.layers:
-            if not isinstance(layer, Dense | Activation):
-                raise ValueError(
-                    f"{type(layer).__name__} is no dense layer, and this knows networks of dense layers and "
-                    "activations only; what has order=0 takes any network."
-                )
+        if self.not_dense is not None:
+            raise ValueError(
+                f"this knows networks of dense layers and activations only, not with {self.not_dense}; "
+                "fw.kernels, fw.fit and everything with order=0 take any network."
+            )
         return tuple(block[-1] for block in self.blocks)  # type: ignore[misc]
 
     @functools.cached_property

@@ -3,6 +3,7 @@
 import numpy as np
 
 from finitewidth.core.inputs import as_number
+from finitewidth.network.network import Network
 
 
 def check_tolerance(name: str, value) -> None:
@@ -17,6 +18,18 @@ def accuracy_or_error(error: float, tolerance: float, name: str | None) -> None:
         raise ValueError(
             f"the averages of activation {name!r} reach an accuracy of {error:.1e} only, not tolerance="
             f"{tolerance:g}; ask for tolerance={2 * error:.0e} or lower the variances (C_W, inputs)."
+        )
+
+
+_ANY_NETWORK = "use order=0, infinite width, which knows every layer"
+
+
+def require_dense(net: Network, *, what: str = "order 1/n", instead: str = _ANY_NETWORK) -> None:
+    """Refuse layers that order 1/n, or `what`, does not know."""
+    if net.not_dense is not None:
+        raise ValueError(
+            f"{what} knows dense layers and activations only, not the {net.not_dense} of this network; "
+            f"{instead}."
         )
 
 

@@ -43,7 +43,7 @@ def to_xarray(theory: Contents) -> "xarray.Dataset":
             absent = np.full_like(present[0], np.nan) if len(present) < len(kept) else present[0]
             stacked = np.stack([theory.layers[index].get(name, absent) for index in kept])
             variables[name] = (("layer", *_SLOTS[: stacked.ndim - 1]), stacked)
-    variables["X"] = (("sample_a", "input"), theory.X)
+    variables["X"] = (("sample_a", *input_dimensions(theory.X)), theory.X)
     about = {
         "kind": "finitewidth theory",
         "network": json.dumps(theory.net.to_dict()),
@@ -52,6 +52,13 @@ def to_xarray(theory: Contents) -> "xarray.Dataset":
         "four_leg_error": theory.four_leg_error,
     }
     return xarray.Dataset(variables, coords={"layer": kept}, attrs=about)
+
+
+def input_dimensions(X: np.ndarray) -> tuple[str, ...]:
+    """Names for the axes of one input: its components, or its positions and channels."""
+    if X.ndim == 2:
+        return ("input",)
+    return (*(f"position_{axis}" for axis in range(1, X.ndim - 1)), "channel")
 
 
 def save(theory: Contents, path: str | Path) -> None:

@@ -59,7 +59,7 @@ class Theory:
     """The statistics of a network at initialization on a data set, as `solve` computes them."""
 
     net: Network
-    X: Float[np.ndarray, "N n0"]
+    X: Float[np.ndarray, "N ..."]
     order: int
     error: float  # largest error of a two-leg average, in units of the scale it lives on
     four_leg_error: float  # largest absolute error of a four-leg average; 0 at infinite width

@@ -19,7 +19,7 @@ from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.network import Network
 from finitewidth.theory import single
 from finitewidth.theory.averages import FourLegs
-from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance
+from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance, require_dense
 from finitewidth.theory.pairs.propagation import Propagation, first_layer
 from finitewidth.theory.records import Layer, Theory
 from finitewidth.theory.recursion import State, next_layer
@@ -92,6 +92,8 @@ def solve_with(
             check_tolerance(name, accuracy)
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
+    if order == 1:
+        require_dense(net)
     kept = _kept_layers(layers, net.depth)
     names = _kept_tensors(tensors, net, max(kept)) if order == 1 else ()
     _check_memory(X.shape[0], order, len(kept), names, remedy)

@@ -75,9 +75,9 @@ def trajectory(
         prepared = finite_width(net, X_train, Y_train, X_test)
         return Trajectory(ends, tuple(prepared.predict(stop) for stop in stops))
     require_ntk(net)
-    X = as_inputs(X_train, net.widths[0], name="X_train")
-    Y = as_targets(Y_train, X.shape[0], net.widths[-1])
-    X_test = X if X_test is None else as_inputs(X_test, net.widths[0], name="X_test")
+    X = as_inputs(X_train, net.input_shape, name="X_train")
+    Y = as_targets(Y_train, X.shape[0], net.outputs)
+    X_test = X if X_test is None else as_inputs(X_test, net.input_shape, name="X_test")
     check_ridge(ridge, cutoff, loss)
     if loss.is_squared_error:
         options = {"ridge": float(ridge), "cutoff": float(cutoff)}

@@ -5,9 +5,15 @@
     model = fw.sklearn.WideNetworkRegressor(depth=3, activation=("tanh", "relu")).fit(X, y)
 
 `depth` counts layers with parameters; `activation` is one for all hidden layers, or one for each of the
-`depth - 1`. Hidden widths do not appear, since they are infinite.
+`depth - 1`. Hidden widths do not appear, since they are infinite. `network` replaces both and the four
+hyperparameters by any layers, for images as well:
+
+    layers = [fw.Conv(64), "relu", fw.Flatten(), fw.Dense(1)]
+    model = fw.sklearn.WideNetworkClassifier(network=layers).fit(images, labels)
 """
 
+import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -17,13 +23,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.layers.dense import Dense
 from finitewidth.network.losses.probabilities import one_hot, outputs_of, softmax
 from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
 from finitewidth.training.infinite.fitting import Fitted, fit
 
 
 class _WideNetwork(BaseEstimator):
-    """The parameters that regression and classification share."""
+    """The parameters that regression and classification share.
+
+    `network` is None, an `fw.Network`, or a list of layers for inputs of the shape that X has. Its last layer
+    gets as many outputs as there are targets. For a network with positions X has shape (N, H, W, C) or
+    (N, T, C); flat rows, which scalers and other steps of a pipeline make, are given that shape.
+    """
 
     fitted_: Fitted
 
@@ -38,6 +51,7 @@ class _WideNetwork(BaseEstimator):
         lambda_W: Any = 1.0,
         ridge: float = 1e-3,
         algorithm: AbstractAlgorithm | None = None,
+        network: Any = None,
     ):
         self.depth = depth
         self.activation = activation
@@ -47,27 +61,78 @@ class _WideNetwork(BaseEstimator):
         self.lambda_W = lambda_W
         self.ridge = ridge
         self.algorithm = algorithm
+        self.network = network
 
     def _train(self, X: np.ndarray, Y: np.ndarray) -> None:
+        net = self._perceptron(X, Y) if self.network is None else self._with_outputs(Y.shape[1])
+        algorithm = GradientFlow() if self.algorithm is None else self.algorithm
+        if X.shape[1] != math.prod(net.input_shape):
+            raise ValueError(
+                f"X has {X.shape[1]} features, but network takes inputs of shape {net.input_shape}; reshape X "
+                "or change input_shape."
+            )
+        X = X.reshape(-1, *net.input_shape)
+        self.fitted_ = fit(net, X, Y, algorithm=algorithm, ridge=self.ridge)
+
+    def _perceptron(self, X: np.ndarray, Y: np.ndarray) -> MLP:
         if not (isinstance(self.depth, int | np.integer) and self.depth >= 1):
             raise ValueError(f"depth must be a whole number of at least 1, got {self.depth!r}; use 3.")
         widths = (X.shape[1], *[1] * (self.depth - 1), Y.shape[1])
         rates = {"lambda_b": self.lambda_b, "lambda_W": self.lambda_W}
-        net = MLP(widths, self.activation, C_b=self.C_b, C_W=self.C_W, **rates)
-        algorithm = GradientFlow() if self.algorithm is None else self.algorithm
-        self.fitted_ = fit(net, X, Y, algorithm=algorithm, ridge=self.ridge)
+        return MLP(widths, self.activation, C_b=self.C_b, C_W=self.C_W, **rates)
+
+    def _with_outputs(self, outputs: int) -> Network:
+        """The network with a last layer of so many neurons; no kernel depends on their number."""
+        net = self.network if isinstance(self.network, Network) else Network(self._input_shape, *self.network)
+        *hidden, last = net.layers
+        if net.outputs == outputs:
+            return net
+        if not isinstance(last, Dense):
+            raise ValueError(
+                f"network has {net.outputs} outputs for {outputs} targets, and its last layer is a "
+                f"{type(last).__name__}; end it with fw.Dense({outputs})."
+            )
+        return Network(net.input_shape, *hidden, dataclasses.replace(last, width=outputs))
+
+    def _take_shape(self, X) -> None:
+        """Remember the shape of one input, which is that of the network, or of X where layers are given."""
+        if self.network is None:
+            return
+        if isinstance(self.network, Network):
+            self._input_shape = self.network.input_shape
+        elif isinstance(self.network, list | tuple):
+            self._input_shape = np.shape(X)[1:]
+        else:
+            raise ValueError(
+                f"network must be an fw.Network or a list of layers, got {self.network!r}; use "
+                "[fw.Dense(1), 'relu', fw.Dense(1)]."
+            )
+
+    def _rows(self, X):
+        """X as flat rows, if it has positions and a network that takes them."""
+        if self.network is None or np.ndim(X) < 3:
+            return X
+        shape = np.shape(X)
+        if shape[1:] != self._input_shape:
+            raise ValueError(
+                f"X has inputs of shape {shape[1:]}, but network takes {self._input_shape}, channels last; "
+                "reshape X or change input_shape."
+            )
+        return np.asarray(X).reshape(shape[0], math.prod(shape[1:]))
 
     def _checked(self, X) -> np.ndarray:
         check_is_fitted(self)
-        return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
+        rows = np.asarray(validate_data(self, self._rows(X), reset=False, dtype=np.float64))
+        return rows.reshape(-1, *self.fitted_.net.input_shape)
 
 
 class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
     """Regression by infinitely wide networks that are trained on the squared loss."""
 
     def fit(self, X, y) -> "WideNetworkRegressor":
-        """Train on inputs (N, n_features) and targets (N,) or (N, n_outputs)."""
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        """Train on inputs (N, n_features) or those of the network, and targets (N,) or (N, n_outputs)."""
+        self._take_shape(X)
+        X, y = validate_data(self, self._rows(X), y, dtype=np.float64, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         self._one_output = y.ndim == 1
         self._train(np.asarray(X), y.reshape(len(y), -1))
@@ -105,6 +170,7 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
         ridge: float = 1e-3,
         algorithm: AbstractAlgorithm | None = None,
         smoothing: float = 0.1,
+        network: Any = None,
     ):
         super().__init__(
             depth=depth,
@@ -115,12 +181,14 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
             lambda_W=lambda_W,
             ridge=ridge,
             algorithm=algorithm,
+            network=network,
         )
         self.smoothing = smoothing
 
     def fit(self, X, y) -> "WideNetworkClassifier":
-        """Train on inputs (N, n_features) and class labels (N,)."""
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        """Train on inputs (N, n_features) or those of the network, and class labels (N,)."""
+        self._take_shape(X)
+        X, y = validate_data(self, self._rows(X), y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:

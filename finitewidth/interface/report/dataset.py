@@ -11,6 +11,7 @@ import finitewidth
 from finitewidth.core.storage import with_checksums
 from finitewidth.interface.runs.main_job import SolvedRun
 from finitewidth.interface.runs.run_files import TrainingRun
+from finitewidth.theory.labelled import input_dimensions
 from finitewidth.training.infinite.gaussian import Prediction
 
 if TYPE_CHECKING:
@@ -102,5 +103,6 @@ def _data(run: TrainingRun) -> dict[str, Any]:
     variables = {}
     for name, array in data_arrays(run).items():
         sample, _, kind = name.partition("_")
-        variables[name] = ((sample, "input" if kind == "inputs" else "output"), array)
+        dimensions = input_dimensions(array) if kind == "inputs" else ("output",)
+        variables[name] = ((sample, *dimensions), array)
     return variables

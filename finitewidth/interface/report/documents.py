@@ -22,7 +22,7 @@ def initialization_document(summary: Summary) -> dict[str, Any]:
         "command": "solve",
         "order": 0,
         "network": run.network.to_dict(),
-        "data": {"source": run.source, "inputs": run.inputs.shape[0], "dimension": run.inputs.shape[1]},
+        "data": {"source": run.source, "inputs": run.inputs.shape[0], "dimension": run.inputs[0].size},
         "error": summary.error,
         "layers": [_layer(layer) for layer in summary.layers],
     }
@@ -45,7 +45,7 @@ def solve_document(solved: SolvedRun) -> dict[str, Any]:
             "source": run.source,
             "train": len(run.X_train),
             "test": len(run.X_test),
-            "dimension": run.X_train.shape[1],
+            "dimension": run.X_train[0].size,
             "outputs": run.Y_train.shape[1],
         },
         "training": {"algorithm": repr(run.algorithm), "loss": repr(run.loss)},

@@ -35,9 +35,10 @@ def print_summary(summary: Summary, console: Console) -> None:
     _print_facts({"network": repr(run.network), "data": f"{len(run.inputs)} inputs: {run.source}"}, console)
     console.print("\nKernel K and neural tangent kernel Theta at infinite width", style="bold")
     _print_table(list(_COLUMNS), _rows(summary.layers), console)
+    positions = "Layers with positions: mean over positions.\n" if len(run.network.input_shape) > 1 else ""
     console.print(
         "Diagonals: mean over inputs. Correlations: least to greatest pair of inputs.\n"
-        f"Largest error of a Gaussian average: {summary.error:.0e} of its scale.",
+        f"{positions}Largest error of a Gaussian average: {summary.error:.0e} of its scale.",
         highlight=False,
     )
 

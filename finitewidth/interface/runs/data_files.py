@@ -1,4 +1,4 @@
-"""Matrices of numbers for a run, from CSV, NPY and NPZ files or written out; errors name the key."""
+"""Arrays of numbers for a run, from CSV, NPY and NPZ files or written out; errors name the key."""
 
 import contextlib
 import csv
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def read_matrix(key: str, value: Any, folder: Path, array: str | None = None) -> np.ndarray:
-    """The matrix that [data] `key` describes, one row for each sample.
+    """The array that [data] `key` describes, samples along its first axis; inputs may have more than two.
 
     `value` is a path relative to `folder`, or the rows themselves. An array of an npz file is named after a
     colon ("data.npz:X") or by `array`.
@@ -134,15 +134,15 @@ def _numbers(row: list[str], line: int, columns: int, what: str) -> list[float]:
 def _checked(matrix: np.ndarray, what: str) -> np.ndarray:
     if matrix.dtype.kind not in "fiub":
         raise ValueError(f"{what} holds {matrix.dtype}; save real numbers.")
-    if matrix.ndim != 2 or 0 in matrix.shape:
+    if matrix.ndim < 2 or 0 in matrix.shape:
         raise ValueError(f"{what} has shape {matrix.shape}; save one row for each sample, (N, columns).")
     with np.errstate(over="ignore"):  # infinity is refused below
         matrix = matrix.astype(np.float64)
     bad = np.argwhere(~np.isfinite(matrix))
     if len(bad):
-        row, column = bad[0]
+        row, *place = (int(index) + 1 for index in bad[0])
+        where = f"column {place[0]}" if len(place) == 1 else f"place {tuple(place)}"
         raise ValueError(
-            f"{what} has {matrix[row, column]} in row {row + 1}, column {column + 1}; "
-            "remove that sample or fill it in."
+            f"{what} has {matrix[tuple(bad[0])]} in row {row}, {where}; remove that sample or fill it in."
         )
     return matrix

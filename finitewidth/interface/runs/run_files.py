@@ -1,5 +1,6 @@
 """Run files: a TOML file that describes a network, its data and its training becomes a run."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ class InitializationRun:
 
     name: str
     network: Network
-    inputs: np.ndarray  # (N, n_0)
+    inputs: np.ndarray  # (N, n_0) or (N, positions ..., channels)
     source: str  # of the inputs, in words
 
 
@@ -35,7 +36,7 @@ class TrainingRun:
 
     name: str
     network: Network
-    X_train: np.ndarray  # (N, n_0)
+    X_train: np.ndarray  # (N, n_0) or (N, positions ..., channels)
     Y_train: np.ndarray  # (N, n_L)
     X_test: np.ndarray  # (M, n_0)
     Y_test: np.ndarray | None  # (M, n_L), shown beside the answers and not used otherwise
@@ -83,7 +84,7 @@ def _initialization_run(tables: dict[str, dict], path: Path) -> InitializationRu
     table = read_network(tables["network"], str(path))  # before the data, which may take long to read
     inputs = read_matrix("path", data["path"], path.parent, data.get("inputs"))
     network = table.network(input_scale=_mean_square(inputs))
-    _check_columns(network, "path", inputs)
+    inputs = _as_samples(network, "path", inputs)
     return InitializationRun(path.stem, network, inputs, source=str(path.parent / data["path"]))
 
 
@@ -108,7 +109,7 @@ def training_run(
     options = read_options(tables.get("ensemble"), training, f"{where}: [ensemble]")
     arrays = {key: read_matrix(key, value, folder) for key, value in data.items()}
     network = table.network(input_scale=_mean_square(arrays["train_inputs"]))
-    _check_arrays(network, arrays)
+    arrays = _checked_arrays(network, arrays)
     return TrainingRun(
         name=name,
         network=network,
@@ -118,7 +119,7 @@ def training_run(
         Y_test=arrays.get("test_targets"),
         algorithm=algorithm,
         loss=loss,
-        order=order,
+        order=_order(order, network, where),
         tolerance=tolerance,
         options=options,
         source=source,
@@ -127,14 +128,23 @@ def training_run(
     )
 
 
+def _order(order: int | None, network: Network, where: str) -> int:
+    """The order of the theory: 1 where the run does not say and order 1/n knows all layers."""
+    if order == 1 and network.not_dense is not None:
+        raise ValueError(
+            f"{where}: [theory] order is 1, but order 1/n knows dense layers and activations only, not "
+            f"{network.not_dense}; write order = 0."
+        )
+    return order if order is not None else int(network.not_dense is None)
+
+
 def _mean_square(inputs: np.ndarray) -> float:
     """The scale of inputs; one if they are all zero and have no scale."""
     return float(np.mean(inputs**2)) or 1.0
 
 
-def _check_arrays(network: Network, arrays: Mapping[str, np.ndarray]) -> None:
-    for key, array in arrays.items():
-        _check_columns(network, key, array)
+def _checked_arrays(network: Network, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    arrays = {key: _as_samples(network, key, array) for key, array in arrays.items()}
     for part in ("train", "test"):
         targets, inputs = arrays.get(f"{part}_targets"), arrays[f"{part}_inputs"]
         if targets is not None and len(targets) != len(inputs):
@@ -142,13 +152,24 @@ def _check_arrays(network: Network, arrays: Mapping[str, np.ndarray]) -> None:
                 f"[data] {part}_targets has {len(targets)} rows for {len(inputs)} rows of {part}_inputs; "
                 "give one for each."
             )
+    return arrays
 
 
-def _check_columns(network: Network, key: str, array: np.ndarray) -> None:
+def _as_samples(network: Network, key: str, array: np.ndarray) -> np.ndarray:
+    """Inputs or targets in the shape that the network asks for; flat rows become samples with positions."""
     is_target = key.endswith("targets")
-    expected = network.widths[-1 if is_target else 0]
+    shape = network.output_shape if is_target else network.input_shape
+    if array.shape[1:] == shape:
+        return array
+    expected = math.prod(shape)
+    if array.ndim > 2:
+        raise ValueError(
+            f"[network] takes inputs of shape {shape}, channels last, but [data] {key} has samples of shape "
+            f"{array.shape[1:]}; make them equal."
+        )
     if array.shape[1] != expected:
         wanted = f"gives {expected} outputs" if is_target else f"takes {expected} inputs"
         raise ValueError(
             f"[network] {wanted}, but [data] {key} has {array.shape[1]} columns; make them equal."
         )
+    return array.reshape(-1, *shape)

@@ -77,11 +77,11 @@ def read_options(ensemble: Mapping | None, training: Mapping, where: str) -> dic
     return {**ensemble, **{name: training[name] for name in _STOPPING if name in training}}
 
 
-def read_theory(table: Mapping, where: str) -> tuple[int, float | None]:
-    """The order of [theory], and the tolerance of its four-leg averages if one is given."""
+def read_theory(table: Mapping, where: str) -> tuple[int | None, float | None]:
+    """The order of [theory] and the tolerance of its four-leg averages, None where the run does not say."""
     check_keys(table, (), ("order", "tolerance"), where=where)
-    order, tolerance = table.get("order", 1), table.get("tolerance")
-    if order not in (0, 1) or isinstance(order, bool):
+    order, tolerance = table.get("order"), table.get("tolerance")
+    if order not in (None, 0, 1) or isinstance(order, bool):
         raise ValueError(f"{where}: order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
     if tolerance is not None:
         check_kind("tolerance", tolerance, "a number", where)

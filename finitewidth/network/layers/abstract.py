@@ -6,6 +6,8 @@ import enum
 from collections.abc import Iterator
 from typing import Any
 
+from finitewidth.network.layers.weights import RateRule
+
 Shape = tuple[int, ...]  # of one sample: positions, then channels
 
 
@@ -43,6 +45,27 @@ class AbstractLayer(abc.ABC):
     def values_behind(self, values: Values) -> Values:
         """What stands behind the layer, or an error if the theory does not allow it after `values`."""
         return values
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether outputs c times as large stand behind inputs c times as large, for c > 0, in training too.
+
+        Layers inside are asked on their own.
+        """
+        return False
+
+    @property
+    def has_fixed_rates(self) -> bool:
+        """Whether it has parameters whose learning rates nobody can choose."""
+        return False
+
+    def with_rates(self, rule: RateRule, shape: Shape) -> "AbstractLayer":
+        """The layer with other learning rates of weights and biases, for samples of this shape before it."""
+        return self
+
+    def frozen(self) -> "AbstractLayer":
+        """The layer with all learning rates zero."""
+        return self
 
     def walk(self) -> "Iterator[AbstractLayer]":
         """The layer itself and all layers inside it, in the order in which signals meet them."""

@@ -109,6 +109,10 @@ class Activation(AbstractLayer):
         """Whether sigma(c z) = c sigma(z) for every c > 0."""
         return self.slopes is not None
 
+    @property
+    def is_homogeneous(self) -> bool:
+        return self.is_scale_invariant
+
     def output_shape(self, shape: Shape) -> Shape:
         """Elementwise: the shape stays."""
         return shape

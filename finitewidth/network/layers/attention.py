@@ -75,6 +75,10 @@ class SelfAttention(AbstractLayer):
     def has_weights(self) -> bool:
         return True
 
+    @property
+    def has_fixed_rates(self) -> bool:
+        return True
+
     def output_shape(self, shape: Shape) -> Shape:
         if len(shape) < 2 or math.prod(shape[:-1]) < 1:
             raise ValueError(

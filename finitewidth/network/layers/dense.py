@@ -1,9 +1,10 @@
 """Dense layers: every output neuron sees every input neuron."""
 
+import dataclasses
 from dataclasses import dataclass
 
 from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values, shown
-from finitewidth.network.layers.weights import check_weights
+from finitewidth.network.layers.weights import RateRule, check_weights
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,20 @@ class Dense(AbstractLayer):
     def has_weights(self) -> bool:
         return True
 
+    @property
+    def is_homogeneous(self) -> bool:
+        return self.C_b == 0 and self.lambda_b == 0
+
     def fan_in(self, shape: Shape) -> int:
         """The number of inputs of a neuron."""
         return shape[-1]
+
+    def with_rates(self, rule: RateRule, shape: Shape) -> "Dense":
+        lambda_b, lambda_W = rule(self, self.fan_in(shape))
+        return dataclasses.replace(self, lambda_b=lambda_b, lambda_W=lambda_W)
+
+    def frozen(self) -> "Dense":
+        return dataclasses.replace(self, lambda_b=0.0, lambda_W=0.0)
 
     def output_shape(self, shape: Shape) -> Shape:
         return (*shape[:-1], self.width)

@@ -1,5 +1,6 @@
 """Layer normalization."""
 
+import dataclasses
 from dataclasses import dataclass
 
 from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values, shown
@@ -26,6 +27,9 @@ class LayerNorm(AbstractLayer):
             object.__setattr__(self, name, as_variance(name, getattr(self, name)))
         if self.axes not in AXES:
             raise ValueError(f'axes must be "channels" or "all", got {self.axes!r}.')
+
+    def frozen(self) -> "LayerNorm":
+        return dataclasses.replace(self, lambda_gain=0.0, lambda_offset=0.0)
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape

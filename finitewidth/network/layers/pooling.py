@@ -27,6 +27,10 @@ class AveragePool(AbstractLayer):
         if not isinstance(self.count_padding, bool):
             raise ValueError(f"count_padding must be True or False, got {self.count_padding!r}.")
 
+    @property
+    def is_homogeneous(self) -> bool:
+        return True
+
     def axes(self, shape: Shape) -> tuple[Axis, ...]:
         """The window along each axis of positions."""
         stride = self.window if self.stride is None else self.stride
@@ -43,6 +47,10 @@ class AveragePool(AbstractLayer):
 class GlobalAveragePool(AbstractLayer):
     """The average over all positions."""
 
+    @property
+    def is_homogeneous(self) -> bool:
+        return True
+
     def output_shape(self, shape: Shape) -> Shape:
         _require_positions("GlobalAveragePool", shape)
         return shape[-1:]
@@ -51,6 +59,10 @@ class GlobalAveragePool(AbstractLayer):
 @dataclass(frozen=True)
 class Flatten(AbstractLayer):
     """All positions and channels as one vector."""
+
+    @property
+    def is_homogeneous(self) -> bool:
+        return True
 
     def output_shape(self, shape: Shape) -> Shape:
         return (math.prod(shape),)

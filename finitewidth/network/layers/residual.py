@@ -7,7 +7,15 @@ from typing import Any
 from finitewidth.core.inputs import as_number
 from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
 from finitewidth.network.layers.plain import layers_from_plain
-from finitewidth.network.layers.sequence import LayerLike, as_layer, output_shape, shown_layers, values_behind
+from finitewidth.network.layers.sequence import (
+    LayerLike,
+    as_layer,
+    layers_with_rates,
+    output_shape,
+    shown_layers,
+    values_behind,
+)
+from finitewidth.network.layers.weights import RateRule
 
 
 class Residual(AbstractLayer):
@@ -39,6 +47,10 @@ class Residual(AbstractLayer):
         return True
 
     @property
+    def is_homogeneous(self) -> bool:
+        return True
+
+    @property
     def depth(self) -> int:
         return sum(layer.depth for layer in self.layers)
 
@@ -59,6 +71,14 @@ class Residual(AbstractLayer):
         yield self
         for layer in (*self.layers, *self.shortcut):
             yield from layer.walk()
+
+    def with_rates(self, rule: RateRule, shape: Shape) -> "Residual":
+        body, skip = (layers_with_rates(part, rule, shape) for part in (self.layers, self.shortcut))
+        return self.replace(layers=body, shortcut=skip)
+
+    def frozen(self) -> "Residual":
+        body, skip = ([layer.frozen() for layer in part] for part in (self.layers, self.shortcut))
+        return self.replace(layers=body, shortcut=skip)
 
     def to_plain(self) -> dict:
         body, skip = ([layer.to_plain() for layer in part] for part in (self.layers, self.shortcut))

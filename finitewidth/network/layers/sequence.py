@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
 from finitewidth.network.layers.activation import Activation, as_activation
+from finitewidth.network.layers.weights import RateRule
 
 LayerLike = AbstractLayer | str | Callable
 _NO_KERNEL = {
@@ -39,6 +40,15 @@ def values_behind(layers: Sequence[AbstractLayer], values: Values) -> Values:
     for layer in layers:
         values = layer.values_behind(values)
     return values
+
+
+def layers_with_rates(layers: Sequence[AbstractLayer], rule: RateRule, shape: Shape) -> list[AbstractLayer]:
+    """The layers with the learning rates of a rule."""
+    made = []
+    for layer in layers:
+        made.append(layer.with_rates(rule, shape))
+        shape = layer.output_shape(shape)
+    return made
 
 
 def shown_layers(layers: Sequence[AbstractLayer], *, longest: int = 12) -> list[str]:

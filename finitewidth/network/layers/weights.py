@@ -1,11 +1,13 @@
 """Initialization and learning rates, which all layers with weights share."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from finitewidth.core.inputs import as_number
 
 WIDEST = 2**53  # whole numbers beyond that are not numbers of double precision
+RateRule = Callable[[Any, int], tuple[float, float]]  # lambda_b, lambda_W of a layer with so many inputs
 HYPERPARAMETERS = ("C_b", "C_W", "lambda_b", "lambda_W")
 
 
@@ -30,3 +32,13 @@ def as_width(name: str, value) -> int:
     if not (math.isfinite(number) and number == int(number) and 1 <= number <= WIDEST):
         raise ValueError(f"{name} must be a whole number from 1 to 2^53, got {value!r}.")
     return int(number)
+
+
+def standard_rates(layer: Any, fan_in: int) -> tuple[float, float]:
+    """One learning rate for all parameters: lambda_W / fan-in = lambda_b = 1; a rate of zero stays zero."""
+    return float(layer.lambda_b > 0), float(fan_in) if layer.lambda_W > 0 else 0.0
+
+
+def ntk_rates(layer: Any, fan_in: int) -> tuple[float, float]:
+    """Rates equal to the variances; a rate of zero stays zero."""
+    return layer.C_b if layer.lambda_b > 0 else 0.0, layer.C_W if layer.lambda_W > 0 else 0.0

@@ -14,7 +14,7 @@ from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.network import Network
-from finitewidth.theory.checks import check_layer
+from finitewidth.theory.checks import check_layer, require_dense
 from finitewidth.theory.pairs.propagation import first_layer
 from finitewidth.theory.steps import steps
 from finitewidth.theory.tensors import SHAPES, Shape
@@ -81,6 +81,7 @@ def unroll(net: Network, X, *, layer: int | None = None, tolerance: float = TOLE
     Costs two-leg averages only: time and memory grow as N^2 times depth squared.
     """
     require_double_precision()
+    require_dense(net)
     X = as_inputs(X, net.widths[0])
     layer = net.depth if layer is None else layer
     check_layer(layer, net.depth)

@@ -28,6 +28,7 @@ from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.layers.weights import HYPERPARAMETERS
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
+from finitewidth.theory.checks import require_dense
 from finitewidth.training.first_order.expansion import warn_of
 from finitewidth.training.first_order.problem import Problem, check_network
 from finitewidth.training.first_order.statistics import FiniteWidth, prepare
@@ -207,6 +208,7 @@ def _wide(build: NetworkOfWidths, inputs: int, depth: int, outputs: int, widths:
 def _builder(net: Network | NetworkOfWidths, X_train, Y_train) -> tuple[NetworkOfWidths, int, int]:
     """A function from widths to a network, and the numbers of inputs and outputs."""
     if isinstance(net, Network):
+        require_dense(net)
         return functools.partial(_resized, net), net.widths[0], net.widths[-1]
     columns = np.shape(Y_train)[1] if np.ndim(Y_train) == 2 else 1
     return net, int(np.shape(X_train)[-1]), columns

@@ -10,6 +10,7 @@ from finitewidth.core.inputs import as_inputs, as_targets, merge_inputs
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
+from finitewidth.theory.checks import require_dense
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,7 @@ class Problem:
 
 def check_network(net: Network) -> None:
     """Refuse networks that the expansion in 1/n does not know."""
+    require_dense(net)
     kinked = net.kinked
     if kinked is not None:
         raise ValueError(

@@ -31,21 +31,36 @@ from finitewidth.training.infinite.solver import InverseMatrix, Singular, invers
 
 def bayesian_rates(net: Network) -> Network:
     """The network with only its last layer trained, so that training is Bayesian (PDLT 10.46-10.49)."""
+    reason = _never_bayesian(net)
+    if reason is not None:
+        raise ValueError(f"{reason}; use fw.posterior, which needs no learning rates.")
     if isinstance(net, MLP):
         zeros = (0.0,) * (net.depth - 1)
         return net.replace(lambda_b=(*zeros, net.C_b[-1]), lambda_W=(*zeros, net.C_W[-1]))
-    frozen = [
-        dataclasses.replace(layer, lambda_b=0.0, lambda_W=0.0) if isinstance(layer, Dense) else layer
-        for layer in net.layers[:-1]
-    ]
-    last = net.dense[-1]
-    return net.replace(layers=[*frozen, dataclasses.replace(last, lambda_b=last.C_b, lambda_W=last.C_W)])
+    *hidden, last = net.layers
+    assert isinstance(last, Dense)
+    trained = dataclasses.replace(last, lambda_b=last.C_b, lambda_W=last.C_W)
+    return net.replace(layers=[*(layer.frozen() for layer in hidden), trained])
+
+
+def _never_bayesian(net: Network) -> str | None:
+    """Why no learning rates make Theta equal to K, or None."""
+    if net.fixed_rates is not None:
+        return f"{net.fixed_rates} learns at rates equal to its variances and cannot be frozen"
+    if not isinstance(net.layers[-1], Dense):
+        return f"the last layer is a {type(net.layers[-1]).__name__}, whose skip its last weights do not move"
+    return None
+
+
+def _trained(net: Network) -> Network:
+    """The network whose training gives the posterior, or the network itself if there is none."""
+    return net if _never_bayesian(net) is not None else bayesian_rates(net)
 
 
 def posterior(net: Network, X_train, Y_train, X_test=None, *, noise: float = 0.0) -> Prediction:
     """Mean and covariance of the outputs given noisy observations of them; `noise` is a variance."""
     X, Y = _data(net, X_train, Y_train, noise)
-    X_test = X if X_test is None else as_inputs(X_test, net.widths[0], name="X_test")
+    X_test = X if X_test is None else as_inputs(X_test, net.input_shape, name="X_test")
     M, N = X_test.shape[0], X.shape[0]
     require_memory(
         8 * (3 * N**2 + 4 * M * N + 4 * M**2),
@@ -58,7 +73,7 @@ def posterior(net: Network, X_train, Y_train, X_test=None, *, noise: float = 0.0
     half = cross @ solved.apply(cross.T) / 2
     factors = ((np.eye(Y.shape[1]), prior - half - half.T),)
     mean = cross @ solved.apply(Y)
-    return Prediction(bayesian_rates(net), Newton(), 0, mean, factors, solved.condition, train.error)
+    return Prediction(_trained(net), Newton(), 0, mean, factors, solved.condition, train.error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,21 +89,29 @@ class Evidence:
 def evidence(net: Network, X, Y, *, noise: float = 0.0) -> Evidence:
     r"""$\log p(Y) = -\frac12 \sum_i y_i^T (K + s^2)^{-1} y_i - \frac{n_L}{2} \log\det 2\pi (K + s^2)$.
 
-    The gradient is carried back through the layers; it is None for an activation that jumps.
+    The gradient is carried back through the layers; it is None for an activation that jumps. It is also None
+    if there are other layers than dense ones and activations: to carry it back through them would need the
+    kernels of all pairs of positions, which are never stored.
     """
     X, Y = _data(net, X, Y, noise)
     count, outputs = Y.shape
-    theory = solve(net, X, order=0)
-    solved = _invert(net, X, Y, theory.output.K.copy(), noise)
+    has_gradient = net.discontinuous is None and net.not_dense is None
+    below, K = _all_kernels(net, X) if has_gradient else ([], kernels(net, X).K)
+    solved = _invert(net, X, Y, K, noise)
     log_determinant = 2 * float(np.log(np.diag(solved.factor)).sum()) + count * math.log(2 * math.pi)
     weights = solved.apply(Y)
     value = -float((Y * weights).sum() + outputs * log_determinant) / 2
     gradient = None
-    if net.discontinuous is None:
+    if has_gradient:
         by_kernel = (weights @ weights.T - outputs * solved.apply(np.eye(count))) / 2
-        kernels_below = [theory.layer(l).K for l in range(1, net.depth)]
-        gradient = _carried_back(net, X, kernels_below, by_kernel)
+        gradient = _carried_back(net, X, below, by_kernel)
     return Evidence(net, value, gradient, solved.condition)
+
+
+def _all_kernels(net: Network, X: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """K of the hidden layers, and of the output."""
+    theory = solve(net, X, order=0)
+    return [theory.layer(l).K for l in range(1, net.depth)], theory.output.K.copy()
 
 
 def _carried_back(net: Network, X, K: list[np.ndarray], by_kernel: np.ndarray) -> dict[str, np.ndarray]:
@@ -113,14 +136,14 @@ def _carried_back(net: Network, X, K: list[np.ndarray], by_kernel: np.ndarray) -
 def _data(net: Network, X, Y, noise: float) -> tuple[np.ndarray, np.ndarray]:
     if not (np.isscalar(noise) and np.isfinite(noise) and noise >= 0):  # type: ignore[arg-type]
         raise ValueError(f"noise must be a variance, zero or positive, got {noise!r}.")
-    X = as_inputs(X, net.widths[0], name="X_train")
-    return X, as_targets(Y, X.shape[0], net.widths[-1])
+    X = as_inputs(X, net.input_shape, name="X_train")
+    return X, as_targets(Y, X.shape[0], net.outputs)
 
 
 def _invert(net: Network, X, Y, K: np.ndarray, noise: float) -> InverseMatrix:
     what, remedy = "training kernel", "pass noise= above zero"
     if noise == 0:
-        check_independent(bayesian_rates(net), X, Y, what=what, remedy=remedy)
+        check_independent(_trained(net), X, Y, what=what, remedy=remedy)
     K.flat[:: K.shape[0] + 1] += noise
     try:
         return inverse(K)

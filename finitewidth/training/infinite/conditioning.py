@@ -41,6 +41,7 @@ def check_independent(
 
 def dependent_inputs(net: Network, X: np.ndarray, Y: np.ndarray) -> str | None:
     """Inputs between which no network of this kind can tell, and what to do about them."""
+    X = X.reshape(X.shape[0], -1)
     pair = equal_rows(X)
     if pair is not None:
         i, j = pair
@@ -74,15 +75,14 @@ def equal_rows(X: np.ndarray) -> tuple[int, int] | None:
 
 def _parallel_rows(net: Network, X: np.ndarray) -> tuple[int, int] | None:
     """Rows on one line through the origin, or at it, where without biases outputs scale with inputs."""
-    slopes = [activation.slopes for activation in net.activations]
-    if max(net.C_b) > 0 or max(net.lambda_b) > 0 or None in slopes:
+    if not net.is_homogeneous:
         return None
     norms = np.linalg.norm(X, axis=1, keepdims=True)
     if (norms == 0).any():
         at = int(np.argmin(norms))
         return at, at
     unit = X / norms
-    if all(pair is not None and pair[0] == pair[1] for pair in slopes):  # linear: opposite inputs too
+    if net.is_linear:  # opposite inputs too
         largest = np.take_along_axis(unit, np.argmax(np.abs(unit), axis=1)[:, None], axis=1)
         unit = unit * np.sign(largest)
     coarse = (np.round(1e9 * unit + shift) for shift in (0.0, 0.5))  # a pair may straddle one grid, not two

@@ -42,7 +42,7 @@ class Fitted:
 
     net: Network
     algorithm: AbstractAlgorithm
-    X: Float[np.ndarray, "N n0"]
+    X: Float[np.ndarray, "N ..."]
     K: Float[np.ndarray, "N N"] | StoredMatrix = field(repr=False)
     weights: Float[np.ndarray, "N n_L"] = field(repr=False)  # F y, one for each training sample
     response: ResponseMatrix | IterativeInverse = field(repr=False)
@@ -55,17 +55,17 @@ class Fitted:
 
     def mean(self, X_test) -> Float[np.ndarray, "M n_L"]:
         """The mean prediction alone, in blocks: memory does not grow with the number of test inputs."""
-        X_test = as_inputs(X_test, self.net.widths[0], name="X_test")
+        X_test = as_inputs(X_test, self.net.input_shape, name="X_test")
         return np.concatenate([ntk(self._kernels(block)) @ self.weights for block in _blocks(X_test)])
 
     def std(self, X_test) -> Float[np.ndarray, " M"]:
         """Standard deviations alone, which all outputs share, in blocks."""
-        X_test = as_inputs(X_test, self.net.widths[0], name="X_test")
+        X_test = as_inputs(X_test, self.net.input_shape, name="X_test")
         return np.concatenate([self.mean_and_std(block)[1] for block in _blocks(X_test)])
 
     def mean_and_std(self, X_test) -> tuple[Float[np.ndarray, "M n_L"], Float[np.ndarray, " M"]]:
         """Means and standard deviations, from one evaluation of the kernels."""
-        X_test = as_inputs(X_test, self.net.widths[0], name="X_test")
+        X_test = as_inputs(X_test, self.net.input_shape, name="X_test")
         means, deviations = [], []
         for block in _blocks(X_test):
             cross = self._kernels(block)
@@ -78,7 +78,7 @@ class Fitted:
 
     def predict(self, X_test) -> Prediction:
         """Mean and full covariance."""
-        X_test = as_inputs(X_test, self.net.widths[0], name="X_test")
+        X_test = as_inputs(X_test, self.net.input_shape, name="X_test")
         M, N = X_test.shape[0], self.X.shape[0]
         require_memory(
             8 * (4 * M * N + 4 * M**2),
@@ -88,12 +88,12 @@ class Fitted:
         cross = self._kernels(X_test)
         mean = ntk(cross) @ self.weights
         among = self._covariance(cross, kernels(self.net, X_test).K)
-        factors = ((np.eye(self.net.widths[-1]), among),)
+        factors = ((np.eye(self.net.outputs), among),)
         return Prediction(self.net, self.algorithm, 0, mean, factors, self.condition, self.error)
 
     def gain(self, X) -> Float[np.ndarray, "M N"]:
         """Theta_{beta A} F: outputs move by minus this times the residual at initialization."""
-        return self._gain(self._kernels(as_inputs(X, self.net.widths[0], name="X")))
+        return self._gain(self._kernels(as_inputs(X, self.net.input_shape, name="X")))
 
     def _kernels(self, X_test: np.ndarray) -> Kernels:
         return kernels(self.net, X_test, self.X)
@@ -167,8 +167,8 @@ def fit(
     check_algorithm(algorithm, order=0)
     check_ridge(ridge, cutoff, MSE())
     require_ntk(net)
-    X = as_inputs(X_train, net.widths[0], name="X_train")
-    Y = as_targets(Y_train, X.shape[0], net.widths[-1])
+    X = as_inputs(X_train, net.input_shape, name="X_train")
+    Y = as_targets(Y_train, X.shape[0], net.outputs)
     if store is None:
         return fit_outputs(net, X, Y, algorithm, MSE(), ridge=float(ridge), cutoff=float(cutoff))
     if cutoff or not algorithm.is_finished or algorithm.mixes_modes:

@@ -41,8 +41,8 @@ def predict_any_loss(
     """Trained networks at infinite width: Gaussian at the end of training, sampled before it."""
     check_algorithm(algorithm, order=0)
     require_ntk(net)
-    X = as_inputs(X_train, net.widths[0], name="X_train")
-    Y = as_targets(Y_train, X.shape[0], net.widths[-1])
+    X = as_inputs(X_train, net.input_shape, name="X_train")
+    Y = as_targets(Y_train, X.shape[0], net.outputs)
     loss.check_targets(Y)
     if algorithm.is_finished:
         return _end_of_training(net, X, Y, X_test, algorithm, loss)
@@ -52,12 +52,12 @@ def predict_any_loss(
 def _end_of_training(net, X, Y, X_test, algorithm: AbstractAlgorithm, loss: AbstractLoss) -> Prediction:
     """Cov = (1 - P) L K L^T + P K, with P the projector on components that training never moves."""
     trained = fit_outputs(net, X, loss.minimizer(Y), algorithm, loss).predict(X_test)
-    unmoved = loss.unmoved(net.widths[-1])
+    unmoved = loss.unmoved(net.outputs)
     if unmoved is None:
         return trained
     assert trained.factors is not None
-    prior = kernels(net, as_inputs(X_test, net.widths[0], name="X_test")).K
-    factors = ((np.eye(net.widths[-1]) - unmoved, trained.factors[0][1]), (unmoved, prior))
+    prior = kernels(net, as_inputs(X_test, net.input_shape, name="X_test")).K
+    factors = ((np.eye(net.outputs) - unmoved, trained.factors[0][1]), (unmoved, prior))
     return dataclasses.replace(trained, factors=factors)
 
 
@@ -75,7 +75,7 @@ def sampled_trajectory(
     """The same members at each of several ends of one algorithm."""
     if not (isinstance(members, int | np.integer) and members >= 2):
         raise ValueError(f"members must be a whole number of at least 2, got {members!r}.")
-    X_test = as_inputs(X_test, net.widths[0], name="X_test")
+    X_test = as_inputs(X_test, net.input_shape, name="X_test")
     N, total, outputs = X.shape[0], X.shape[0] + X_test.shape[0], Y.shape[1]
     require_memory(
         8

@@ -38,8 +38,8 @@ def choose_ridge(
 ) -> RidgePath:
     """Cross-validation errors over ridges, by default from 1e-12 to 1 times the largest eigenvalue."""
     require_ntk(net)
-    X = as_inputs(X_train, net.widths[0], name="X_train")
-    Y = as_targets(Y_train, X.shape[0], net.widths[-1])
+    X = as_inputs(X_train, net.input_shape, name="X_train")
+    Y = as_targets(Y_train, X.shape[0], net.outputs)
     if X.shape[0] < 2:
         raise ValueError("X_train has one sample, and none is left when it is left out; pass two or more.")
     basis = eigenbasis(ntk(kernels(net, X)))

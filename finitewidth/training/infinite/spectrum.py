@@ -48,6 +48,6 @@ class Spectrum:
 def spectrum(net: Network, X_train) -> Spectrum:
     """Eigenvalues, condition number, largest stable learning rate and time scales of the training NTK."""
     require_ntk(net)
-    train = kernels(net, as_inputs(X_train, net.widths[0], name="X_train"))
+    train = kernels(net, as_inputs(X_train, net.input_shape, name="X_train"))
     basis = eigenbasis(ntk(train))
     return Spectrum(net, basis.values, basis.vectors, condition_of(basis, 0.0), train.error)

@@ -21,6 +21,7 @@ from finitewidth.core.inputs import as_inputs
 from finitewidth.gaussian.two_legs import quadrature
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
+from finitewidth.theory.checks import require_dense
 
 _ORDERS = ((0, 0), (1, 1), (2, 0), (2, 2), (3, 1), (4, 0), (3, 3), (4, 2), (5, 1))
 
@@ -85,6 +86,7 @@ class _Expanded(NamedTuple):
 
 def delta_expansion(net: Network, x_plus, x_minus) -> DeltaExpansion:
     """K and Theta of two nearby inputs through second order in their distance, at every layer."""
+    require_dense(net, what="delta_expansion", instead="use fw.neighbour, which takes any network")
     if net.kinked is not None:
         raise ValueError(
             f"activation {net.kinked.name!r} has a kink, and its kernels no expansion in the distance "
@@ -109,7 +111,10 @@ def two_inputs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Two single inputs, checked."""
     both = zip((x_plus, x_minus), names, strict=True)
-    plus, minus = (as_inputs(np.atleast_2d(x), net.widths[0], name=name) for x, name in both)
+    shape = net.input_shape
+    rows = ((np.atleast_1d(x), name) for x, name in both)
+    pair = ((x[None] if x.ndim == len(shape) else x, name) for x, name in rows)
+    plus, minus = (as_inputs(x, shape, name=name) for x, name in pair)
     if plus.shape[0] != 1 or minus.shape[0] != 1:
         raise ValueError(f"{names[0]} and {names[1]} must be one input each; pass rows of n_0 numbers.")
     return plus[0], minus[0]

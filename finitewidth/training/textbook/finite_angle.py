@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
+from finitewidth.theory.checks import require_dense
 from finitewidth.training.textbook.delta_expansion import two_inputs
 
 
@@ -41,6 +42,7 @@ class FiniteAngle:
 
 def finite_angle(net: Network, x_plus, x_minus) -> FiniteAngle:
     """Kernel and NTK of two inputs of equal norm, at every layer of a scale-invariant network."""
+    require_dense(net, what="finite_angle", instead="use fw.neighbour, which takes any network")
     for activation in net.activations:
         if activation.slopes is None:
             raise ValueError(f"activation {activation.name!r} is not scale-invariant; use fw.neighbour.")

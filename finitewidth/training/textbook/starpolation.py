@@ -58,7 +58,10 @@ class Starpolation:
 
     def _known_expansion(self) -> DeltaExpansion:
         if self.expansion is None:
-            raise ValueError("a kinked activation has no expansion in the distance of two inputs; use .mean.")
+            raise ValueError(
+                "a kinked activation has no expansion in the distance of two inputs, and only dense layers "
+                "have one; use .mean."
+            )
         return self.expansion
 
 
@@ -69,10 +72,11 @@ def starpolate(net: Network, x_plus, x_minus, y_plus, y_minus, s) -> Starpolatio
     if s.ndim != 1 or not np.isfinite(s).all():
         raise ValueError(f"s must be a finite number or a row of them, got shape {s.shape}.")
     given = (("y_plus", y_plus), ("y_minus", y_minus))
-    outputs = net.widths[-1]
+    outputs = net.outputs
     targets = np.concatenate([as_targets(np.atleast_2d(y), 1, outputs, name=n, inputs="x") for n, y in given])
-    line = s[:, None] * plus + (1 - s)[:, None] * minus
+    along = s.reshape(-1, *[1] * plus.ndim)
+    line = along * plus + (1 - along) * minus
     fitted = fit(net, np.stack([plus, minus]), targets)
     linear = s[:, None] * targets[0] + (1 - s)[:, None] * targets[1]
-    expansion = delta_expansion(net, plus, minus) if net.is_smooth else None
+    expansion = delta_expansion(net, plus, minus) if net.is_smooth and net.not_dense is None else None
     return Starpolation(s, fitted.predict(line), linear, targets, expansion)
