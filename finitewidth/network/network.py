@@ -144,8 +144,8 @@ class Network:
         """The dense layers, one for each l = 1 ... L."""
         if self.not_dense is not None:
             raise ValueError(
-                f"this knows networks of dense layers and activations only, not with {self.not_dense}; "
-                "fw.kernels, fw.fit and everything with order=0 take any network."
+                f"this knows networks of dense layers and activations only, not the {self.not_dense} of this "
+                "one; fw.kernels, fw.fit and everything with order=0 take any network."
             )
         return tuple(block[-1] for block in self.blocks)  # type: ignore[misc]
 

@@ -68,8 +68,8 @@ class _WideNetwork(BaseEstimator):
         algorithm = GradientFlow() if self.algorithm is None else self.algorithm
         if X.shape[1] != math.prod(net.input_shape):
             raise ValueError(
-                f"X has {X.shape[1]} features, but network takes inputs of shape {net.input_shape}; reshape X "
-                "or change input_shape."
+                f"X has {X.shape[1]} features, but network takes inputs of shape {net.input_shape}; change X "
+                "or input_shape."
             )
         X = X.reshape(-1, *net.input_shape)
         self.fitted_ = fit(net, X, Y, algorithm=algorithm, ridge=self.ridge)
