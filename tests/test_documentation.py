@@ -16,6 +16,7 @@ from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 import finitewidth as fw
+from finitewidth.network.layers.plain import kinds
 
 ROOT = Path(__file__).resolve().parent.parent
 READER = Sybil(parsers=[PythonCodeBlockParser()], patterns=["*.md"], path=str(ROOT))
@@ -73,11 +74,23 @@ def check_torch(names: dict, printed: str) -> None:
     assert names["eta"] > 0
 
 
+def check_networks(names: dict, printed: str) -> None:
+    assert "not the Conv of this network" in printed
+    assert names["resnet"].depth == 4
+    rates = [(layer.lambda_b, layer.lambda_W) for layer in names["standard"].layers if layer.has_weights]
+    assert rates == [(1, 9), (1, 4096)]
+    page = text("docs/networks.md")
+    for path, name in re.findall(r"`(test_\w+\.py)(?:::(\w+))?`", page):
+        assert f"def {name}" in text(f"tests/{path}"), name
+    assert all(f"fw.{name}(" in page for name in kinds()), "a kind of layer is missing"
+
+
 CHECKS: dict[str, Callable[[dict, str], None]] = {
     "docs/prediction.md": check_prediction,
     "docs/tutorial.md": check_tutorial,
     "docs/width.md": check_width,
     "docs/pytorch.md": check_torch,
+    "docs/networks.md": check_networks,
 }
 
 

@@ -63,6 +63,23 @@ def test_fifty_layers_in_torch_are_compared(capsys):
     assert capsys.readouterr().out.count("critical") == 2
 
 
+def test_convolutions_are_compared_with_a_perceptron(capsys):
+    rows = example("cnn_digits").main(40, 30)
+    assert [row.network for row in rows] == list(example("cnn_digits").NETWORKS)
+    assert all(row.trained > 60 and row.bayesian > 60 for row in rows)
+    assert capsys.readouterr().out.count("\n") == 6
+
+
+@pytest.mark.long
+def test_convolutions_classify_digits_as_well_as_reported():
+    """To 0.3 percent, two images: another machine may round a tie another way."""
+    page = (ROOT / "docs" / "networks.md").read_text(encoding="utf-8")
+    for row in example("cnn_digits").main():
+        stated = re.search(rf"^\| {re.escape(row.network)} \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
+        assert stated, row.network
+        assert abs(row.trained - float(stated[1])) < 0.3 and abs(row.bayesian - float(stated[2])) < 0.3
+
+
 def test_the_main_job_is_drawn_with_its_table(tmp_path):
     script = example("main_job")
     outcome = script.main(16, tmp_path / "main_job.png")
