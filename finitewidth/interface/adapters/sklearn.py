@@ -108,7 +108,7 @@ class _WideNetwork(BaseEstimator):
                 "[fw.Dense(1), 'relu', fw.Dense(1)]."
             )
 
-    def _rows(self, X):
+    def _rows(self, X) -> Any:
         """X as flat rows, if it has positions and a network that takes them."""
         if self.network is None or np.ndim(X) < 3:
             return X
