@@ -13,10 +13,16 @@ from jaxtyping import Array, Float
 from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.average import Average
-from finitewidth.gaussian.four_legs.closed_forms import closed_form, has_closed_form
+from finitewidth.gaussian.four_legs.closed_forms import closed_form, have_closed_form
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning
 from finitewidth.gaussian.four_legs.distinct import distinct_samples, expanded
-from finitewidth.gaussian.four_legs.families import FAMILIES, Family, check_families, highest_order
+from finitewidth.gaussian.four_legs.families import (
+    FAMILIES,
+    Family,
+    arrangements,
+    check_families,
+    highest_order,
+)
 from finitewidth.gaussian.four_legs.filling import Filling
 from finitewidth.gaussian.four_legs.kinked import check_orders, fill_kinked
 from finitewidth.gaussian.four_legs.smooth import fill_smooth
@@ -45,7 +51,7 @@ def four_legs(
     computed to 1e-5 at best, one set of samples at a time, and the error reports the accuracy reached.
     """
     activation, K, families = _checked(activation, K, families, tolerance)
-    if has_closed_form(activation):
+    if have_closed_form((activation,)):
         return _in_closed_form(activation, K, families)
     distinct, inverse = distinct_samples(K)
     filling = Filling.empty(len(distinct), families, None)
@@ -70,7 +76,7 @@ def four_legs_with_fixed_leg(
     activation, K, families = _checked(activation, K, families, tolerance)
     if not isinstance(fixed, int | np.integer) or not 0 <= fixed < len(K):
         raise ValueError(f"fixed must be the number of a sample, 0 to {len(K) - 1}, got {fixed!r}.")
-    if has_closed_form(activation):
+    if have_closed_form((activation,)):
         return _fixed_in_closed_form(activation, K, fixed, families)
     distinct, inverse = distinct_samples(K)
     place, last = int(inverse[fixed]), len(distinct) - 1
@@ -96,7 +102,7 @@ def _in_closed_form(activation, K, families) -> dict[Family, Average]:
     values = {family: np.empty((len(K),) * 4) for family in families}
     for sample in everyone:  # one sample at a time: little memory besides the result
         labels = (np.array(sample), *np.ix_(everyone, everyone, everyone))
-        part = closed_form(activation, K, labels, families)
+        part = closed_form((activation,) * 4, K, labels, families)
         for family in families:
             values[family][sample] = part[family]
     return {family: Average(value, _error(value, 0.0)) for family, value in values.items()}
@@ -107,7 +113,7 @@ def _fixed_in_closed_form(activation, K, fixed, families) -> dict[tuple[Family, 
     for slot in range(4):
         labels = list(np.ix_(*[np.arange(len(K))] * 3))
         labels.insert(slot, np.array(fixed))
-        part = closed_form(activation, K, tuple(labels), families)
+        part = closed_form((activation,) * 4, K, tuple(labels), families)
         averages |= {(family, slot): Average(part[family], _error(part[family], 0.0)) for family in families}
     return averages
 
@@ -120,7 +126,8 @@ def _fill(filling: Filling, activation: Activation, K: np.ndarray, tolerance: fl
         return fill_kinked(filling, tower, K, tolerance)
     try:
         with SingleThreadedProducts():
-            fill_smooth(filling, PairConditioning(tower, K, families, tolerance))
+            conditioning = PairConditioning((tower,) * 4, K, arrangements(families), tolerance)
+            fill_smooth(filling, conditioning, families)
     except Unreachable as reason:
         raise ValueError(
             f"tolerance {tolerance:.1e} cannot be reached for activation {activation.name!r} at K with "

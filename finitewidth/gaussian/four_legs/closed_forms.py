@@ -10,6 +10,7 @@ $$\Big\langle \prod_i f_i(z_i)\Big\rangle = \sum_{k} \prod_{i<j} \frac{K_{ij}^{k
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,18 +23,25 @@ _LINKS = tuple(itertools.combinations(range(4), 2))
 Labels = tuple[np.ndarray, ...]  # four of them
 
 
-def has_closed_form(activation: Activation) -> bool:
-    """Whether `closed_form` knows the activation."""
-    return activation.family == "sin" or _polynomial(activation) is not None
+def have_closed_form(activations: Sequence[Activation]) -> bool:
+    """Whether `closed_form` knows legs with these activations."""
+    return _are_sines(activations) or all(_polynomial(one) is not None for one in activations)
 
 
 def closed_form(
-    activation: Activation, K: np.ndarray, labels: Labels, families: tuple[Family, ...]
+    activations: Sequence[Activation], K: np.ndarray, labels: Labels, families: tuple[Family, ...]
 ) -> dict[Family, np.ndarray]:
-    """Averages for samples labels[i] in slot i; the four arrays of labels broadcast together."""
-    if activation.family == "sin":
+    """Averages for samples labels[i] in slot i; the four arrays of labels broadcast together.
+
+    Each slot has its own activation.
+    """
+    if _are_sines(activations):
         return _of_sine(K, labels, families)
-    return _of_polynomial(np.array(_polynomial(activation)), K, labels, families)
+    return _of_polynomial([np.array(_polynomial(one)) for one in activations], K, labels, families)
+
+
+def _are_sines(activations: Sequence[Activation]) -> bool:
+    return all(activation.family == "sin" for activation in activations)
 
 
 def _polynomial(activation: Activation) -> tuple[float, ...] | None:
@@ -60,10 +68,11 @@ def _of_sine(K: np.ndarray, labels: Labels, families: tuple[Family, ...]) -> dic
 
 
 def _of_polynomial(
-    coefficients: np.ndarray, K: np.ndarray, labels: Labels, families: tuple[Family, ...]
+    coefficients: list[np.ndarray], K: np.ndarray, labels: Labels, families: tuple[Family, ...]
 ) -> dict[Family, np.ndarray]:
-    degree = len(coefficients) - 1
-    means = _mean_derivatives(coefficients, np.diagonal(K))
+    degree = max(len(leg) for leg in coefficients) - 1
+    padded = [np.pad(leg, (0, degree + 1 - len(leg))) for leg in coefficients]
+    means = [_mean_derivatives(leg, np.diagonal(K)) for leg in padded]
     shape = np.broadcast_shapes(*(np.shape(label) for label in labels))
     sums = {family: np.zeros(shape) for family in families}
     powers = {
@@ -74,12 +83,12 @@ def _of_polynomial(
         weight = None
         for family in families:
             orders = [order + end for order, end in zip(family, ends, strict=True)]
-            if max(orders) > degree or not all(means[order].any() for order in orders):
+            if max(orders) > degree or not all(m[n].any() for m, n in zip(means, orders, strict=True)):
                 continue
             if weight is None:
                 weight = math.prod(powers[link][k] for link, k in zip(_LINKS, links, strict=True) if k)
             sums[family] += weight * math.prod(
-                means[n][label] for n, label in zip(orders, labels, strict=True)
+                m[n][label] for m, n, label in zip(means, orders, labels, strict=True)
             )
     return sums
 

@@ -20,8 +20,14 @@ from finitewidth.gaussian.four_legs.contraction import Contraction, LegValues
 from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.gaussian.four_legs.interpolation import smoothed_legs
 from finitewidth.gaussian.four_legs.plans import LONG, SHORT, CoefficientRules, Plan
-from finitewidth.gaussian.four_legs.trapezoid import TrapezoidSteps, Unreachable, plane_grid
-from finitewidth.gaussian.tower import Tower
+from finitewidth.gaussian.four_legs.trapezoid import (
+    Towers,
+    TrapezoidSteps,
+    Unreachable,
+    are_odd,
+    of_legs,
+    plane_grid,
+)
 
 _LARGEST_GRID = 400_000  # points of a plane grid beyond which an answer would take too long
 
@@ -70,27 +76,29 @@ def condition(K: np.ndarray, task: Task) -> Conditioned:
 
 @dataclass
 class PairConditioning:
-    """Four-leg sums for tasks at one kernel, activation and tolerance."""
+    """Four-leg sums for tasks at one kernel and tolerance; legs p, q, rows and columns each have a tower."""
 
-    tower: Tower
+    towers: Towers
     K: np.ndarray
-    families: tuple[Family, ...]
+    dealt: tuple[Family, ...]  # the orders that legs p, q, rows and columns carry
     tolerance: float
+    largest: tuple[float, ...] | None = None  # variances of legs p, q, rows and columns
     steps: TrapezoidSteps = field(init=False)
 
     def __post_init__(self):
-        self.is_odd = self.tower.activation.is_odd
+        self.is_odd = are_odd(self.towers)
         # each of cut, two axes, Hermite terms and coefficients is bounded several times over
         variances, share = np.unique(np.diagonal(self.K)), self.tolerance / 2
-        self.steps = TrapezoidSteps(self.tower, self.families, float(variances[-1]), share / 2)
-        self.contraction = Contraction(self.families)
+        largest = self.largest or (float(variances[-1]),) * 4
+        self.steps = TrapezoidSteps(self.towers, self.dealt, largest, share / 2)
+        self.contraction = Contraction(self.dealt)
         self._rules = {}
         self._variances, self._share = variances, share
 
     def rules(self, terms: int) -> CoefficientRules:
         if terms not in self._rules:
             self._rules[terms] = CoefficientRules(
-                self.tower, self.families, self._variances, self._share, terms
+                self.towers, self.dealt, self._variances, self._share, terms
             )
         return self._rules[terms]
 
@@ -152,8 +160,9 @@ class PairConditioning:
         rules = self.rules(SHORT)
         variance = float(given.variances[0])
         plan = Plan(rules.rule(variance, 0.0, 1), 1, rules.sensitivity(variance, 0.0, 1), self._share)
-        of_p, of_r = self.tower(given.directions[:2] @ points.T).transpose(1, 0, 2)
-        of_s = smoothed_legs(self.tower, given.directions[2:3], given.variances[:1], points, plan)[:, 0]
+        towers = self.towers[0], self.towers[2]
+        of_p, of_r = of_legs(towers, given.directions[:2] @ points.T).transpose(1, 0, 2)
+        of_s = smoothed_legs(self.towers[3], given.directions[2:3], given.variances[:1], points, plan)[:, 0]
         return lambda orders: (
             (weights * of_p[orders[0]] * of_p[orders[1]] * of_r[orders[2]]) @ of_s[orders[3]]
         )
@@ -179,19 +188,31 @@ class PairConditioning:
     def _leg_values(self, task: Task, given: Conditioned, grid, plan) -> LegValues:
         points, weights = grid
         size = len(task.rows)
-        first, second = self.tower(given.directions[:2] @ points.T).transpose(1, 0, 2)
-        values = smoothed_legs(self.tower, given.directions[2:], given.variances, points, plan)
+        first, second = of_legs(self.towers[:2], given.directions[:2] @ points.T).transpose(1, 0, 2)
+        rows, columns = self._smoothed(task, given, points, plan)
         return LegValues(
             weights=weights,
             first=first,
             second=second,
-            row_coefficients=values[:, :size],
-            column_coefficients=values[:, size:],
+            row_coefficients=rows,
+            column_coefficients=columns,
             row_variances=given.variances[:size],
             column_variances=given.variances[size:],
             correlations=given.correlations,
             terms=plan.terms,
         )
+
+    def _smoothed(self, task: Task, given: Conditioned, points, plan) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients of rows and columns, computed once where they are the same legs."""
+        size, (_, _, of_rows, of_columns) = len(task.rows), self.towers
+        directions, variances = given.directions[2:], given.variances
+        if of_rows is of_columns and task.rows is not task.columns:
+            values = smoothed_legs(of_rows, directions, variances, points, plan)
+            return values[:, :size], values[:, size:]
+        rows = smoothed_legs(of_rows, directions[:size], variances[:size], points, plan)
+        if of_rows is of_columns:
+            return rows, rows
+        return rows, smoothed_legs(of_columns, directions[size:], variances[size:], points, plan)
 
     def _terms_needed(self, given: Conditioned, length: int) -> np.ndarray:
         rows = len(given.correlations)

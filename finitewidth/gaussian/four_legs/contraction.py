@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from finitewidth.gaussian.four_legs.coefficients import term_exponents, term_factors
-from finitewidth.gaussian.four_legs.families import Family, arrangements, highest_order
+from finitewidth.gaussian.four_legs.families import Family, highest_order
 
 _CACHE = 1 << 18  # numbers in the left factor of one product, small enough for a core's cache
 
@@ -33,10 +33,10 @@ class Contraction:
     same orders on (p, q) and the same difference r - s share their matrix products.
     """
 
-    def __init__(self, families: tuple[Family, ...]):
-        self.top = highest_order(families)
+    def __init__(self, dealt: tuple[Family, ...]):
+        self.top = highest_order(dealt)
         self.groups = []
-        for difference, members in _grouped(arrangements(families)):
+        for difference, members in _grouped(dealt):
             fronts = sorted({(p, q) for p, q, _, _ in members})
             ends = sorted({(r, s) for _, _, r, s in members})
             self.groups.append((difference, fronts, {end: _with_end(members, end, fronts) for end in ends}))

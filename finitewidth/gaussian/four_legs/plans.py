@@ -17,8 +17,8 @@ from finitewidth.gaussian.four_legs.coefficients import (
     term_factors,
     trapezoid_rule,
 )
-from finitewidth.gaussian.four_legs.families import Family, arrangements
-from finitewidth.gaussian.four_legs.trapezoid import Unreachable
+from finitewidth.gaussian.four_legs.families import Family
+from finitewidth.gaussian.four_legs.trapezoid import Towers, Unreachable
 from finitewidth.gaussian.hermite import weighted_hermite
 from finitewidth.gaussian.tower import Tower
 from finitewidth.network.layers.activation import Activation
@@ -93,28 +93,33 @@ def _by_trapezoid_rules(
     return exact, of_steps + of_cuts
 
 
+def _root_mean_squares(tower: Tower, variances: np.ndarray) -> np.ndarray:
+    nodes, weights = trapezoid_rule(9.0, 0.12)
+    values = tower(np.sqrt(variances)[:, None] * nodes)
+    return np.sqrt((values**2 @ weights).max(axis=1))
+
+
 class CoefficientRules:
     """Chooses the number of Hermite terms and the rule for their coefficients."""
 
     def __init__(
-        self, tower: Tower, families: tuple[Family, ...], variances: np.ndarray, tolerance: float, terms: int
+        self, towers: Towers, dealt: tuple[Family, ...], variances: np.ndarray, tolerance: float, terms: int
     ):
-        self.tower, self.terms, self.tolerance = tower, terms, tolerance
+        self.top, self.terms, self.tolerance = towers[0].highest, terms, tolerance
         largest = max(float(variances.max()), 1e-300)
         self.largest = float(2.0 ** np.ceil(np.log2(largest)))  # few different tables
-        self.sizes, self.errors = _sizes_and_errors(tower.activation, tower.highest, self.largest, terms)
-        self.norms = self._root_mean_squares(variances)
+        tables = [
+            _sizes_and_errors(activation, self.top, self.largest, terms)
+            for activation in dict.fromkeys(tower.activation for tower in towers[2:])
+        ]
+        self.sizes, self.errors = (functools.reduce(np.maximum, both) for both in zip(*tables, strict=True))
+        first, second = (_root_mean_squares(tower, variances) for tower in towers[:2])
         self.ends: dict[tuple[int, int], float] = {}  # orders (r >= s) and the largest norm of s_p s_q
-        for p, q, r, s in arrangements(families):
-            if r >= s:
-                self.ends[r, s] = max(self.ends.get((r, s), 0.0), self.norms[p] * self.norms[q])
+        for p, q, r, s in dealt:
+            end = max(r, s), min(r, s)
+            self.ends[end] = max(self.ends.get(end, 0.0), first[p] * second[q])
         self._cache: dict[int, np.ndarray] = {}
         self._needed = np.array([self._terms_needed(i) for i in range(_VARIANCES.size)])
-
-    def _root_mean_squares(self, variances: np.ndarray) -> np.ndarray:
-        nodes, weights = trapezoid_rule(9.0, 0.12)
-        values = self.tower(np.sqrt(variances)[:, None] * nodes)
-        return np.sqrt((values**2 @ weights).max(axis=1))
 
     def _variance_index(self, variances):
         """Index of the smallest tabulated variance that is not below."""
@@ -137,7 +142,7 @@ class CoefficientRules:
         """The largest change of the result per unit error of c_i, (i)."""
         index = int(self._variance_index(variance))
         powers = abs(correlation) ** np.arange(terms)
-        result = np.zeros(self.tower.highest + terms)
+        result = np.zeros(self.top + terms)
         for r, s in self.ends:
             factor = self._factor(index, r, s)[:terms] * powers * self.ends[r, s]
             for one, other in ((r, s), (s, r)):
@@ -146,7 +151,7 @@ class CoefficientRules:
         return result
 
     def _factor(self, index: int, r: int, s: int) -> np.ndarray:
-        top, variance = self.tower.highest, _VARIANCES[index] * self.largest
+        top, variance = self.top, _VARIANCES[index] * self.largest
         powers = sum(term_exponents(order, top, self.terms)[1] for order in (r, s))
         return term_factors((r, s), top, self.terms) * variance**powers
 

@@ -12,18 +12,18 @@ from finitewidth.gaussian.four_legs.filling import Filling
 from finitewidth.gaussian.four_legs.trapezoid import plane_grid
 
 
-def fill_smooth(filling: Filling, conditioning: PairConditioning) -> None:
+def fill_smooth(filling: Filling, conditioning: PairConditioning, families: tuple[Family, ...]) -> None:
     """Fill all entries of the arrays of a smooth activation."""
-    _fill_four_distinct(filling, conditioning)
-    _fill_three_distinct(filling, conditioning)  # each step overwrites entries that belong to it
-    _fill_two_distinct(filling, conditioning)
-    values = one_sample(conditioning.tower, conditioning.K, conditioning.families, conditioning.line_grid())
+    _fill_four_distinct(filling, conditioning, families)
+    _fill_three_distinct(filling, conditioning, families)  # each step overwrites entries that belong to it
+    _fill_two_distinct(filling, conditioning, families)
+    values = one_sample(conditioning.towers[0], conditioning.K, families, conditioning.line_grid())
     for family, value in values.items():
         for sample in range(len(value)) if filling.fixed is None else [filling.fixed]:
             filling.put(family, [sample] * 4, value[sample])
 
 
-def _fill_four_distinct(filling: Filling, conditioning: PairConditioning) -> None:
+def _fill_four_distinct(filling: Filling, conditioning: PairConditioning, families) -> None:
     """Samples a < b < c < d are conditioned on (a, c), so that the rows and columns (b, d) fill a rectangle.
 
     With a fixed sample f (the last one) and a < b < c, they are conditioned on (f, b).
@@ -37,7 +37,7 @@ def _fill_four_distinct(filling: Filling, conditioning: PairConditioning) -> Non
         tasks = [Task(fixed, b, samples[:b], samples[b + 1 : fixed]) for b in range(fixed)]
     for task, sums in conditioning.run(tasks):
         labels = (task.p, task.q, *(slice(part[0], part[-1] + 1) for part in (task.rows, task.columns)))
-        for family in conditioning.families:
+        for family in families:
             for flipped, held, orders in _ways(family):
                 block = sums[orders].T if flipped else sums[orders]
                 filling.put(family, [labels[leg] for leg in held], block)
@@ -52,7 +52,7 @@ def _ways(family: Family) -> list[tuple[bool, tuple[int, ...], Family]]:
     ]
 
 
-def _fill_three_distinct(filling: Filling, conditioning: PairConditioning) -> None:
+def _fill_three_distinct(filling: Filling, conditioning: PairConditioning, families) -> None:
     """Two slots on one sample, the others on two further ones: conditioned on the doubled sample alone."""
     count, fixed = len(conditioning.K), filling.fixed
     everyone = np.arange(count)
@@ -61,13 +61,13 @@ def _fill_three_distinct(filling: Filling, conditioning: PairConditioning) -> No
     for task, sums in conditioning.run_doubled(tasks):
         one_row = fixed is not None and task.p != fixed
         labels = (task.p, task.p, fixed if one_row else slice(None), slice(None))
-        for family in conditioning.families:
+        for family in families:
             for flipped, held, orders in _ways(family):
                 block = sums[orders][0] if one_row else sums[orders].T if flipped else sums[orders]
                 filling.put(family, [labels[leg] for leg in held], block)
 
 
-def _fill_two_distinct(filling: Filling, conditioning: PairConditioning) -> None:
+def _fill_two_distinct(filling: Filling, conditioning: PairConditioning, families) -> None:
     fixed = filling.fixed
     inner = plane_grid([conditioning.steps.finest_step], conditioning.steps.radius, False)
     if fixed is None:
@@ -75,7 +75,7 @@ def _fill_two_distinct(filling: Filling, conditioning: PairConditioning) -> None
     else:
         a, b = np.full(fixed, fixed), np.arange(fixed)
     averages = two_samples(
-        conditioning.tower, conditioning.K, conditioning.families, (a, b), (conditioning.line_grid(), inner)
+        conditioning.towers[0], conditioning.K, families, (a, b), (conditioning.line_grid(), inner)
     )
     for (family, slots), (forward, backward) in averages.items():
         one = a if fixed is None else fixed

@@ -11,13 +11,29 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from finitewidth.gaussian.four_legs.families import Family, arrangements
+from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.gaussian.tower import Tower
 
 _LARGEST_RADIUS = 40.0
 _LARGEST_FREQUENCY = 400.0
 _BESIDE = 1.5  # standard deviations beside the axis at which spectra are measured as well
 _CHUNK = 3_000_000  # numbers held at once while spectra are measured
+
+
+Towers = tuple[Tower, Tower, Tower, Tower]  # the activation of each leg, all up to the same derivative
+
+
+def are_odd(towers: Towers) -> bool:
+    """Whether all four legs are odd functions."""
+    return all(tower.activation.is_odd for tower in towers)
+
+
+def of_legs(towers: Sequence[Tower], z: np.ndarray, axis: int = 0) -> np.ndarray:
+    """Derivatives along a new first axis, where each leg along `axis` of z has its own activation."""
+    if all(tower is towers[0] for tower in towers):
+        return towers[0](z)
+    parts = zip(towers, np.moveaxis(z, axis, 0), strict=True)
+    return np.stack([tower(part) for tower, part in parts], axis=axis + 1)
 
 
 class Unreachable(Exception):
@@ -27,12 +43,14 @@ class Unreachable(Exception):
 class TrapezoidSteps:
     """How far and how finely a Gaussian integral over products of four legs must be sampled."""
 
-    def __init__(self, tower: Tower, families: tuple[Family, ...], largest_variance: float, tolerance: float):
-        self.tower = tower
-        self.orders = np.array([orders for orders in arrangements(families) if orders[2] >= orders[3]])
-        self.families = np.array(families)
+    def __init__(self, towers: Towers, dealt: tuple[Family, ...], largest: Sequence[float], tolerance: float):
+        """Towers and largest variances of the four legs, and the orders that are dealt to them."""
+        self.towers = towers
+        alike = towers[2] is towers[3] and all((p, q, s, r) in dealt for p, q, r, s in dealt)
+        self.orders = np.array([orders for orders in dealt if not alike or orders[2] >= orders[3]])
         self.tolerance = tolerance
-        self.scale = float(np.sqrt(largest_variance))
+        self.scales = np.sqrt(np.asarray(largest, dtype=float))
+        self.scale = float(self.scales.max())
         self.radius = self._find_radius()
         self.highest_frequency = self._find_highest_frequency()
         self.finest_step = 2 * np.pi / self.highest_frequency
@@ -44,7 +62,7 @@ class TrapezoidSteps:
         """
         trial = np.linspace(self.highest_frequency / 25, self.highest_frequency, 49)
         spectra = self._spectra(scales, trial)
-        for beside in (_BESIDE,) if self.tower.activation.is_odd else (_BESIDE, -_BESIDE):
+        for beside in (_BESIDE,) if are_odd(self.towers) else (_BESIDE, -_BESIDE):
             spectra = np.maximum(spectra, self._spectra(scales, trial, beside * deviations))
         tails = np.maximum.accumulate(spectra[:, ::-1], axis=1)[:, ::-1]
         good = 2 * tails <= self.tolerance
@@ -53,15 +71,17 @@ class TrapezoidSteps:
 
     def _find_radius(self) -> float:
         radii = np.arange(1.0, _LARGEST_RADIUS, 0.05)
-        z = np.concatenate([np.zeros(1), radii]) * self.scale
-        sizes = np.abs(self.tower(np.concatenate([z, -z])))
-        sizes = np.maximum(*np.split(sizes, 2, axis=1))
-        sizes = np.maximum.accumulate(sizes, axis=1)[:, 1:]
-        growth = np.maximum(sizes[self.families].prod(axis=1).max(axis=0), 1.0)
-        small = np.exp(-(radii**2) / 2) * growth < self.tolerance
+        z = np.concatenate([np.zeros(1), radii]) * self.scales[:, None]
+        sizes = np.abs(of_legs(self.towers, np.concatenate([z, -z], axis=1)))
+        sizes = np.maximum(*np.split(sizes, 2, axis=2))
+        sizes = np.maximum.accumulate(sizes, axis=2)[:, :, 1:]  # (order, leg, radius)
+        growth = np.ones((len(self.orders), radii.size))
+        for leg in range(4):
+            growth = growth * sizes[self.orders[:, leg], leg]
+        small = np.exp(-(radii**2) / 2) * np.maximum(growth.max(axis=0), 1.0) < self.tolerance
         if not np.isfinite(sizes).all() or not small[-1]:
             raise ValueError(
-                f"activation {self.tower.activation.name!r} grows too fast for a Gaussian average over "
+                f"activation {self.towers[0].activation.name!r} grows too fast for a Gaussian average over "
                 f"K with largest diagonal entry {self.scale**2:.3g}; scale the inputs or C_W down."
             )
         return float(radii[np.flatnonzero(~small)[-1] + 1]) if not small[0] else 1.0
@@ -70,7 +90,7 @@ class TrapezoidSteps:
         top = 8.0
         while top <= _LARGEST_FREQUENCY:
             trial = np.linspace(top / 4, top, 61)
-            legs = np.full((3, 4), self.scale)
+            legs = np.tile(self.scales, (3, 1))
             spectrum = self._spectra(legs, trial, legs * [[0.0], [_BESIDE], [-_BESIDE]]).max(axis=0)
             too_large = np.flatnonzero(2 * spectrum > self.tolerance)
             if too_large.size == 0:
@@ -94,7 +114,8 @@ class TrapezoidSteps:
         rows = max(1, _CHUNK // (len(self.orders) * x.size))
         for start in range(0, len(scales), rows):
             part = slice(start, start + rows)
-            legs = self.tower(scales[part, :, None] * x + offsets[part, :, None])  # (order, row, leg, x)
+            z = scales[part, :, None] * x + offsets[part, :, None]
+            legs = of_legs(self.towers, z, axis=1)  # (order, row, leg, x)
             products = gaussian * legs[self.orders[:, 0], :, 0]
             for leg in range(1, 4):
                 products = products * legs[self.orders[:, leg], :, leg]
