@@ -5,10 +5,12 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from finitewidth.network.ladder import Ladder
 from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.layers.plain import layers_from_plain
+from finitewidth.network.layers.residual import Residual
 from finitewidth.network.layers.sequence import (
     LayerLike,
     as_layer,
@@ -140,6 +142,11 @@ class Network:
         return next((type(layer).__name__ for layer in others), None)
 
     @functools.cached_property
+    def ladder(self) -> Ladder:
+        """The dense layers and the skips between them; an error for layers unknown at order 1/n."""
+        return Ladder.of(self.input_shape[-1], self.layers)
+
+    @functools.cached_property
     def dense(self) -> tuple[Dense, ...]:
         """The dense layers, one for each l = 1 ... L."""
         if self.not_dense is not None:
@@ -188,13 +195,19 @@ class Network:
     @functools.cached_property
     def kinked_layer(self) -> float:
         """The first layer whose activation is not smooth, counted from 1; infinite if there is none."""
-        layers = enumerate(self.activations, start=1)
-        return next((layer for layer, activation in layers if not activation.is_smooth), float("inf"))
+        layer = 0
+        for one in self.walked:
+            if isinstance(one, Activation):
+                if not one.is_smooth:
+                    return layer
+            elif one.depth and not isinstance(one, Residual):
+                layer += 1
+        return float("inf")
 
     @property
     def kinked(self) -> Activation | None:
         """The first activation that is not smooth, or None."""
-        return None if self.kinked_layer == float("inf") else self.activations[int(self.kinked_layer) - 1]
+        return next((one for one in self._activations_walked if not one.is_smooth), None)
 
     def with_widths(self, widths: Sequence[int]) -> "Network":
         """The same layers with other widths n_0 ... n_L."""

@@ -60,21 +60,31 @@ class Product(NamedTuple):
         return first, second, third, fourth
 
 
-def products(row: Feature, column: Feature) -> Iterator[Product]:
-    """Every product of a row term and a column term, with its legs sorted by derivative order."""
+def products(row: Feature, column: Feature, *, apart: bool = False) -> Iterator[Product]:
+    """Every product of a row term and a column term, with its legs sorted by derivative order.
+
+    Where row and column belong to different layers, their legs are sorted `apart`, those of the row first.
+    """
     for (row_legs, first), (column_legs, second) in itertools.product(row.items(), column.items()):
-        legs = [*_labelled(row_legs, "ab"), *_labelled(column_legs, "cd")]
-        yield Product(first, second, tuple(sorted(legs, key=lambda leg: -leg[0])))
+        rows, columns = _labelled(row_legs, "ab"), _labelled(column_legs, "cd")
+        legs = _sorted(rows) + _sorted(columns) if apart else _sorted(rows + columns)
+        yield Product(first, second, legs)
 
 
 def _labelled(legs: Legs, labels: str) -> list[tuple[int, str]]:
     return [(order, labels[sample]) for sample, order in legs]
 
 
-def moment(row: Feature, column: Feature, averages: Mapping[Family, np.ndarray]) -> np.ndarray:
+def _sorted(legs: list[tuple[int, str]]) -> Labelled:
+    return tuple(sorted(legs, key=lambda leg: -leg[0]))
+
+
+def moment(
+    row: Feature, column: Feature, averages: Mapping[Family, np.ndarray], *, apart: bool = False
+) -> np.ndarray:
     """<row feature of (a b) times column feature of (c d)>, (N, N, N, N)."""
     total = None
-    for product in products(row, column):
+    for product in products(row, column, apart=apart):
         values = averages[product.family]
         if total is None:
             total = np.zeros(values.shape)
@@ -119,6 +129,11 @@ def source(
     block = moment(row, column, averages)
     if shape.centred:
         block -= np.multiply.outer(mean(row, moments), mean(column, moments))
+    return tied(block, shape, Theta)
+
+
+def tied(block: np.ndarray, shape: Shape, Theta: np.ndarray) -> np.ndarray:
+    """The block times the factors of Theta that tie its rows to its columns, in place."""
     for first, second in shape.ties:
         block *= tie(Theta, first, second)
     return block

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,7 +45,7 @@ def next_layer(state: State, step: Step, averages: FourLegs) -> State:
         family = {key: block for key, block in state.blocks.items() if key[0] in maps}
         for key, block in propagate(family, maps).items():
             blocks[key] += step.width_ratio * block
-    return State(*step.means_above, *_corrections(state, step), blocks)
+    return State(*step.means_above, *corrections(state, step), blocks)
 
 
 def _sources(step: Step, averages: FourLegs) -> Blocks:
@@ -57,17 +58,33 @@ def _sources(step: Step, averages: FourLegs) -> Blocks:
     }
 
 
-def _corrections(state: State, step: Step) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """G1 and H1 of layer l + 1."""
+class Own(NamedTuple):
+    """What a neuron that remembers its past adds to the corrections of means, by acting on itself."""
+
+    sigma: np.ndarray | float = 0.0  # of <sigma sigma>
+    slope: np.ndarray | float = 0.0  # of <sigma' sigma'>
+    tied: np.ndarray | float = 0.0  # of <sigma' sigma' H>, besides Theta times the one before
+
+    def plus(self, other: "Own") -> "Own":
+        return Own(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+def corrections(
+    state: State, step: Step, own: Own = Own()
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """G1 and H1 of layer l + 1, as far as the weights of that layer make them."""
     if step.bare or state.G1 is None or state.H1 is None:
         return None, None
     if not state.blocks:  # nothing fluctuates in layer 1
         return np.zeros_like(step.K), np.zeros_like(step.K)
     sigma, slope = step.moments.sigma, step.moments.slope
     C, r, V = step.C_W, step.width_ratio, state.blocks["v", "v"]
-    signal = sigma.correction(state.G1, V)
+    signal = sigma.correction(state.G1, V) + own.sigma
     gradient = (
-        state.H1 * slope.value + state.Theta * slope.correction(state.G1, V) + _tied(slope, state.blocks)
+        state.H1 * slope.value
+        + state.Theta * (slope.correction(state.G1, V) + own.slope)
+        + _tied(slope, state.blocks)
+        + own.tied
     )
     return r * C * signal, r * (step.lambda_W * signal + C * gradient)
 

@@ -15,6 +15,7 @@ from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.four_legs.families import FAMILIES
+from finitewidth.gaussian.four_legs.two_layers import four_legs_of_two_layers
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.network import Network
 from finitewidth.theory import single
@@ -24,6 +25,7 @@ from finitewidth.theory.pairs.propagation import Propagation, first_layer
 from finitewidth.theory.records import Layer, Theory
 from finitewidth.theory.recursion import State, next_layer
 from finitewidth.theory.steps import Step, steps
+from finitewidth.theory.streams import Streams
 from finitewidth.theory.tensors import BARE_TENSORS, MATRICES, TENSORS, existing, why_missing
 
 
@@ -143,6 +145,8 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
             f"activation {net.discontinuous.name!r} has no NTK, since its derivative is a delta function; "
             "use order=0 for its kernel, or a continuous activation."
         )
+    if net.ladder.has_skips:
+        return _with_skips(net, X, request, running)
     if X.shape[0] == 1 and single.applies(net):
         return _one_input(net, X, request)
     rule = Automatic(request.tolerance)
@@ -164,6 +168,39 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
             arrays[layer] = _arrays(state, request.at(net, layer))
         del result, averages
     return _Solved(arrays, error, four_leg_error)
+
+
+def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner) -> _Solved:
+    """The same where skips correlate layers: a task for each pair of layers of one stream."""
+    rule = Automatic(request.tolerance)
+    first, last = first_layer(net, X, rule), max(request.kept)
+    if last == 1:
+        return _Solved({1: _arrays(State.first_layer(*first), request.at(net, 1))}, 0.0)
+    ladder = list(steps(net, first, last, rule))
+    streams = Streams(net.ladder, ladder)
+    pairs, four_leg_error = streams.pairs, 0.0
+    work = functools.partial(_pair_averages, [streams.legs(pair) for pair in pairs], request.accuracy)
+    results = running.results(work, len(pairs), name="layers", what="averaging over pairs of layers")
+    for number, result in enumerate(results):
+        averages = FourLegs.from_arrays(result)
+        streams.add(pairs[number], averages.values)
+        four_leg_error = max(four_leg_error, averages.error)
+    arrays = {
+        layer: _arrays(state, request.at(net, layer))
+        for layer, state in enumerate(streams.states(), start=1)
+        if layer in request.kept
+    }
+    return _Solved(arrays, max(step.moments.error for step in ladder), four_leg_error)
+
+
+def _pair_averages(legs: Sequence[tuple], accuracy: float, task: int) -> dict[str, np.ndarray]:
+    """Four-leg averages of one layer, or of two layers of one stream."""
+    activations, K = legs[task]
+    if len(activations) == 1:
+        averages = four_legs(activations[0], K, FAMILIES, tolerance=accuracy)
+    else:
+        averages = four_legs_of_two_layers(activations, K, tolerance=accuracy)
+    return FourLegs.of(averages).to_arrays()
 
 
 class _Legs(NamedTuple):

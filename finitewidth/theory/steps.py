@@ -26,6 +26,7 @@ class Step:
     moments: Moments
     smooth: bool  # whether this activation and all below are
     bare: bool  # whether only K, Theta, V, F and B are moved: no derivatives of <s' s'>
+    carried: tuple[np.ndarray, np.ndarray] | None = None  # K and Theta that a skip adds to layer l + 1
 
     @property
     def C_W(self) -> float:
@@ -43,7 +44,8 @@ class Step:
     @property
     def means_above(self) -> tuple[np.ndarray, np.ndarray]:
         """K and Theta of layer l + 1."""
-        return self.layer.C_b + self.C_W * self.moments.sigma.value, self.layer.lambda_b + self.X
+        K, Theta = self.layer.C_b + self.C_W * self.moments.sigma.value, self.layer.lambda_b + self.X
+        return (K, Theta) if self.carried is None else (K + self.carried[0], Theta + self.carried[1])
 
     @cached_property
     def E(self) -> PairMap:
@@ -73,11 +75,17 @@ def steps(
     bare: bool = False,
 ) -> Iterator[Step]:
     """The steps from layer 1 to layer `last`, from K and Theta of the first layer; two-leg averages only."""
-    K, Theta = first
+    ladder, means = net.ladder, [first]
     for l in range(1, last):
-        activation = net.activations[l - 1]
+        activation, skip, (K, Theta) = ladder.activations[l - 1], ladder.skips[l], means[-1]
         averages = moments(activation, K, rule, bare=bare)
-        ratio = net.widths[l] / net.widths[l - 1]
-        step = Step(activation, net.dense[l], ratio, K, Theta, averages, l < net.kinked_layer, bare)
+        ratio = ladder.widths[l] / ladder.widths[l - 1]
+        carried = None if skip is None else _scaled(means[skip.source - 1], skip.gamma**2)
+        smooth = l < net.kinked_layer
+        step = Step(activation, ladder.dense[l], ratio, K, Theta, averages, smooth, bare, carried)
         yield step
-        K, Theta = step.means_above
+        means.append(step.means_above)
+
+
+def _scaled(pair: tuple[np.ndarray, np.ndarray], factor: float) -> tuple[np.ndarray, np.ndarray]:
+    return factor * pair[0], factor * pair[1]

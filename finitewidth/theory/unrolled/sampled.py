@@ -12,7 +12,7 @@ import numpy as np
 from finitewidth.core.estimate import Estimate
 from finitewidth.gaussian.tower import Tower
 from finitewidth.theory.tensors import Shape
-from finitewidth.theory.unrolled.sources import Source
+from finitewidth.theory.sources import Source
 
 _BATCH = 64
 

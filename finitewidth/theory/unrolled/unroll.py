@@ -20,7 +20,7 @@ from finitewidth.theory.steps import steps
 from finitewidth.theory.tensors import SHAPES, Shape
 from finitewidth.theory.unrolled.dense import dense, streamed
 from finitewidth.theory.unrolled.sampled import sampled
-from finitewidth.theory.unrolled.sources import Source
+from finitewidth.theory.sources import Source
 
 Vectors = Sequence[np.ndarray] | np.ndarray  # one vector for each of the four slots
 

@@ -6,14 +6,16 @@ $$\sum_{\text{source layers}} w \times \text{ties of } \Theta \times \langle \te
   \text{column feature} \rangle,$$
 
 where a feature of a pair (a b) is a short sum of pair matrices times two legs of the source layer. Only the
-pair matrices travel through depth, moved by the same maps as the blocks of the recursion.
+pair matrices travel through depth, moved by the same maps as the blocks of the recursion. A skip that ends in
+a layer adds gamma^2 times the features as the layer sees them where the skip starts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from finitewidth.network.ladder import Ladder
 from finitewidth.network.layers.activation import Activation
 from finitewidth.theory.averages import Product, mean, products
 from finitewidth.theory.features import created, feature_maps
@@ -43,8 +45,8 @@ class Source:
         }
         return cls(step.activation, step.K, step.Theta, step.moments, 1.0, features)
 
-    def lifted(self, step: Step) -> "Source":
-        """The same source seen from one layer further up."""
+    def lifted(self, step: Step, skipped: "Source | None" = None, gamma: float = 0.0) -> "Source":
+        """The same source seen from one layer further up, where a skip may add what `skipped` shows."""
         features: dict[str, Feature] = {}
         for maps in feature_maps(step):
             for new, sources in maps.items():
@@ -52,6 +54,9 @@ class Source:
                 for old, pair_map in sources.items():
                     for legs, coefficient in pair_map.of_feature(self.features[old]).items():
                         add_to(features[new], legs, coefficient)
+        for name, feature in ({} if skipped is None else skipped.features).items():
+            for legs, coefficient in feature.items():
+                add_to(features[name], legs, gamma**2 * coefficient)
         weight = self.weight * step.width_ratio
         return Source(self.activation, self.K, self.Theta, self.moments, weight, features)
 
@@ -63,3 +68,19 @@ class Source:
     def mean(self, feature: str) -> np.ndarray:
         """<feature> over pairs (N, N)."""
         return mean(self.features[feature], self.moments)
+
+
+def source_layers(ladder: Ladder, steps: Iterable[Step]) -> Iterator[tuple[Source, ...]]:
+    """The sources 1 ... l - 1 as layer l sees them, for l = 2, 3, ..."""
+    starts = {skip.source for skip in ladder.skips if skip is not None}
+    kept: dict[int, tuple[Source, ...]] = {1: ()}  # as the layers see them where skips start
+    seen: tuple[Source, ...] = ()
+    for layer, step in enumerate(steps, start=1):
+        skip = ladder.skips[layer]
+        skipped, gamma = (kept[skip.source], skip.gamma) if skip else ((), 0.0)
+        below = (*skipped, *[None] * (len(seen) - len(skipped)))
+        lifted = (one.lifted(step, part, gamma) for one, part in zip(seen, below, strict=True))
+        seen = (*lifted, Source.at(step))
+        if layer + 1 in starts:
+            kept[layer + 1] = seen
+        yield seen

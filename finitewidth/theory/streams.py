@@ -1,0 +1,252 @@
+r"""Order 1/n with skip connections: sources of layers of one stream are correlated.
+
+A neuron remembers its own past through skips. So besides the average of a row and a column feature of one
+layer, which is all that dense layers create, a tensor has those of features of two layers k and p:
+
+$$X^{(l)} = \sum_{k,p<l} w_k\, \langle \text{row}^{(k)}\, \text{column}^{(p)}\rangle
+  \times \Theta^{(k,p)} \text{ ties} + \sum_{k<l} w_k \left[ \langle \text{row}^{(k)}\, \text{bare}^{(l)}\rangle
+  + \langle \text{bare}^{(l)}\, \text{column}^{(k)}\rangle \right], \qquad w_k = n_{l-1}/n_k,$$
+
+with features as layer l sees them, $K^{(k,p)} = g K^{(a)}$ and $\Theta^{(k,p)} = g \Theta^{(a)}$ where skips
+lead down from k and p to layer a. A bare pair is $z_3 z_4$ in V and D, $\phi_2 z_4$ in F and Q (with $\phi$ a
+field of covariance $\Theta$) and $\phi_2 \psi_4$ in B, P, R and S; two-leg averages give its correlations.
+Means are corrected by the tensors without their bare terms, and by what a neuron does to itself.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from finitewidth.gaussian.four_legs.families import Family
+from finitewidth.network.ladder import Ladder
+from finitewidth.network.layers.activation import Activation
+from finitewidth.theory.averages import mean, moment, tied
+from finitewidth.theory.averages import source as source_block
+from finitewidth.theory.blocks import Blocks
+from finitewidth.theory.layers.activation import Moments
+from finitewidth.theory.layers.pair_map import Feature
+from finitewidth.theory.recursion import Own, State, corrections
+from finitewidth.theory.sources import Source, source_layers
+from finitewidth.theory.steps import Step
+from finitewidth.theory.tensors import SHAPES
+
+Averages = Mapping[Family, np.ndarray]
+BARE: dict[str, Feature] = {
+    "v": {((0, 0), (1, 0)): 1.0},
+    "f": {((0, 1), (1, 0)): 1.0},
+    "b": {((0, 1), (1, 1)): 1.0},
+}
+
+
+class Pair(NamedTuple):
+    """Two source layers k <= p of one stream."""
+
+    lower: int
+    upper: int
+
+
+class Streams:
+    """The 1/n tensors of all layers up to the last, filled pair by pair of source layers."""
+
+    def __init__(self, ladder: Ladder, steps: Sequence[Step]):
+        self.ladder, self.steps = ladder, steps
+        self.seen = dict(enumerate(source_layers(ladder, steps), start=2))
+        self.last = len(steps) + 1
+        self.blocks: dict[int, Blocks] = {layer: {} for layer in self.seen}
+        self.own = {layer: Own() for layer in range(1, self.last)}
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """The pairs of source layers that are correlated."""
+        uppers = range(1, self.last)
+        return [Pair(k, p) for p in uppers for k in range(1, p + 1) if self.ladder.relation(k, p)]
+
+    def legs(self, pair: Pair) -> tuple[tuple[Activation, ...], np.ndarray]:
+        """The activations of a pair's layers and their joint kernel, of one layer if they are the same."""
+        lower, upper = (self.steps[layer - 1] for layer in pair)
+        if pair.lower == pair.upper:
+            return (lower.activation,), lower.K
+        cross = self._crossed(*pair)[0]
+        return (lower.activation, upper.activation), np.block([[lower.K, cross], [cross, upper.K]])
+
+    def _crossed(self, lower: int, upper: int) -> tuple[np.ndarray, np.ndarray]:
+        """K and Theta between two layers of one stream."""
+        relation = self.ladder.relation(lower, upper)
+        assert relation is not None
+        g, meeting = relation
+        step = self.steps[meeting - 1]
+        return g * step.K, g * step.Theta
+
+    # --- what a pair of source layers gives --------------------------------------------------------------
+
+    def add(self, pair: Pair, averages: Averages) -> None:
+        """Add what a pair of source layers gives to the tensors of all layers above."""
+        k, p = pair
+        for layer in range(p + 1, self.last + 1):
+            lower, upper = self.seen[layer][k - 1], self.seen[layer][p - 1]
+            if k == p:
+                self._add_blocks(layer, lower.weight, _one_layer(lower, averages))
+                continue
+            Theta = self._crossed(k, p)[1]
+            self._add_blocks(layer, lower.weight, _two_layers(lower, upper, averages, Theta))
+            self._add_blocks(layer, lower.weight, _two_layers(upper, lower, turned(averages), Theta))
+        if k < p:
+            source, moments = self.seen[p][k - 1], self.steps[p - 1].moments
+            own = own_terms(source, averages, moments, self._crossed(k, p)[1])
+            self.own[p] = self.own[p].plus(Own(*(source.weight * term for term in own)))
+
+    def _add_blocks(self, layer: int, weight: float, blocks: Blocks) -> None:
+        total = self.blocks[layer]
+        for key, block in blocks.items():
+            block *= weight
+            total[key] = total[key] + block if key in total else block
+
+    # --- the layers, once all pairs have been added -------------------------------------------------------
+
+    def states(self) -> Iterator[State]:
+        """Layer 1, 2, ... with all their statistics."""
+        first = self.steps[0]
+        state = State.first_layer(first.K, first.Theta)
+        means = [(state.G1, state.H1)]
+        yield state
+        for layer, step in enumerate(self.steps, start=1):
+            G1, H1 = corrections(state, step, self.own[layer])
+            skip = self.ladder.skips[layer]
+            if skip is not None:
+                widths = self.ladder.widths
+                factor = skip.gamma**2 * widths[layer] / widths[skip.source - 1]
+                G1, H1 = (new + factor * old for new, old in zip((G1, H1), means[skip.source - 1], strict=True))
+            means.append((G1, H1))
+            state = State(*step.means_above, G1, H1, self.blocks.pop(layer + 1))
+            yield replace(state, blocks=self._with_bare(layer + 1, state.blocks))
+
+    def _with_bare(self, layer: int, blocks: Blocks) -> Blocks:
+        """The blocks with the correlations of sources and bare pairs of the layer itself."""
+        total = dict(blocks)
+        for k, source in enumerate(self.seen[layer], start=1):
+            if self.ladder.relation(k, layer) is None:
+                continue
+            K, Theta = self._crossed(k, layer)
+            averages = bare_averages(source.moments, K)
+            for rows, columns, values in (
+                (source.features, BARE, averages),
+                (BARE, source.features, turned(averages)),
+            ):
+                for key, block in _connected(rows, columns, values, Theta).items():
+                    total[key] = total[key] + source.weight * block
+        return total
+
+
+def _one_layer(source: Source, averages: Averages) -> Blocks:
+    return {
+        (shape.row, shape.column): source_block(
+            shape, source.features, source.moments, source.Theta, averages
+        )
+        for shape in SHAPES.values()
+    }
+
+
+def _two_layers(rows: Source, columns: Source, averages: Averages, Theta: np.ndarray) -> Blocks:
+    """Rows of one layer and columns of another."""
+    blocks: Blocks = {}
+    for shape in SHAPES.values():
+        block = moment(rows.features[shape.row], columns.features[shape.column], averages, apart=True)
+        if shape.centred:
+            block -= np.multiply.outer(rows.mean(shape.row), columns.mean(shape.column))
+        blocks[shape.row, shape.column] = tied(block, shape, Theta)
+    return blocks
+
+
+def _connected(
+    rows: Mapping[str, Feature], columns: Mapping[str, Feature], averages: Averages, Theta: np.ndarray
+) -> Blocks:
+    """The same for averages that are connected, as far as both features exist."""
+    return {
+        (shape.row, shape.column): tied(
+            moment(rows[shape.row], columns[shape.column], averages, apart=True), shape, Theta
+        )
+        for shape in SHAPES.values()
+        if shape.row in rows and shape.column in columns
+    }
+
+
+def turned(averages: Averages) -> dict[Family, np.ndarray]:
+    """Averages of two layers with the layers exchanged; views."""
+    return {
+        (c, d, a, b): np.transpose(value, (2, 3, 0, 1)) for (a, b, c, d), value in averages.items()
+    }
+
+
+def bare_averages(moments: Moments, K: np.ndarray) -> dict[Family, np.ndarray]:
+    r"""Connected averages of two legs and a bare pair, from integration by parts.
+
+    $$\langle f_{12}\, z_3 z_4\rangle_c = \sum_{a,b \in 12} \langle\partial_a\partial_b f_{12}\rangle K_{a3} K_{b4},
+      \qquad \langle f_{12}\, z_4\rangle = \sum_{a \in 12} \langle\partial_a f_{12}\rangle K_{a4}$$
+
+    K is that between the two layers; a bare leg with a derivative is one.
+    """
+    e20, e31, e22 = moments.leading, moments.third, moments.slope.slope
+    assert e20 is not None and e31 is not None and e22 is not None and e22.both is not None
+    e11, e22 = moments.slope.value, e22.both
+    whole = (len(K),) * 4
+
+    def pair(first: np.ndarray, both: np.ndarray) -> np.ndarray:
+        second = first.T
+        return (
+            np.einsum("ab,ac,ad->abcd", first, K, K)
+            + np.einsum("ab,ac,bd->abcd", both, K, K)
+            + np.einsum("ab,bc,ad->abcd", both, K, K)
+            + np.einsum("ab,bc,bd->abcd", second, K, K)
+        )
+
+    def one(first: np.ndarray, both: np.ndarray) -> np.ndarray:
+        values = np.einsum("ab,ad->abd", first, K) + np.einsum("ab,bd->abd", both, K)
+        return np.broadcast_to(values[:, :, None, :], whole)
+
+    none = {(1, 1): e11, (2, 0): e20, (3, 1): e31, (2, 2): e22}
+    return {
+        (0, 0, 0, 0): pair(e20, e11),
+        (1, 1, 0, 0): pair(e31, e22),
+        (1, 0, 1, 0): one(e20, e11),
+        (2, 1, 1, 0): one(e31, e22),
+        **{(*orders, 1, 1): np.broadcast_to(e[:, :, None, None], whole) for orders, e in none.items()},
+    }
+
+
+def own_terms(source: Source, averages: Averages, moments: Moments, Theta: np.ndarray) -> Own:
+    r"""What a neuron's own noise of an earlier layer adds to the corrections of means of a later one.
+
+    $$\tfrac12 \sum_{c,d \in 12} \mathrm{Cov}\big(v^{(k)}_{cd},\, (\partial_c\partial_d f_{12})^{(l)}\big)
+      \quad\text{for } f = \sigma_1\sigma_2 \text{ and } \sigma'_1\sigma'_2, \qquad
+      \mathrm{Cov}\big(x^{(k)}_{12},\, (\sigma'_1\sigma'_2)^{(l)}\big) + \Theta^{(k,l)}_{12} \sum_{a \in 12}
+      \langle f^{(k)}_{1a}\, (\partial_a(\sigma'_1\sigma'_2))^{(l)}\rangle + (1 \leftrightarrow 2)$$
+
+    where (1 <-> 2) belongs to the last term.
+    """
+    assert moments.leading is not None and moments.third is not None and moments.slope.slope is not None
+    e11, e22 = moments.slope.value, moments.slope.slope.both
+    index = np.arange(len(Theta))
+    a, b = index[:, None], index[None, :]
+
+    def covariance(name: str, orders: tuple[int, int], average) -> np.ndarray:
+        product = _with_legs(source.features[name], orders, averages)
+        return product - np.multiply.outer(mean(source.features[name], source.moments), average)
+
+    def response(first, first_average, both, both_average) -> np.ndarray:
+        alone, shared = covariance("v", first, first_average), covariance("v", both, both_average)
+        on_first = alone[a, a, a, b]
+        return (on_first + on_first.T) / 2 + shared[a, b, a, b]
+
+    sigma = response((2, 0), moments.leading, (1, 1), e11)
+    slope = response((3, 1), moments.third, (2, 2), e22)
+    mixed = _with_legs(source.features["f"], (2, 1), averages)
+    on_first = mixed[a, a, a, b] + mixed[a, b, b, a]
+    kernel = covariance("x", (1, 1), e11)[a, b, a, b]
+    return Own(sigma, slope, kernel + Theta * (on_first + on_first.T))
+
+
+def _with_legs(feature: Feature, orders: tuple[int, int], averages: Averages) -> np.ndarray:
+    """<feature of (a b) in the lower layer times two legs (c d) in the upper>."""
+    return moment(feature, {((0, orders[0]), (1, orders[1])): 1.0}, averages, apart=True)
