@@ -10,7 +10,7 @@ pair matrices travel through depth, moved by the same maps as the blocks of the 
 a layer adds gamma^2 times the features as the layer sees them where the skip starts.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,13 +47,7 @@ class Source:
 
     def lifted(self, step: Step, skipped: "Source | None" = None, gamma: float = 0.0) -> "Source":
         """The same source seen from one layer further up, where a skip may add what `skipped` shows."""
-        features: dict[str, Feature] = {}
-        for maps in feature_maps(step):
-            for new, sources in maps.items():
-                features[new] = {}
-                for old, pair_map in sources.items():
-                    for legs, coefficient in pair_map.of_feature(self.features[old]).items():
-                        add_to(features[new], legs, coefficient)
+        features = moved(self.features, step)
         for name, feature in ({} if skipped is None else skipped.features).items():
             for legs, coefficient in feature.items():
                 add_to(features[name], legs, gamma**2 * coefficient)
@@ -70,8 +64,22 @@ class Source:
         return mean(self.features[feature], self.moments)
 
 
-def source_layers(ladder: Ladder, steps: Iterable[Step]) -> Iterator[tuple[Source, ...]]:
-    """The sources 1 ... l - 1 as layer l sees them, for l = 2, 3, ..."""
+def moved(features: Mapping[str, Feature], step: Step) -> dict[str, Feature]:
+    """Features of layer l as they answer in layer l + 1 to its weights."""
+    result: dict[str, Feature] = {}
+    for maps in feature_maps(step):
+        for new, sources in maps.items():
+            result[new] = {}
+            for old, pair_map in sources.items():
+                for legs, coefficient in pair_map.of_feature(features.get(old, {})).items():
+                    add_to(result[new], legs, coefficient)
+    return result
+
+
+def source_layers(
+    ladder: Ladder, steps: Iterable[Step], at: Callable[[Step], Source] = Source.at
+) -> Iterator[tuple[Source, ...]]:
+    """The sources 1 ... l - 1 as layer l sees them, for l = 2, 3, ...; `at` is the source in the next layer."""
     starts = {skip.source for skip in ladder.skips if skip is not None}
     kept: dict[int, tuple[Source, ...]] = {1: ()}  # as the layers see them where skips start
     seen: tuple[Source, ...] = ()
@@ -80,7 +88,7 @@ def source_layers(ladder: Ladder, steps: Iterable[Step]) -> Iterator[tuple[Sourc
         skipped, gamma = (kept[skip.source], skip.gamma) if skip else ((), 0.0)
         below = (*skipped, *[None] * (len(seen) - len(skipped)))
         lifted = (one.lifted(step, part, gamma) for one, part in zip(seen, below, strict=True))
-        seen = (*lifted, Source.at(step))
+        seen = (*lifted, at(step))
         if layer + 1 in starts:
             kept[layer + 1] = seen
         yield seen

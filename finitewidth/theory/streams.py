@@ -11,6 +11,9 @@ with features as layer l sees them, $K^{(k,p)} = g K^{(a)}$ and $\Theta^{(k,p)} 
 lead down from k and p to layer a. A bare pair is $z_3 z_4$ in V and D, $\phi_2 z_4$ in F and Q (with $\phi$ a
 field of covariance $\Theta$) and $\phi_2 \psi_4$ in B, P, R and S; two-leg averages give its correlations.
 Means are corrected by the tensors without their bare terms, and by what a neuron does to itself.
+
+Without memory, a source answers to earlier ones of its stream only as far as they change the pairs of its own
+layer (the pair law): exact where at most one layer of a stream is read by an activation, else an approximation.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +31,7 @@ from finitewidth.theory.blocks import Blocks
 from finitewidth.theory.layers.activation import Moments
 from finitewidth.theory.layers.pair_map import Feature
 from finitewidth.theory.recursion import Own, State, corrections
-from finitewidth.theory.sources import Source, source_layers
+from finitewidth.theory.sources import Source, moved, source_layers
 from finitewidth.theory.steps import Step
 from finitewidth.theory.tensors import SHAPES
 
@@ -50,18 +53,26 @@ class Pair(NamedTuple):
 class Streams:
     """The 1/n tensors of all layers up to the last, filled pair by pair of source layers."""
 
-    def __init__(self, ladder: Ladder, steps: Sequence[Step]):
-        self.ladder, self.steps = ladder, steps
+    def __init__(self, ladder: Ladder, steps: Sequence[Step], *, memory: bool = True):
+        self.ladder, self.steps, self.memory = ladder, steps, memory
         self.seen = dict(enumerate(source_layers(ladder, steps), start=2))
         self.last = len(steps) + 1
         self.blocks: dict[int, Blocks] = {layer: {} for layer in self.seen}
         self.own = {layer: Own() for layer in range(1, self.last)}
+        self.bare: dict[int, tuple[Source, ...]] = {}
+        if not memory:
+            self.bare = dict(enumerate(source_layers(ladder, steps, _bare_source), start=2))
 
     @property
     def pairs(self) -> list[Pair]:
-        """The pairs of source layers that are correlated."""
+        """The pairs of source layers that are correlated by more than pairs."""
         uppers = range(1, self.last)
-        return [Pair(k, p) for p in uppers for k in range(1, p + 1) if self.ladder.relation(k, p)]
+        return [
+            Pair(k, p)
+            for p in uppers
+            for k in range(1 if self.memory else p, p + 1)
+            if self.ladder.relation(k, p)
+        ]
 
     def legs(self, pair: Pair) -> tuple[tuple[Activation, ...], np.ndarray]:
         """The activations of a pair's layers and their joint kernel, of one layer if they are the same."""
@@ -120,23 +131,26 @@ class Streams:
                 G1, H1 = (new + factor * old for new, old in zip((G1, H1), means[skip.source - 1], strict=True))
             means.append((G1, H1))
             state = State(*step.means_above, G1, H1, self.blocks.pop(layer + 1))
-            yield replace(state, blocks=self._with_bare(layer + 1, state.blocks))
+            whole = replace(state, blocks=self._with_bare(layer + 1, state.blocks))
+            state = state if self.memory else whole
+            yield whole
 
     def _with_bare(self, layer: int, blocks: Blocks) -> Blocks:
-        """The blocks with the correlations of sources and bare pairs of the layer itself."""
+        """The blocks with the correlations of sources and bare pairs: of the layer, and without memory of all."""
         total = dict(blocks)
-        for k, source in enumerate(self.seen[layer], start=1):
-            if self.ladder.relation(k, layer) is None:
-                continue
-            K, Theta = self._crossed(k, layer)
-            averages = bare_averages(source.moments, K)
-            for rows, columns, values in (
-                (source.features, BARE, averages),
-                (BARE, source.features, turned(averages)),
-            ):
-                for key, block in _connected(rows, columns, values, Theta).items():
-                    total[key] = total[key] + source.weight * block
+        bare = [(p, source.features) for p, source in enumerate(self.bare.get(layer, ()), start=1)]
+        for p, features in (*bare, (layer, BARE)):
+            for k, source in enumerate(self.seen[layer][: p - 1], start=1):
+                if self.ladder.relation(k, p) is not None:
+                    for key, block in self._of_bare(source, features, self._crossed(k, p)):
+                        total[key] = total[key] + source.weight * block
         return total
+
+    def _of_bare(self, source: Source, bare, crossed) -> Iterator[tuple[tuple[str, str], np.ndarray]]:
+        """A source with pairs of a later layer, as rows and as columns."""
+        averages = bare_averages(source.moments, crossed[0])
+        yield from _connected(source.features, bare, averages, crossed[1]).items()
+        yield from _connected(bare, source.features, turned(averages), crossed[1]).items()
 
 
 def _one_layer(source: Source, averages: Averages) -> Blocks:
@@ -168,8 +182,13 @@ def _connected(
             moment(rows[shape.row], columns[shape.column], averages, apart=True), shape, Theta
         )
         for shape in SHAPES.values()
-        if shape.row in rows and shape.column in columns
+        if rows.get(shape.row) and columns.get(shape.column)
     }
+
+
+def _bare_source(step: Step) -> Source:
+    """The bare pairs of a layer as the next one answers to them."""
+    return Source(step.activation, step.K, step.Theta, step.moments, 1.0, moved(BARE, step))
 
 
 def turned(averages: Averages) -> dict[Family, np.ndarray]:

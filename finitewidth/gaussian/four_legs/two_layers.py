@@ -109,12 +109,12 @@ class Entry(NamedTuple):
     s: int
 
 
-class ProductTower:
+class ProductTower(Tower):
     """Products of two derivatives of one activation at one point, for the two legs of a coincident pair."""
 
     def __init__(self, tower: Tower, ends: list[tuple[int, int]]):
+        super().__init__(tower.activation, len(ends) - 1)
         self.tower, self.ends = tower, ends
-        self.highest, self.block = len(ends) - 1, tower.block
 
     def on_block(self, z: np.ndarray) -> list[np.ndarray]:
         """All products at no more than `block` points."""
