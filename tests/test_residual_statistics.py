@@ -1,7 +1,7 @@
 """Residual networks through order 1/n: closed forms, worked examples, limits, symmetries and messages.
 
-Criteria: exact identities 1e-12 of a tensor's largest entry, limits of vanishing skips 1e-13, printed digits of
-worked examples, four-leg averages 1e-8.
+Criteria: exact identities 1e-12 of a tensor's largest entry, limits of vanishing skips 1e-13, printed digits
+of worked examples, four-leg averages 1e-8.
 """
 
 import functools
@@ -72,7 +72,9 @@ def test_averages_of_two_layers_with_different_activations_agree_with_quadrature
     points = np.stack([axis.reshape(-1) for axis in np.meshgrid(*[nodes] * 4, indexing="ij")])
     weights = np.exp(-(points**2).sum(axis=0) / 2) * (0.34 / np.sqrt(2 * np.pi)) ** 4
     z = np.linalg.cholesky(K) @ points
-    lower, upper = (Tower(activation, 3)(part) for activation, part in zip(activations, (z[:2], z[2:])))
+    lower, upper = (
+        Tower(activation, 3)(part) for activation, part in zip(activations, np.split(z, 2), strict=True)
+    )
     averages = four_legs_of_two_layers(activations, K)
     labels = [(0, 0, 0, 0), (0, 1, 0, 1), (1, 0, 1, 1), (1, 1, 0, 1)]
     for (a, b, c, d), (p, q, r, s) in itertools.product(TWO_LAYER_FAMILIES, labels):
@@ -271,7 +273,10 @@ def test_skips_of_different_length_meet():
         ([fw.Dense(5), fw.Residual(fw.Dense(3), shortcut=[fw.Dense(3)]), fw.Dense(2)], "shortcut"),
         ([fw.Residual(fw.Dense(3)), fw.Dense(2)], "inputs"),
         ([fw.Dense(5), "gelu", fw.Residual(fw.Dense(5)), fw.Dense(2)], "behind an activation"),
-        ([fw.Dense(5), fw.Residual("gelu", fw.Dense(5), fw.Residual("gelu", fw.Dense(5)))], "ends in Residual"),
+        (
+            [fw.Dense(5), fw.Residual("gelu", fw.Dense(5), fw.Residual("gelu", fw.Dense(5)))],
+            "ends in Residual",
+        ),
         ([fw.Dense(5), fw.Residual("relu", fw.Dense(5)), "gelu", fw.Dense(2)], "'relu'"),
     ],
 )

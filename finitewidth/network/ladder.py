@@ -50,7 +50,7 @@ class Ladder:
         return any(self.skips)
 
     def relation(self, first: int, second: int) -> tuple[float, int] | None:
-        r"""How one neuron's preactivations of two layers are correlated: $K^{(k,p)} = g\, K^{(a)}$, as (g, a).
+        r"""How one neuron's preactivations of two layers are correlated, $K^{(k,p)} = g K^{(a)}$, as (g, a).
 
         Skips lead from both layers down to a, and g is the product of their gammas. None if they never meet.
         """

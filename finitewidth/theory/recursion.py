@@ -69,9 +69,10 @@ class Own(NamedTuple):
         return Own(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def corrections(
-    state: State, step: Step, own: Own = Own()
-) -> tuple[np.ndarray | None, np.ndarray | None]:
+ALONE = Own()  # a neuron of a dense layer, which remembers nothing
+
+
+def corrections(state: State, step: Step, own: Own = ALONE) -> tuple[np.ndarray | None, np.ndarray | None]:
     """G1 and H1 of layer l + 1, as far as the weights of that layer make them."""
     if step.bare or state.G1 is None or state.H1 is None:
         return None, None

@@ -106,7 +106,10 @@ def solve_with(
         require_dense(net)
     kept = _kept_layers(layers, net.depth)
     names = _kept_tensors(tensors, net, max(kept)) if order == 1 else ()
-    _check_memory(X.shape[0], order, len(kept), names, remedy)
+    if order == 1 and net.ladder.has_skips:
+        _require_for_skips(X.shape[0], max(kept), len(kept) * len(names), remedy)
+    else:
+        _check_memory(X.shape[0], order, len(kept), names, remedy)
     distinct, places = merge_inputs(X)
     if order == 0:
         solved = _infinite_width(net, distinct, kept, tolerance)
@@ -292,3 +295,9 @@ def _check_memory(count: int, order: int, layers: int, names: tuple[str, ...], r
         needed = 8 * count**4 * (working + len(names) * max(layers - 1, 0))
         what = "statistics at order 1/n"
     require_memory(needed, f"{what} of {layers} layers for {count} inputs", remedy)
+
+
+def _require_for_skips(count: int, last: int, kept: int, remedy: str) -> None:
+    working = 11 * (last - 1) + 17 + 8  # blocks of all layers, averages of two layers, and what a pair holds
+    needed = 8 * count**4 * (working + kept)
+    require_memory(needed, f"statistics at order 1/n of {last} layers for {count} inputs", remedy)

@@ -79,7 +79,7 @@ def moved(features: Mapping[str, Feature], step: Step) -> dict[str, Feature]:
 def source_layers(
     ladder: Ladder, steps: Iterable[Step], at: Callable[[Step], Source] = Source.at
 ) -> Iterator[tuple[Source, ...]]:
-    """The sources 1 ... l - 1 as layer l sees them, for l = 2, 3, ...; `at` is the source in the next layer."""
+    """The sources 1 ... l - 1 as layer l sees them, for l = 2, 3, ...; `at` makes that of the last step."""
     starts = {skip.source for skip in ladder.skips if skip is not None}
     kept: dict[int, tuple[Source, ...]] = {1: ()}  # as the layers see them where skips start
     seen: tuple[Source, ...] = ()

@@ -4,7 +4,8 @@ A neuron remembers its own past through skips. So besides the average of a row a
 layer, which is all that dense layers create, a tensor has those of features of two layers k and p:
 
 $$X^{(l)} = \sum_{k,p<l} w_k\, \langle \text{row}^{(k)}\, \text{column}^{(p)}\rangle
-  \times \Theta^{(k,p)} \text{ ties} + \sum_{k<l} w_k \left[ \langle \text{row}^{(k)}\, \text{bare}^{(l)}\rangle
+  \times \Theta^{(k,p)} \text{ ties}
+  + \sum_{k<l} w_k \left[ \langle \text{row}^{(k)}\, \text{bare}^{(l)}\rangle
   + \langle \text{bare}^{(l)}\, \text{column}^{(k)}\rangle \right], \qquad w_k = n_{l-1}/n_k,$$
 
 with features as layer l sees them, $K^{(k,p)} = g K^{(a)}$ and $\Theta^{(k,p)} = g \Theta^{(a)}$ where skips
@@ -13,7 +14,7 @@ field of covariance $\Theta$) and $\phi_2 \psi_4$ in B, P, R and S; two-leg aver
 Means are corrected by the tensors without their bare terms, and by what a neuron does to itself.
 
 Without memory, a source answers to earlier ones of its stream only as far as they change the pairs of its own
-layer (the pair law): exact where at most one layer of a stream is read by an activation, else an approximation.
+layer (the pair law). That is exact where at most one layer of a stream is read by an activation.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,23 +121,27 @@ class Streams:
         """Layer 1, 2, ... with all their statistics."""
         first = self.steps[0]
         state = State.first_layer(first.K, first.Theta)
-        means = [(state.G1, state.H1)]
+        means = [np.zeros((2, *first.K.shape))]  # G1 and H1
         yield state
         for layer, step in enumerate(self.steps, start=1):
             G1, H1 = corrections(state, step, self.own[layer])
-            skip = self.ladder.skips[layer]
-            if skip is not None:
-                widths = self.ladder.widths
-                factor = skip.gamma**2 * widths[layer] / widths[skip.source - 1]
-                G1, H1 = (new + factor * old for new, old in zip((G1, H1), means[skip.source - 1], strict=True))
-            means.append((G1, H1))
+            assert G1 is not None and H1 is not None  # activations are smooth
+            G1, H1 = np.stack([G1, H1]) + self._carried(layer, means)
+            means.append(np.stack([G1, H1]))
             state = State(*step.means_above, G1, H1, self.blocks.pop(layer + 1))
             whole = replace(state, blocks=self._with_bare(layer + 1, state.blocks))
             state = state if self.memory else whole
             yield whole
 
+    def _carried(self, layer: int, means: Sequence[np.ndarray]) -> np.ndarray | float:
+        """What a skip carries of G1 and H1 to the layer behind this one."""
+        skip, widths = self.ladder.skips[layer], self.ladder.widths
+        if skip is None:
+            return 0.0
+        return skip.gamma**2 * widths[layer] / widths[skip.source - 1] * means[skip.source - 1]
+
     def _with_bare(self, layer: int, blocks: Blocks) -> Blocks:
-        """The blocks with the correlations of sources and bare pairs: of the layer, and without memory of all."""
+        """The blocks with the correlations of sources and bare pairs of the layer; without memory, of all."""
         total = dict(blocks)
         bare = [(p, source.features) for p, source in enumerate(self.bare.get(layer, ()), start=1)]
         for p, features in (*bare, (layer, BARE)):
@@ -193,16 +198,15 @@ def _bare_source(step: Step) -> Source:
 
 def turned(averages: Averages) -> dict[Family, np.ndarray]:
     """Averages of two layers with the layers exchanged; views."""
-    return {
-        (c, d, a, b): np.transpose(value, (2, 3, 0, 1)) for (a, b, c, d), value in averages.items()
-    }
+    return {(c, d, a, b): np.transpose(value, (2, 3, 0, 1)) for (a, b, c, d), value in averages.items()}
 
 
 def bare_averages(moments: Moments, K: np.ndarray) -> dict[Family, np.ndarray]:
     r"""Connected averages of two legs and a bare pair, from integration by parts.
 
-    $$\langle f_{12}\, z_3 z_4\rangle_c = \sum_{a,b \in 12} \langle\partial_a\partial_b f_{12}\rangle K_{a3} K_{b4},
-      \qquad \langle f_{12}\, z_4\rangle = \sum_{a \in 12} \langle\partial_a f_{12}\rangle K_{a4}$$
+    $$\langle f_{12}\, z_3 z_4\rangle_c
+      = \sum_{a,b \in 12} \langle\partial_a\partial_b f_{12}\rangle K_{a3} K_{b4}, \qquad
+    \langle f_{12}\, z_4\rangle = \sum_{a \in 12} \langle\partial_a f_{12}\rangle K_{a4}$$
 
     K is that between the two layers; a bare leg with a derivative is one.
     """

@@ -126,7 +126,9 @@ def _fill(filling: Filling, activation: Activation, K: np.ndarray, tolerance: fl
         return fill_kinked(filling, tower, K, tolerance)
     try:
         with SingleThreadedProducts():
-            conditioning = PairConditioning((tower,) * 4, K, arrangements(families), tolerance)
+            conditioning = PairConditioning(
+                (tower, tower, tower, tower), K, arrangements(families), tolerance
+            )
             fill_smooth(filling, conditioning, families)
     except Unreachable as reason:
         raise ValueError(

@@ -7,8 +7,8 @@ import numpy as np
 from finitewidth.gaussian.four_legs.averages import four_legs, four_legs_with_fixed_leg
 from finitewidth.theory.averages import FourLegs, Product
 from finitewidth.theory.averages import source as source_block
-from finitewidth.theory.tensors import Shape
 from finitewidth.theory.sources import Source
+from finitewidth.theory.tensors import Shape
 
 
 def dense(sources: Sequence[Source], shape: Shape, count: int, tolerance: float) -> np.ndarray:

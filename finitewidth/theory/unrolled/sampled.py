@@ -11,8 +11,8 @@ import numpy as np
 
 from finitewidth.core.estimate import Estimate
 from finitewidth.gaussian.tower import Tower
-from finitewidth.theory.tensors import Shape
 from finitewidth.theory.sources import Source
+from finitewidth.theory.tensors import Shape
 
 _BATCH = 64
 

@@ -16,9 +16,9 @@ import numpy as np
 from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.theory.averages import Product
+from finitewidth.theory.sources import Source
 from finitewidth.theory.tensors import SHAPES, Shape
 from finitewidth.theory.unrolled.dense import averages_with_fixed_leg
-from finitewidth.theory.sources import Source
 from finitewidth.theory.unrolled.unroll import Unrolled
 
 

@@ -16,11 +16,11 @@ from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import check_layer, require_dense
 from finitewidth.theory.pairs.propagation import first_layer
+from finitewidth.theory.sources import Source
 from finitewidth.theory.steps import steps
 from finitewidth.theory.tensors import SHAPES, Shape
 from finitewidth.theory.unrolled.dense import dense, streamed
 from finitewidth.theory.unrolled.sampled import sampled
-from finitewidth.theory.sources import Source
 
 Vectors = Sequence[np.ndarray] | np.ndarray  # one vector for each of the four slots
 
