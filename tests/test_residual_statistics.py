@@ -21,7 +21,7 @@ from finitewidth.network.layers.activation import as_activation
 from finitewidth.theory import solve as solving
 from finitewidth.theory.tensors import MATRICES, TENSORS
 
-EXACT = 1e-12
+EXACT, FINE = 1e-12, 1e-11
 NAMES = MATRICES + TENSORS
 RATES = dict(lambda_b=0.5, lambda_W=0.8)
 
@@ -285,3 +285,38 @@ def test_what_order_one_does_not_know_is_refused_by_name(layers, named):
     with pytest.raises(ValueError, match=named) as error:
         fw.solve(net, np.ones((1, 3)))
     assert "order=0" in str(error.value)
+
+
+# --- the unrolled form ------------------------------------------------------------------------------------
+
+
+UNROLLED = chain([0.8, -0.6, None], ["tanh", "gelu", "tanh"])
+
+
+@functools.cache
+def unrolled(layer):
+    X = 0.7 * inputs(2, 3)
+    return fw.unroll(UNROLLED, X, layer=layer), fw.solve(
+        UNROLLED, X, layers=[layer], four_leg_tolerance=FINE
+    ).layer(layer)
+
+
+@pytest.mark.parametrize("layer", [3, 4])
+def test_the_unrolled_form_gives_the_same_tensors(layer):
+    form, statistics = unrolled(layer)
+    for name in TENSORS:
+        assert_close(form.tensor(name, tolerance=FINE), getattr(statistics, name), 1e-9)
+    vectors = np.random.default_rng(3).standard_normal((4, 2))
+    exact = np.einsum("abcd,a,b,c,d", statistics.T, *vectors)
+    assert form.contract("T", vectors, tolerance=FINE) == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["V", "D", "F", "Q", "B", "P", "S", "U"])
+def test_sampled_trajectories_of_one_neuron_give_the_same_contractions(name):
+    """20 000 trajectories, pulls below 4; layer 3 has bare pairs, layer 4 has not."""
+    vectors = np.random.default_rng(4).standard_normal((4, 2))
+    for layer in (3, 4):
+        form, statistics = unrolled(layer)
+        estimate = form.sample_contraction(name, vectors, samples=20_000, key=1)
+        exact = np.einsum("abcd,a,b,c,d", getattr(statistics, name), *vectors)
+        assert abs(estimate.value - exact) <= 4 * estimate.stderr

@@ -70,6 +70,17 @@ class Ladder:
         return way
 
 
+class UnknownLayer(ValueError):
+    """A layer that order 1/n does not know, by its name."""
+
+    def __init__(self, what: str):
+        super().__init__(
+            "order 1/n knows dense layers, activations and residual blocks of them, not the "
+            f"{what} of this network; use order=0, infinite width, which knows every layer."
+        )
+        self.what = what
+
+
 class _Builder:
     """Collects layers from the input on."""
 
@@ -91,24 +102,17 @@ class _Builder:
             elif isinstance(layer, Residual):
                 self._add_block(layer)
             else:
-                raise ValueError(_unknown(type(layer).__name__))
+                raise UnknownLayer(type(layer).__name__)
 
     def _add_block(self, block: Residual) -> None:
         source = len(self.dense)
         if block.shortcut:
-            raise ValueError(_unknown("Residual with a shortcut"))
+            raise UnknownLayer("Residual with a shortcut")
         if source == 0:
-            raise ValueError(_unknown("Residual on the inputs"))
+            raise UnknownLayer("Residual on the inputs")
         if self.waiting is not None:
-            raise ValueError(_unknown("Residual behind an activation"))
+            raise UnknownLayer("Residual behind an activation")
         if not isinstance(block.layers[-1], Dense):
-            raise ValueError(_unknown(f"Residual with a body that ends in {type(block.layers[-1]).__name__}"))
+            raise UnknownLayer(f"Residual with a body that ends in {type(block.layers[-1]).__name__}")
         self.add(block.layers)
         self.skips[-1] = Skip(source, block.gamma) if block.gamma else None
-
-
-def _unknown(what: str) -> str:
-    return (
-        f"{what} is not known at order 1/n, which takes fw.Dense, activations, and fw.Residual around them "
-        "whose skip starts from preactivations; use order=0."
-    )

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from finitewidth.network.ladder import Ladder
+from finitewidth.network.ladder import Ladder, UnknownLayer
 from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.layers.dense import Dense
@@ -145,6 +145,14 @@ class Network:
     def ladder(self) -> Ladder:
         """The dense layers and the skips between them; an error for layers unknown at order 1/n."""
         return Ladder.of(self.input_shape[-1], self.layers)
+
+    @functools.cached_property
+    def unknown_layer(self) -> str | None:
+        """The name of the first layer that order 1/n does not know, or None."""
+        try:
+            return None if self.ladder else None
+        except UnknownLayer as error:
+            return error.what
 
     @functools.cached_property
     def dense(self) -> tuple[Dense, ...]:

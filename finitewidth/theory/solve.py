@@ -15,17 +15,16 @@ from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.four_legs.families import FAMILIES
-from finitewidth.gaussian.four_legs.two_layers import four_legs_of_two_layers
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.network import Network
 from finitewidth.theory import single
 from finitewidth.theory.averages import FourLegs
-from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance, require_dense
+from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance
 from finitewidth.theory.pairs.propagation import Propagation, first_layer
 from finitewidth.theory.records import Layer, Theory
 from finitewidth.theory.recursion import State, next_layer
 from finitewidth.theory.steps import Step, steps
-from finitewidth.theory.streams import Streams
+from finitewidth.theory.streams import Streams, pair_averages
 from finitewidth.theory.tensors import BARE_TENSORS, MATRICES, TENSORS, existing, why_missing
 
 
@@ -102,11 +101,10 @@ def solve_with(
             check_tolerance(name, accuracy)
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
-    if order == 1:
-        require_dense(net)
+    has_skips = order == 1 and net.ladder.has_skips  # layers that order 1/n does not know are refused here
     kept = _kept_layers(layers, net.depth)
     names = _kept_tensors(tensors, net, max(kept)) if order == 1 else ()
-    if order == 1 and net.ladder.has_skips:
+    if has_skips:
         _require_for_skips(X.shape[0], max(kept), len(kept) * len(names), remedy)
     else:
         _check_memory(X.shape[0], order, len(kept), names, remedy)
@@ -212,12 +210,7 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
 
 def _pair_averages(legs: Sequence[tuple], accuracy: float, task: int) -> dict[str, np.ndarray]:
     """Four-leg averages of one layer, or of two layers of one stream."""
-    activations, K = legs[task]
-    if len(activations) == 1:
-        averages = four_legs(activations[0], K, FAMILIES, tolerance=accuracy)
-    else:
-        averages = four_legs_of_two_layers(activations, K, tolerance=accuracy)
-    return FourLegs.of(averages).to_arrays()
+    return FourLegs.of(pair_averages(legs[task], None, accuracy)).to_arrays()
 
 
 class _Legs(NamedTuple):

@@ -23,10 +23,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.gaussian.four_legs.families import Family
+from finitewidth.gaussian.average import Average
+from finitewidth.gaussian.four_legs.averages import four_legs
+from finitewidth.gaussian.four_legs.families import FAMILIES, Family
+from finitewidth.gaussian.four_legs.two_layers import TWO_LAYER_FAMILIES, four_legs_of_two_layers
 from finitewidth.network.ladder import Ladder
 from finitewidth.network.layers.activation import Activation
-from finitewidth.theory.averages import mean, moment, tied
+from finitewidth.theory.averages import Product, mean, moment, products, tied
 from finitewidth.theory.averages import source as source_block
 from finitewidth.theory.blocks import Blocks
 from finitewidth.theory.layers.activation import Moments
@@ -34,7 +37,7 @@ from finitewidth.theory.layers.pair_map import Feature
 from finitewidth.theory.recursion import Own, State, corrections
 from finitewidth.theory.sources import Source, moved, source_layers
 from finitewidth.theory.steps import Step
-from finitewidth.theory.tensors import SHAPES
+from finitewidth.theory.tensors import SHAPES, Shape
 
 Averages = Mapping[Family, np.ndarray]
 BARE: dict[str, Feature] = {
@@ -80,16 +83,17 @@ class Streams:
         lower, upper = (self.steps[layer - 1] for layer in pair)
         if pair.lower == pair.upper:
             return (lower.activation,), lower.K
-        cross = self._crossed(*pair)[0]
+        cross = self.crossed(*pair)[0]
         return (lower.activation, upper.activation), np.block([[lower.K, cross], [cross, upper.K]])
 
-    def _crossed(self, lower: int, upper: int) -> tuple[np.ndarray, np.ndarray]:
+    def crossed(self, lower: int, upper: int) -> tuple[np.ndarray, np.ndarray]:
         """K and Theta between two layers of one stream."""
         relation = self.ladder.relation(lower, upper)
         assert relation is not None
         g, meeting = relation
-        step = self.steps[meeting - 1]
-        return g * step.K, g * step.Theta
+        if meeting > len(self.steps):
+            return self.steps[-1].means_above
+        return g * self.steps[meeting - 1].K, g * self.steps[meeting - 1].Theta
 
     # --- what a pair of source layers gives --------------------------------------------------------------
 
@@ -97,23 +101,33 @@ class Streams:
         """Add what a pair of source layers gives to the tensors of all layers above."""
         k, p = pair
         for layer in range(p + 1, self.last + 1):
-            lower, upper = self.seen[layer][k - 1], self.seen[layer][p - 1]
-            if k == p:
-                self._add_blocks(layer, lower.weight, _one_layer(lower, averages))
-                continue
-            Theta = self._crossed(k, p)[1]
-            self._add_blocks(layer, lower.weight, _two_layers(lower, upper, averages, Theta))
-            self._add_blocks(layer, lower.weight, _two_layers(upper, lower, turned(averages), Theta))
+            for shape in SHAPES.values():
+                block = self.block(layer, pair, shape, averages)
+                total, key = self.blocks[layer], (shape.row, shape.column)
+                total[key] = total[key] + block if key in total else block
         if k < p:
             source, moments = self.seen[p][k - 1], self.steps[p - 1].moments
-            own = own_terms(source, averages, moments, self._crossed(k, p)[1])
+            own = own_terms(source, averages, moments, self.crossed(k, p)[1])
             self.own[p] = self.own[p].plus(Own(*(source.weight * term for term in own)))
 
-    def _add_blocks(self, layer: int, weight: float, blocks: Blocks) -> None:
-        total = self.blocks[layer]
-        for key, block in blocks.items():
-            block *= weight
-            total[key] = total[key] + block if key in total else block
+    def block(self, layer: int, pair: Pair, shape: Shape, averages: Averages) -> np.ndarray:
+        """What a pair of source layers gives to a tensor of a layer above, labels in the order a b c d."""
+        lower, upper = (self.seen[layer][source - 1] for source in pair)
+        if pair.lower == pair.upper:
+            return lower.weight * source_block(shape, lower.features, lower.moments, lower.Theta, averages)
+        Theta = self.crossed(*pair)[1]
+        block = _two_layers(shape, lower, upper, averages, Theta)
+        block += _two_layers(shape, upper, lower, turned(averages), Theta)
+        return lower.weight * block
+
+    def families(self, layer: int, pair: Pair, shape: Shape) -> tuple[Family, ...]:
+        """The four-leg averages that `block` needs."""
+        lower, upper = (self.seen[layer][source - 1] for source in pair)
+        if pair.lower == pair.upper:
+            return tuple({product.family for product in lower.products(shape)})
+        forward = {product.family for product in _terms(shape, lower, upper)}
+        backward = {product.family for product in _terms(shape, upper, lower)}
+        return tuple(forward | {(c, d, a, b) for a, b, c, d in backward})
 
     # --- the layers, once all pairs have been added -------------------------------------------------------
 
@@ -143,52 +157,52 @@ class Streams:
     def _with_bare(self, layer: int, blocks: Blocks) -> Blocks:
         """The blocks with the correlations of sources and bare pairs of the layer; without memory, of all."""
         total = dict(blocks)
+        for shape in SHAPES.values():
+            for block in self.bare_blocks(layer, shape):
+                total[shape.row, shape.column] = total[shape.row, shape.column] + block
+        return total
+
+    def bare_blocks(self, layer: int, shape: Shape) -> Iterator[np.ndarray]:
+        """Sources with bare pairs of a later layer, as rows and as columns of a tensor."""
         bare = [(p, source.features) for p, source in enumerate(self.bare.get(layer, ()), start=1)]
         for p, features in (*bare, (layer, BARE)):
             for k, source in enumerate(self.seen[layer][: p - 1], start=1):
-                if self.ladder.relation(k, p) is not None:
-                    for key, block in self._of_bare(source, features, self._crossed(k, p)):
-                        total[key] = total[key] + source.weight * block
-        return total
-
-    def _of_bare(self, source: Source, bare, crossed) -> Iterator[tuple[tuple[str, str], np.ndarray]]:
-        """A source with pairs of a later layer, as rows and as columns."""
-        averages = bare_averages(source.moments, crossed[0])
-        yield from _connected(source.features, bare, averages, crossed[1]).items()
-        yield from _connected(bare, source.features, turned(averages), crossed[1]).items()
-
-
-def _one_layer(source: Source, averages: Averages) -> Blocks:
-    return {
-        (shape.row, shape.column): source_block(
-            shape, source.features, source.moments, source.Theta, averages
-        )
-        for shape in SHAPES.values()
-    }
+                if self.ladder.relation(k, p) is None:
+                    continue
+                K, Theta = self.crossed(k, p)
+                averages = bare_averages(source.moments, K)
+                for rows, columns, values in (
+                    (source.features, features, averages),
+                    (features, source.features, turned(averages)),
+                ):
+                    if rows.get(shape.row) and columns.get(shape.column):
+                        block = moment(rows[shape.row], columns[shape.column], values, apart=True)
+                        yield source.weight * tied(block, shape, Theta)
 
 
-def _two_layers(rows: Source, columns: Source, averages: Averages, Theta: np.ndarray) -> Blocks:
+def pair_averages(
+    legs: tuple[tuple[Activation, ...], np.ndarray], families: Sequence[Family] | None, tolerance: float
+) -> dict[Family, Average]:
+    """Four-leg averages of one layer, or of two layers of one stream; all families by default."""
+    activations, K = legs
+    if len(activations) == 1:
+        return four_legs(activations[0], K, families or FAMILIES, tolerance=tolerance)
+    both = activations[0], activations[1]
+    return four_legs_of_two_layers(both, K, families or TWO_LAYER_FAMILIES, tolerance=tolerance)
+
+
+def _two_layers(
+    shape: Shape, rows: Source, columns: Source, averages: Averages, Theta: np.ndarray
+) -> np.ndarray:
     """Rows of one layer and columns of another."""
-    blocks: Blocks = {}
-    for shape in SHAPES.values():
-        block = moment(rows.features[shape.row], columns.features[shape.column], averages, apart=True)
-        if shape.centred:
-            block -= np.multiply.outer(rows.mean(shape.row), columns.mean(shape.column))
-        blocks[shape.row, shape.column] = tied(block, shape, Theta)
-    return blocks
+    block = moment(rows.features[shape.row], columns.features[shape.column], averages, apart=True)
+    if shape.centred:
+        block -= np.multiply.outer(rows.mean(shape.row), columns.mean(shape.column))
+    return tied(block, shape, Theta)
 
 
-def _connected(
-    rows: Mapping[str, Feature], columns: Mapping[str, Feature], averages: Averages, Theta: np.ndarray
-) -> Blocks:
-    """The same for averages that are connected, as far as both features exist."""
-    return {
-        (shape.row, shape.column): tied(
-            moment(rows[shape.row], columns[shape.column], averages, apart=True), shape, Theta
-        )
-        for shape in SHAPES.values()
-        if rows.get(shape.row) and columns.get(shape.column)
-    }
+def _terms(shape: Shape, rows: Source, columns: Source) -> Iterator[Product]:
+    return products(rows.features[shape.row], columns.features[shape.column], apart=True)
 
 
 def _bare_source(step: Step) -> Source:

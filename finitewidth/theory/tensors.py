@@ -60,10 +60,10 @@ def why_missing(net: Network, layer: int, name: str) -> str:
             f"{name} does not exist: activation {jumping.name!r} has a kernel but no NTK, since its "
             "derivative is a delta function; use a continuous activation."
         )
-    if net.not_dense is not None:
+    if net.unknown_layer is not None:
         return (
-            f"{name} is of order 1/n, which knows dense layers and activations only, not the {net.not_dense} "
-            "of this network; K and Theta are there."
+            f"{name} is of order 1/n, which knows dense layers, activations and residual blocks of them, not "
+            f"the {net.unknown_layer} of this network; K and Theta are there."
         )
     if name in TENSORS and name not in KINKED_TENSORS and _has_kink_below(net, layer):
         assert net.kinked is not None

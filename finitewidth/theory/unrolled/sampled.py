@@ -2,39 +2,67 @@ r"""Unrolled tensors contracted by sampling the preactivations of each source la
 
 For one sample z ~ Normal(0, K) the legs are numbers, and the sum over the four labels is a small graph
 whose edges are pair matrices and ties of Theta: matrix products of size N do it. Covariances are taken
-between the sums over rows and over columns.
+between the sums over rows and over columns. Layers that skips correlate are sampled together.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from finitewidth.core.estimate import Estimate
 from finitewidth.gaussian.tower import Tower
+from finitewidth.network.layers.activation import Activation
+from finitewidth.theory.layers.pair_map import Feature
 from finitewidth.theory.sources import Source
 from finitewidth.theory.tensors import Shape
 
 _BATCH = 64
 
 
+class Member(NamedTuple):
+    """A layer of a group: its activation, None for bare preactivations, and the features it sends up."""
+
+    activation: Activation | None
+    features: Mapping[str, Feature]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Source layers whose preactivations are correlated, and the bare ones of the layer asked for."""
+
+    weight: float
+    members: tuple[Member, ...]
+    K: np.ndarray  # of all members together, one after the other
+    Theta: Mapping[tuple[int, int], np.ndarray]  # between two members
+
+    @classmethod
+    def of(cls, source: Source) -> "Group":
+        """A source layer that is correlated with no other."""
+        members = (Member(source.activation, source.features),)
+        return cls(source.weight, members, source.K, {(0, 0): source.Theta})
+
+
 def sampled(
-    sources: Sequence[Source], shape: Shape, vectors: dict[str, np.ndarray], samples: int, key: int
+    groups: Sequence[Group], shape: Shape, vectors: dict[str, np.ndarray], samples: int, key: int
 ) -> Estimate:
-    """Mean over samples and standard error, source layers independent of each other."""
+    """Mean over samples and standard error, groups independent of each other."""
     value, variance = 0.0, 0.0
-    for index, source in enumerate(sources):
+    for index, group in enumerate(groups):
         generator = np.random.default_rng([key, index])
-        root = _root(source.K)
-        tower = Tower(source.activation, 3)
+        root = _root(group.K)
         parts = []
         for start in range(0, samples, _BATCH):
             size = min(_BATCH, samples - start)
             z = generator.standard_normal((size, root.shape[0])) @ root.T
-            parts.append(_per_sample(source, shape, vectors, tower(z)))
-        rows, columns = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+            parts.append(_per_sample(group, shape, vectors, z))
+        factors = np.concatenate(parts, axis=2)  # (rows or columns, term, sample)
         if shape.centred:
-            rows, columns = rows - rows.mean(), (columns - columns.mean()) * samples / (samples - 1)
-        numbers = source.weight * rows * columns
+            factors = factors - factors.mean(axis=2, keepdims=True)
+            factors[1] *= samples / (samples - 1)
+        numbers = group.weight * (factors[0] * factors[1]).sum(axis=0)
         value += float(numbers.mean())
         variance += float(numbers.var(ddof=1)) / samples
     return Estimate(np.asarray(value), np.asarray(np.sqrt(variance)))
@@ -46,20 +74,37 @@ def _root(K: np.ndarray) -> np.ndarray:
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
-def _per_sample(source: Source, shape: Shape, vectors, legs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two factors per sample whose product is the sample's contraction (the second is one unless centred)."""
-    rows = _feature_matrix(source, shape.row, legs) * np.multiply.outer(vectors["a"], vectors["b"])
-    columns = _feature_matrix(source, shape.column, legs) * np.multiply.outer(vectors["c"], vectors["d"])
-    if shape.centred:
-        return rows.sum(axis=(1, 2)), columns.sum(axis=(1, 2))
-    ones = np.ones(rows.shape[0])
-    return _GRAPHS[shape.ties](rows, columns, source.Theta), ones
+def _per_sample(group: Group, shape: Shape, vectors, z: np.ndarray) -> np.ndarray:
+    """(2, term, sample): factors whose products add up to a sample's contraction, the second one if tied."""
+    ends = np.multiply.outer(vectors["a"], vectors["b"]), np.multiply.outer(vectors["c"], vectors["d"])
+    matrices = []
+    for member, part in zip(group.members, np.split(z, len(group.members), axis=1), strict=True):
+        legs = _legs(member.activation, part)
+        both = (_feature_matrix(member.features.get(name, {}), legs) for name in (shape.row, shape.column))
+        matrices.append([matrix * end for matrix, end in zip(both, ends, strict=True)])
+    total = np.zeros(z.shape[0])
+    terms = []
+    for (i, one), (j, other) in itertools.product(enumerate(matrices), repeat=2):
+        if group.members[i].activation is None and group.members[j].activation is None:
+            continue  # bare pairs alone are no correction
+        if shape.centred:
+            terms.append((one[0].sum(axis=(1, 2)), other[1].sum(axis=(1, 2))))
+        else:
+            total += _GRAPHS[shape.ties](one[0], other[1], group.Theta[i, j])
+    return np.stack(terms or [(total, np.ones_like(total))], axis=1)
 
 
-def _feature_matrix(source: Source, feature: str, legs: np.ndarray) -> np.ndarray:
+def _legs(activation: Activation | None, z: np.ndarray) -> np.ndarray:
+    """Derivatives up to the third; of a bare preactivation its value, one, and nothing."""
+    if activation is not None:
+        return Tower(activation, 3)(z)
+    return np.stack([z, np.ones_like(z), np.zeros_like(z), np.zeros_like(z)])
+
+
+def _feature_matrix(feature: Feature, legs: np.ndarray) -> np.ndarray:
     """The feature of every pair for every sample (samples, N, N)."""
     total = np.zeros((legs.shape[1], legs.shape[2], legs.shape[2]))
-    for ((i, a), (j, b)), matrix in source.features[feature].items():
+    for ((i, a), (j, b)), matrix in feature.items():
         first = legs[a][:, :, None] if i == 0 else legs[a][:, None, :]
         second = legs[b][:, :, None] if j == 0 else legs[b][:, None, :]
         total += matrix * (first * second)

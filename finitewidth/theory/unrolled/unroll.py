@@ -3,6 +3,7 @@ r"""The 1/n tensors of one layer in unrolled form, with nothing of size N^4 on t
 The four-leg averages of a source layer may be dense, streamed one leg at a time, or replaced by samples.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,13 +15,15 @@ from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.network import Network
-from finitewidth.theory.checks import check_layer, require_dense
+from finitewidth.theory.checks import check_layer
 from finitewidth.theory.pairs.propagation import first_layer
-from finitewidth.theory.sources import Source
+from finitewidth.theory.sources import Source, source_layers
 from finitewidth.theory.steps import steps
+from finitewidth.theory.streams import Streams
 from finitewidth.theory.tensors import SHAPES, Shape
+from finitewidth.theory.unrolled.correlated import correlated, stream_groups
 from finitewidth.theory.unrolled.dense import dense, streamed
-from finitewidth.theory.unrolled.sampled import sampled
+from finitewidth.theory.unrolled.sampled import Group, sampled
 
 Vectors = Sequence[np.ndarray] | np.ndarray  # one vector for each of the four slots
 
@@ -33,21 +36,32 @@ class Unrolled:
     layer: int
     count: int  # N, the number of inputs
     sources: tuple[Source, ...]
+    streams: Streams | None = None  # where skips correlate source layers
 
     def tensor(self, name: str, *, tolerance: float = 1e-8) -> np.ndarray:
         """The dense tensor, slots in printed order."""
         require_memory(
             8 * 10 * self.count**4, f"tensor {name} for {self.count} inputs", "contract it instead"
         )
+        if self.streams is not None:
+            return correlated(self.streams, self.layer, _shape(name), self.count, tolerance)
         return dense(self.sources, _shape(name), self.count, tolerance)
 
     def contract(self, name: str, vectors: Vectors, *, tolerance: float = 1e-8) -> float:
-        """The tensor summed with one vector on each slot (printed order), streamed one leg at a time."""
+        """The tensor summed with one vector on each slot (printed order), streamed one leg at a time.
+
+        With skip connections, the tensor is made whole first.
+        """
         return self.contract_all({name: vectors}, tolerance=tolerance)[name]
 
     def contract_all(self, vectors: Mapping[str, Vectors], *, tolerance: float = 1e-8) -> dict[str, float]:
         """Several tensors with four vectors each, in one pass over the four-leg averages."""
         requests = {name: (_shape(name), self._block_vectors(name, four)) for name, four in vectors.items()}
+        if self.streams is not None:
+            return {
+                name: float(np.einsum("abcd,a,b,c,d", self.tensor(name, tolerance=tolerance), *vectors[name]))
+                for name in requests
+            }
         return streamed(self.sources, requests, self.count, tolerance)
 
     def sample_contraction(
@@ -56,7 +70,10 @@ class Unrolled:
         """The same with the four-leg averages replaced by Gaussian samples, and its standard error."""
         if samples < 2:
             raise ValueError(f"samples must be at least 2, got {samples}; a standard error needs more.")
-        return sampled(self.sources, _shape(name), self._block_vectors(name, vectors), samples, key)
+        groups = [Group.of(source) for source in self.sources]
+        if self.streams is not None:
+            groups = stream_groups(self.streams, self.layer)
+        return sampled(groups, _shape(name), self._block_vectors(name, vectors), samples, key)
 
     def _block_vectors(self, name: str, vectors: Vectors) -> dict[str, np.ndarray]:
         arrays = [np.asarray(v, dtype=float) for v in vectors]
@@ -81,8 +98,7 @@ def unroll(net: Network, X, *, layer: int | None = None, tolerance: float = TOLE
     Costs two-leg averages only: time and memory grow as N^2 times depth squared.
     """
     require_double_precision()
-    require_dense(net)
-    X = as_inputs(X, net.widths[0])
+    X = as_inputs(X, net.ladder.inputs)
     layer = net.depth if layer is None else layer
     check_layer(layer, net.depth)
     if net.kinked is not None and net.kinked_layer < layer:
@@ -91,7 +107,9 @@ def unroll(net: Network, X, *, layer: int | None = None, tolerance: float = TOLE
             "fw.solve for V, D, A, F and B, or a smooth activation."
         )
     rule = Automatic(tolerance)
-    sources: tuple[Source, ...] = ()
-    for step in steps(net, first_layer(net, X, rule), layer, rule):
-        sources = (*(source.lifted(step) for source in sources), Source.at(step))
-    return Unrolled(net, layer, X.shape[0], sources)
+    walked = steps(net, first_layer(net, X, rule), layer, rule)
+    if net.ladder.has_skips and layer > 1:
+        streams = Streams(net.ladder, list(walked))
+        return Unrolled(net, layer, X.shape[0], streams.seen[layer], streams)
+    seen = functools.reduce(lambda _, sources: sources, source_layers(net.ladder, walked), ())
+    return Unrolled(net, layer, X.shape[0], seen)
