@@ -150,9 +150,10 @@ class Network:
     def unknown_layer(self) -> str | None:
         """The name of the first layer that order 1/n does not know, or None."""
         try:
-            return None if self.ladder else None
+            Ladder.of(self.input_shape[-1], self.layers)
         except UnknownLayer as error:
             return error.what
+        return None
 
     @functools.cached_property
     def dense(self) -> tuple[Dense, ...]:
