@@ -140,7 +140,7 @@ class Network:
     @property
     def kinked(self) -> Activation | None:
         """The first activation that is not smooth, or None."""
-        return None if self.kinked_layer == float("inf") else self.activations[int(self.kinked_layer) - 1]
+        return next((one for one in self._activations_walked if not one.is_smooth), None)
 
     def with_widths(self, widths: Sequence[int]) -> "Network":
         """The same layers with other widths n_0 ... n_L."""

@@ -1,6 +1,6 @@
 """Dense layers: every output neuron sees every input neuron."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values, shown
 from finitewidth.network.layers.weights import check_weights
@@ -30,6 +30,9 @@ class Dense(AbstractLayer):
     def fan_in(self, shape: Shape) -> int:
         """The number of inputs of a neuron."""
         return shape[-1]
+
+    def with_outputs(self, width: int) -> "Dense":
+        return replace(self, width=width)
 
     def output_shape(self, shape: Shape) -> Shape:
         return (*shape[:-1], self.width)

@@ -7,7 +7,14 @@ from typing import Any
 from finitewidth.core.inputs import as_number
 from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
 from finitewidth.network.layers.plain import layers_from_plain
-from finitewidth.network.layers.sequence import LayerLike, as_layer, output_shape, shown_layers, values_behind
+from finitewidth.network.layers.sequence import (
+    LayerLike,
+    as_layer,
+    output_shape,
+    shown_layers,
+    up_to,
+    values_behind,
+)
 
 
 class Residual(AbstractLayer):
@@ -41,6 +48,14 @@ class Residual(AbstractLayer):
     @property
     def depth(self) -> int:
         return sum(layer.depth for layer in self.layers)
+
+    def up_to(self, count: int) -> tuple[AbstractLayer, ...]:
+        """The skip is part of the last layer only; the others stand on the way through the body."""
+        return (self,) if count == self.depth else up_to(self.layers, count)
+
+    def fan_in(self, shape: Shape) -> int:
+        """The number of inputs of a neuron at the end of the body."""
+        return self.layers[-1].fan_in(output_shape(self.layers[:-1], shape))  # type: ignore[attr-defined]
 
     def output_shape(self, shape: Shape) -> Shape:
         body, skip = output_shape(self.layers, shape), output_shape(self.shortcut, shape)
