@@ -3,9 +3,9 @@ r"""Self-attention of real networks,
 $$z_p = b + W_O \sum_q a_{pq} W_V x_q, \qquad
   a_{pq} = \mathrm{softmax}_q(\sigma_{QK}\, k_p \cdot k_q / d), \qquad k = W_K x.$$
 
-$W_K$ and $W_V$ have variance one over the number of incoming channels, $W_O$ has $C_{OV}$ over the width,
-which is also the number d of components of a key. $W_V$, $W_O$ and b learn at rates equal to their variances;
-keys and the features of positions do not learn.
+$W_K$ and $W_V$ have variance one over the number of channels that they see, $W_O$ has $C_{OV}$ over the
+width, which is also the number d of components of a key. $W_V$, $W_O$ and b learn at rates equal to their
+variances. Features of positions are seen by keys, not by values; neither they nor keys learn.
 """
 
 import math
@@ -28,7 +28,7 @@ class AttentionParameters(NamedTuple):
     b: Float[Array, "*members n"]
     W_O: Float[Array, "*members n n"]
     W_V: Float[Array, "*members n fan_in"]
-    W_K: Float[Array, "*members n fan_in"]
+    W_K: Float[Array, "*members n seen"]
     features: Float[Array, "*members P channels"] | None
 
 
@@ -42,17 +42,22 @@ class RealSelfAttention(AbstractRealLayer):
 
     @property
     def fan_in(self) -> int:
-        """The number of channels that keys and values are made of."""
+        """The number of channels that values are made of."""
+        return self.shape[-1]
+
+    @property
+    def seen_by_keys(self) -> int:
+        """The number of channels that keys are made of, with those of positions beside them."""
         positions = self.layer.positions
         doubled = positions is not None and positions.mixing == "concatenate"
-        return self.shape[-1] * (1 + doubled)
+        return self.fan_in * (1 + doubled)
 
     @property
     def _shapes(self) -> tuple[Shape, ...]:
         """The shape of every parameter."""
         n, fan_in = self.layer.width, self.fan_in
         features = (math.prod(self.shape[:-1]) * (self.layer.positions is not None), self.shape[-1])
-        return (n,), (n, n), (n, fan_in), (n, fan_in), features
+        return (n,), (n, n), (n, fan_in), (n, self.seen_by_keys), features
 
     @property
     def normal_count(self) -> int:
@@ -64,11 +69,10 @@ class RealSelfAttention(AbstractRealLayer):
         b, W_O, W_V, W_K, features = (part.reshape(shape) for part, shape in parts)
         positions = self.layer.positions
         if positions is not None:
-            features = jnp.asarray(_root(positions.kernel(self.shape))) @ features
-        scale_O, scale = (self.layer.C_OV / self.layer.width) ** 0.5, self.fan_in**-0.5
-        return AttentionParameters(
-            self.layer.C_b**0.5 * b, scale_O * W_O, scale * W_V, scale * W_K, features if positions else None
-        )
+            features = jnp.asarray(_root(positions.kernel(self.shape[:-1]))) @ features
+        W_O, W_V = (self.layer.C_OV / self.layer.width) ** 0.5 * W_O, self.fan_in**-0.5 * W_V
+        b, W_K = self.layer.C_b**0.5 * b, self.seen_by_keys**-0.5 * W_K
+        return AttentionParameters(b, W_O, W_V, W_K, features if positions else None)
 
     @property
     def rates(self) -> AttentionParameters:
@@ -82,8 +86,8 @@ class RealSelfAttention(AbstractRealLayer):
         return *(positions * self.layer.width,) * 4, 2 * positions**2
 
     def apply(self, parameters: AttentionParameters, z: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
-        x = self._with_positions(parameters, z.reshape(z.shape[0], -1, z.shape[-1]))
-        keys, values = x @ parameters.W_K.T, x @ parameters.W_V.T
+        x = z.reshape(z.shape[0], -1, z.shape[-1])
+        keys, values = self._with_positions(parameters, x) @ parameters.W_K.T, x @ parameters.W_V.T
         d = self.layer.width
         scale = self.layer.sigma_QK / (d if self.layer.scaling == "linear" else d**0.5)
         attention = jax.nn.softmax(scale * keys @ keys.swapaxes(1, 2), axis=-1)
