@@ -23,7 +23,7 @@ _MINI_BATCHES = 2**31  # the stream of a member's key for its mini-batches; laye
 
 
 def pulled_back(
-    net: Network, parameters: Parameters, X: Float[Array, "N n0"], residual: Callable
+    net: Network, parameters: Parameters, X: Float[Array, "N ..."], residual: Callable
 ) -> tuple[Any, Parameters]:
     """The value that `residual` gives for the outputs beside dL/dz, and dL/dtheta by backpropagation."""
     layers = real_network(net)
