@@ -98,8 +98,8 @@ def control_variate(net: Network, X_train, Y_train, X_test, algorithm: AbstractA
     by this part, so that subtracting it leaves a smaller variance.
     """
     fitted = fit(net, X_train, Y_train, algorithm=algorithm)
-    X = np.concatenate([fitted.X, as_inputs(X_test, net.widths[0], name="X_test")])
-    return Control(_Kept(fitted.gain(X)), np.zeros((X.shape[0], net.widths[-1])))
+    X = np.concatenate([fitted.X, as_inputs(X_test, net.input_shape, name="X_test")])
+    return Control(_Kept(fitted.gain(X)), np.zeros((X.shape[0], net.outputs)))
 
 
 @dataclass(frozen=True, eq=False)
