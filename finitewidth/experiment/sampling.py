@@ -13,7 +13,10 @@ from jaxtyping import Array, Float, Integer
 
 import finitewidth.experiment.layers
 from finitewidth.core.rooms import import_modules
+from finitewidth.experiment.layers.abstract import Passage
 from finitewidth.experiment.layers.sequence import RealSequence
+from finitewidth.network.layers.sequence import output_shape
+from finitewidth.network.layers.sequence import up_to as layers_up_to
 from finitewidth.network.network import Network
 
 import_modules(finitewidth.experiment.layers)
@@ -48,15 +51,19 @@ def rates(net: Network) -> tuple[Any, ...]:
     return real_network(net).rates
 
 
+def passages(net: Network, parameters: Parameters, X: Float[Array, "N ..."]) -> list[Passage]:
+    """What comes into every layer 1 ... L of one network, and its preactivations."""
+    return real_network(net).traced(parameters, X)[1]
+
+
 def preactivations(
-    net: Network, parameters: Parameters, X: Float[Array, "N n0"]
-) -> tuple[Float[Array, "N _"], ...]:
+    net: Network, parameters: Parameters, X: Float[Array, "N ..."]
+) -> tuple[Float[Array, "N ..."], ...]:
     """z of every layer 1 ... L of one network; `jax.vmap` gives it for many."""
-    values = real_network(net).values(parameters, X)
-    return tuple(z for layer, z in zip(net.layers, values, strict=True) if layer.has_weights)
+    return tuple(passage.preactivations for passage in passages(net, parameters, X))
 
 
-def outputs(net: Network, parameters: Parameters, X: Float[Array, "N n0"]) -> Float[Array, "N nL"]:
+def outputs(net: Network, parameters: Parameters, X: Float[Array, "N ..."]) -> Float[Array, "N nL"]:
     """The outputs of one network."""
     return real_network(net).apply(parameters, X)
 
@@ -64,9 +71,22 @@ def outputs(net: Network, parameters: Parameters, X: Float[Array, "N n0"]) -> Fl
 def up_to(net: Network, layer: int, neurons: int | None = None) -> Network:
     """The network whose output is layer `layer`, with `neurons` in it if given.
 
-    No statistic of a layer depends on its own width.
+    No statistic of a layer depends on its own width, unless a skip ends there: then the width is that of the
+    stream, on which statistics depend, and it stays as it is.
     """
     if not isinstance(layer, numbers.Integral) or not 1 <= layer <= net.depth:
         raise ValueError(f"layer must be a number from 1 to {net.depth}, got {layer!r}.")
-    kept = Network(net.input_shape, *(one for block in net.blocks[:layer] for one in block))
-    return kept.with_widths((*net.widths[:layer], neurons or net.widths[layer]))
+    kept = layers_up_to(net.layers, int(layer))
+    shape = output_shape(kept, net.input_shape)
+    if len(shape) > 1:
+        raise ValueError(
+            f"layer {layer} has positions, its values have shape {shape}; sample a layer behind "
+            f"fw.Flatten() or fw.GlobalAveragePool(), such as layer {net.depth}."
+        )
+    last = kept[-1] if neurons is None else kept[-1].with_outputs(neurons)
+    return Network(net.input_shape, *kept[:-1], last)
+
+
+def fan_in(net: Network) -> int:
+    """The number of inputs of an output neuron."""
+    return net.layers[-1].fan_in(output_shape(net.layers[:-1], net.input_shape))  # type: ignore[attr-defined]

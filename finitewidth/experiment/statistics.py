@@ -1,6 +1,7 @@
 """Every tensor of the theory, measured: unbiased estimates from sampled networks, with standard errors."""
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from jaxtyping import Array, Float
 
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.inputs import as_inputs
+from finitewidth.core.inputs import as_inputs, merge_inputs
 from finitewidth.core.keys import as_key
 from finitewidth.core.precision import require_double_precision
 from finitewidth.core.progress import Progress
@@ -26,9 +27,8 @@ from finitewidth.experiment.correlators import (
     means,
 )
 from finitewidth.experiment.directions import differentials, outputs_and_ntk
-from finitewidth.experiment.layers.dense import DenseParameters
 from finitewidth.experiment.partition import AT_ONCE, MEMORY_BUDGET, Partition, partition
-from finitewidth.experiment.sampling import Parameters, draw_members, up_to
+from finitewidth.experiment.sampling import Parameters, draw_members, fan_in, real_network, up_to
 from finitewidth.experiment.streaming import Moments, merge
 from finitewidth.network.network import Network
 
@@ -53,8 +53,8 @@ class SampledStatistics:
 
     @property
     def n(self) -> int:
-        """The width of the previous layer, whose inverse is stripped."""
-        return self.net.widths[self.layer - 1]
+        """The number of inputs of a neuron, the width of the previous layer, whose inverse is stripped."""
+        return fan_in(up_to(self.net, self.layer))
 
     def __getattr__(self, name: str) -> Estimate:
         if name not in ("G", "H", *TENSORS):
@@ -85,26 +85,33 @@ def sample_statistics(
     store: str | Path | None = None,
     progress: Progress = None,
 ) -> SampledStatistics:
-    """Estimate G, H and `tensors` (default: all that exist) of `layer` (default: the output).
+    """Estimate G, H and `tensors` of `layer` (default: the output).
+
+    By default these are all tensors that exist; for networks of other layers than dense ones, activations,
+    pools and residual blocks of them, whose differentials are slow, they are V, D, F, A and B.
 
     The estimates come from `members` networks. The layer is sampled with `neurons` neurons whatever its
     width, on which no statistic of the layer depends: averages over neurons tell the delta structures apart.
+    Where a skip ends in the layer its width is that of the stream, and the first `neurons` of it are used.
+    Equal inputs are one input, also for the masks of dropout.
     Standard errors come from the spread of at least 200 batches, or as many as there are pairs of members.
     `memory` bounds the memory of a batch, in bytes. `client`, `store` and `progress` are as in
     `train_ensemble`.
     """
     require_double_precision()
-    X = as_inputs(X, net.widths[0])
+    X = as_inputs(X, net.input_shape)
+    distinct, places = merge_inputs(X)
     layer = net.depth if layer is None else layer
     sampled = up_to(net, layer, _checked_neurons(neurons))
+    neurons = _checked_stream(sampled, layer, neurons)
     names = _as_tensors(sampled, tensors)
-    parts = _partition(members, batch_size, memory, _bytes_of_one(sampled, len(X), names))
+    parts = _partition(members, batch_size, memory, _bytes_of_one(sampled, neurons, len(distinct), names))
     key_data = np.asarray(jax.random.key_data(as_key(key)))
-    work = functools.partial(_work, sampled, X, names, parts, key_data)
+    work = functools.partial(_work, sampled, neurons, distinct, names, parts, key_data)
     configuration = functools.partial(_configuration, sampled, X, names, parts, key_data)
     with runner(client, store, progress, kind="sample", configuration=configuration) as running:
         total = _total(work, parts, running)
-    estimates = {name: _of_batches(value, parts.batches) for name, value in total.items()}
+    estimates = {name: _expanded(_of_batches(value, parts.batches), places) for name, value in total.items()}
     return SampledStatistics(net, layer, parts.members, estimates)
 
 
@@ -138,33 +145,50 @@ def _of_batches(total: Moments, batches: int) -> Estimate:
     return Estimate(np.asarray(total.mean), np.sqrt(total.M2 / (batches - 1) / total.count))
 
 
+def _expanded(estimate: Estimate, places: np.ndarray) -> Estimate:
+    """The estimate for all inputs from that for the distinct ones."""
+    return Estimate(*(part[np.ix_(*[places] * part.ndim)] for part in estimate))
+
+
 def _work(
-    net: Network, X: np.ndarray, names: tuple[str, ...], parts: Partition, key_data: np.ndarray, batch: int
+    net: Network,
+    neurons: int,
+    X: np.ndarray,
+    names: tuple[str, ...],
+    parts: Partition,
+    key_data: np.ndarray,
+    batch: int,
 ) -> dict[str, np.ndarray]:
     numbers, weight = parts.numbers(batch)
-    estimates = _estimates_of_batch(net, names, jnp.asarray(X), jnp.asarray(key_data), numbers, weight)
+    estimates = _estimates_of_batch(
+        net, neurons, names, jnp.asarray(X), jnp.asarray(key_data), numbers, weight
+    )
     return jax.tree.map(np.asarray, estimates)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _estimates_of_batch(
-    net: Network, names: tuple[str, ...], X: Array, key_data: Array, numbers: Array, weight: Array
+    net: Network,
+    neurons: int,
+    names: tuple[str, ...],
+    X: Array,
+    key_data: Array,
+    numbers: Array,
+    weight: Array,
 ) -> dict[str, Array]:
     parameters = draw_members(net, jax.random.wrap_key_data(key_data), numbers)
-    each = jax.vmap(lambda one: _correlators_of_one(net, names, X, one))(parameters)
-    return batch_estimates(each, weight, net.widths[-2])
+    each = jax.vmap(lambda one: _correlators_of_one(net, neurons, names, X, one))(parameters)
+    return batch_estimates(each, weight, fan_in(net))
 
 
 def _correlators_of_one(
-    net: Network, names: tuple[str, ...], X: Float[Array, "N n0"], parameters: Parameters
+    net: Network, neurons: int, names: tuple[str, ...], X: Float[Array, "N ..."], parameters: Parameters
 ) -> dict[str, Array]:
-    first = outputs_and_ntk(net, parameters, X)
+    first = outputs_and_ntk(net, parameters, X, neurons)
     values = means(first) | correlators(first, tuple(name for name in names if name in FLUCTUATIONS))
     higher = tuple(name for name in names if name in DIFFERENTIALS)
     if higher:
-        *hidden, (b, W) = parameters
-        pair = (*hidden, DenseParameters(b[:PAIR], W[:PAIR]))
-        values |= correlators(differentials(up_to(net, net.depth, PAIR), pair, X), higher)
+        values |= correlators(differentials(net, parameters, X, PAIR), higher)
     return values
 
 
@@ -192,12 +216,18 @@ def _partition(members: int, batch_size: int | None, memory: float, of_one: floa
     return parts
 
 
-def _bytes_of_one(net: Network, count: int, names: tuple[str, ...]) -> float:
+def _bytes_of_one(net: Network, neurons: int, count: int, names: tuple[str, ...]) -> float:
     """An upper bound for one network: its parameters, its legs and their derivatives, a few times over."""
-    widest, legs = max(net.widths), net.widths[-1] * count
-    first = 4 * net.parameter_count + 4 * legs * widest * net.depth + 6 * legs**2 + 6 * count**4
+    layers, legs = real_network(net), neurons * count
+    widest = max(math.prod(net.input_shape), *layers.sizes)
+    first = 4 * layers.normal_count + 4 * legs * widest * len(layers.sizes) + 6 * legs**2 + 6 * count**4
+    first += layers.ntk_size(neurons, count)
     pairs = PAIR * count
-    third = 8 * count * pairs**3 * widest + 8 * pairs**4 if set(names) & set(DIFFERENTIALS) else 0
+    third = 0.0
+    if set(names) & set(DIFFERENTIALS):
+        third = 8 * count * pairs**3 * widest + 8 * pairs**4
+        if not layers.is_structured:
+            third += 3 * pairs**2 * layers.normal_count
     return 8.0 * (first + third)
 
 
@@ -209,7 +239,7 @@ def _as_tensors(net: Network, tensors: Sequence[str] | None) -> tuple[str, ...]:
             "use a continuous activation."
         )
     if tensors is None:
-        return exist
+        return exist if real_network(net).is_structured else FLUCTUATIONS
     for name in tensors:
         if name not in TENSORS:
             raise ValueError(f"tensors has no {name!r}; known are {', '.join(TENSORS)}.")
@@ -222,6 +252,16 @@ def _checked_neurons(neurons: int) -> int:
     if not isinstance(neurons, int) or neurons < 2:
         raise ValueError(f"neurons must be a whole number of at least 2, got {neurons!r}; use neurons=8.")
     return neurons
+
+
+def _checked_stream(net: Network, layer: int, neurons: int) -> int:
+    """How many neurons of the layer are used; as many as there are, where a skip fixes its width."""
+    if net.outputs < 2:
+        raise ValueError(
+            f"layer {layer} has one neuron, as many as the stream that its skip carries, and the estimates "
+            "need pairs of neurons; widen the stream."
+        )
+    return min(neurons, net.outputs)
 
 
 def _why_missing(net: Network, name: str) -> str:

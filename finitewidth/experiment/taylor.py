@@ -1,31 +1,43 @@
-"""Taylor models of a network around its initialization: linear, quadratic and cubic in the parameters."""
+"""Taylor models of a function of parameters around a point: linear, quadratic and cubic in the parameters."""
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
-from jaxtyping import Array, Float
+import jax.numpy as jnp
+from jaxtyping import Array
 
-from finitewidth.experiment.sampling import Parameters, outputs
-from finitewidth.network.network import Network
+from finitewidth.experiment.functions import Function, as_function, as_parameters
 
 
-def taylor(net: Network, initial: Parameters, order: int) -> Callable:
-    r"""The function (parameters, X) -> outputs (N, n_L) of the expansion around `initial`,
+def linearize(f: Function, parameters: Any) -> Callable[[Any, Any], Array]:
+    r"""The linearized model, $z(\theta_0) + z'(\theta_0)[\theta - \theta_0]$, a function of parameters and X.
+
+    `f(parameters, X)` is any function that JAX can differentiate, or an `fw.Network`; `parameters` are
+    $\theta_0$, any structure of arrays. The Jacobian is never formed.
+    """
+    return taylor(f, parameters, 1)
+
+
+def taylor(f: Function, parameters: Any, order: int = 2) -> Callable[[Any, Any], Array]:
+    r"""The function (parameters, X) -> outputs of the expansion around `parameters`,
 
     $$z(\theta) \approx \sum_{k=0}^{\mathrm{order}} \frac{1}{k!} z^{(k)}(\theta_0)[(\theta - \theta_0)^k],$$
 
-    with order 1 (the linearized network), 2 or 3 (PDLT sections 10.1 and 11.4, and chapter infinity).
+    with order 1 (the linearized model), 2 or 3 (PDLT sections 10.1 and 11.4, and chapter infinity). `f` is
+    any function (parameters, X) -> outputs that JAX can differentiate, or an `fw.Network`.
     """
     if order not in (1, 2, 3):
         raise ValueError(f"order must be 1, 2 or 3, got {order!r}; use order=1 for the linearized network.")
+    function, initial = as_function(f), as_parameters(parameters)
 
-    def model(parameters: Parameters, X: Float[Array, "N n0"]) -> Float[Array, "N nL"]:
-        change = jax.tree.map(lambda new, old: new - old, parameters, initial)
+    def model(parameters: Any, X: Any) -> Array:
+        change = _change(parameters, initial)
 
         def towers(k: int) -> Callable:
             if k == 0:
-                return lambda theta: (outputs(net, theta, X),)
+                return lambda theta: (function(theta, X),)
             lower = towers(k - 1)
 
             def values_and_derivative(theta):
@@ -41,3 +53,12 @@ def taylor(net: Network, initial: Parameters, order: int) -> Callable:
         return value
 
     return model
+
+
+def _change(parameters: Any, initial: Any) -> Any:
+    if jax.tree.structure(parameters) != jax.tree.structure(initial):
+        raise ValueError(
+            "parameters must have the structure of those around which the model was expanded, got "
+            f"{jax.tree.structure(parameters)} for {jax.tree.structure(initial)}."
+        )
+    return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype) - old, parameters, initial)

@@ -1,6 +1,7 @@
 """One batch of an ensemble: draw its members, train them, reduce their records to moments."""
 
 import functools
+import math
 from typing import Any
 
 import jax
@@ -13,27 +14,27 @@ from finitewidth.experiment.ensemble.plan import Numbers, Plan
 from finitewidth.experiment.ensemble.trainer import GROWTH, Members, Trained
 from finitewidth.experiment.ensemble.trainers import trainer_of
 from finitewidth.experiment.partition import Partition
-from finitewidth.experiment.sampling import Parameters, draw_members, member_key, preactivations
+from finitewidth.experiment.sampling import Parameters, draw_members, member_key, passages, real_network
 from finitewidth.experiment.streaming import JointMoments, Moments, joint_moments, moments
 from finitewidth.network.network import Network
 
 
 def observed(plan: Plan, parameters: Parameters, X: Array, Y: Array) -> dict[str, Array]:
     """The record of one member: outputs, loss and, if wanted, the NTK and hidden kernels."""
-    layers = preactivations(plan.net, parameters, X)
-    z = layers[-1]
+    layers = passages(plan.net, parameters, X)
+    z = layers[-1].preactivations
     record = {"outputs": z, "loss": plan.loss.value(z[: plan.train_count], Y)}
     if plan.ntk:
         record["ntk"] = ntk(plan.net, parameters, X)
     if plan.kernels:
-        hidden = zip(plan.net.activations, layers[:-1], strict=True)
-        record["kernels"] = jnp.stack([_kernel(activation(z)) for activation, z in hidden])
+        record["kernels"] = jnp.stack([_kernel(layer.incoming) for layer in layers[1:]])
     return record
 
 
-def _kernel(s: Float[Array, "N n"]) -> Float[Array, "N N"]:
-    """sigma sigma / n: a hidden layer as the next one sees it."""
-    return s @ s.T / s.shape[1]
+def _kernel(s: Float[Array, "N ..."]) -> Float[Array, "N N"]:
+    """sigma sigma / n: a hidden layer as the next one sees it, averaged over positions."""
+    flat = s.reshape(s.shape[0], -1)
+    return flat @ flat.T / flat.shape[1]
 
 
 def train_batch(
@@ -116,11 +117,13 @@ def _movement(now: Array, initial: Array, axes: int) -> Array:
 def bytes_of_one(plan: Plan, count: int) -> float:
     """The largest memory that one member takes while it is trained."""
     net, trainer = plan.net, trainer_of(plan.algorithm)
-    legs = count * net.widths[-1]
-    needed = trainer.copies * net.parameter_count + 6 * count * sum(net.widths)
+    layers, legs = real_network(net), count * net.outputs
+    sizes = (math.prod(net.input_shape), *layers.sizes)
+    needed = trainer.copies * layers.normal_count + 6 * count * sum(sizes)
     needed += 4 * len(plan.points) * legs
     if plan.ntk or trainer.inverts_ntk:
-        needed += (3 + 3 * len(plan.points)) * legs**2 + 3 * legs * max(net.widths)
+        needed += (3 + 3 * len(plan.points)) * legs**2 + 3 * legs * max(sizes)
+        needed += layers.ntk_size(net.outputs, count)
     if plan.kernels:
         needed += 3 * len(plan.points) * net.depth * count**2
     return 8.0 * needed

@@ -23,7 +23,7 @@ _MINI_BATCHES = 2**31  # the stream of a member's key for its mini-batches; laye
 
 
 def pulled_back(
-    net: Network, parameters: Parameters, X: Float[Array, "N n0"], residual: Callable
+    net: Network, parameters: Parameters, X: Float[Array, "N ..."], residual: Callable
 ) -> tuple[Any, Parameters]:
     """The value that `residual` gives for the outputs beside dL/dz, and dL/dtheta by backpropagation."""
     layers = real_network(net)
@@ -138,7 +138,7 @@ def _largest_learning_rate(plan: Plan, X: np.ndarray, key_data: np.ndarray) -> f
     """2 / largest eigenvalue of the training NTK, the mean over a few members."""
     key = jax.random.wrap_key_data(jnp.asarray(key_data))
     X_train = jnp.asarray(X[: plan.train_count])
-    legs = plan.train_count * plan.net.widths[-1]
+    legs = plan.train_count * plan.net.outputs
     rates = []
     for member in range(4):
         H = ntk(plan.net, draw(plan.net, member_key(key, member)), X_train).reshape(legs, legs)

@@ -85,19 +85,23 @@ def _integrated(
     Also the steps taken, whether that error was reached, and whether it came to one of the two ends.
     """
 
-    def velocity(t, parameters, _):
-        _, slopes = pulled_back(plan.net, parameters, X, lambda z: (None, plan.loss.gradient(z, Y)))
-        return _downhill(plan, slopes)
+    arrays, structure = jax.tree.flatten(start)  # diffrax fails where a skip without parameters is ()
 
-    def reached(t, parameters, *_, **__):
-        return plan.loss.value(outputs(plan.net, parameters, X), Y) <= numbers.low_enough
+    def velocity(t, arrays, _):
+        parameters = jax.tree.unflatten(structure, arrays)
+        _, slopes = pulled_back(plan.net, parameters, X, lambda z: (None, plan.loss.gradient(z, Y)))
+        return jax.tree.leaves(_downhill(plan, slopes))
+
+    def reached(t, arrays, *_, **__):
+        z = outputs(plan.net, jax.tree.unflatten(structure, arrays), X)
+        return plan.loss.value(z, Y) <= numbers.low_enough
 
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(velocity),  # pyright: ignore[reportArgumentType]
         diffrax.Tsit5(),
         *times,
         None,
-        start,
+        arrays,
         stepsize_controller=diffrax.PIDController(
             rtol=numbers.tolerance, atol=numbers.tolerance, dtmax=longest
         ),
@@ -107,9 +111,9 @@ def _integrated(
         max_steps=plan.max_steps,
         throw=False,
     )
-    final = jax.tree.map(lambda leaf: leaf[0], solution.ys)
+    final = [leaf[0] for leaf in jax.tree.leaves(solution.ys)]
     steps = solution.stats["num_accepted_steps"].astype(jnp.float64)
-    return final, steps, reached(None, final), diffrax.is_okay(solution.result)
+    return jax.tree.unflatten(structure, final), steps, reached(None, final), diffrax.is_okay(solution.result)
 
 
 def _downhill(plan: Plan, gradients: Parameters) -> Parameters:

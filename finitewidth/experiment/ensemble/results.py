@@ -114,7 +114,7 @@ class Ensemble:
         store: str | Path | None = None,
     ) -> "Ensemble":
         """The estimates from the moments of all members."""
-        records, shape = len(plan.points), (len(X), plan.net.widths[-1])
+        records, shape = len(plan.points), (len(X), plan.net.outputs)
         outputs, covariance = mean_estimate(total["outputs"]), covariance_estimate(total["outputs"])
         optional = {
             name: mean_estimate(total[name]) if name in total else None
@@ -185,7 +185,9 @@ def to_xarray(ensemble: Ensemble) -> "xarray.Dataset":
         ):
             variables[name] = (("test_sample", "output"), part)
         variables["variance_ratio"] = (("test_sample", "output"), ensemble.controlled.variance_ratio)
-    variables["inputs"] = (("sample", "input"), np.concatenate([ensemble.X_train, ensemble.X_test]))
+    positions = (f"input_position_{axis}" for axis in range(1, ensemble.X_train.ndim - 1))
+    inputs = np.concatenate([ensemble.X_train, ensemble.X_test])
+    variables["inputs"] = (("sample", *positions, "input"), inputs)
     variables["targets"] = (("train_sample", "output"), ensemble.Y_train)
     trained = np.arange(len(ensemble.X_train) + len(ensemble.X_test)) < len(ensemble.X_train)
     coordinates = {"point": ("record", np.asarray(ensemble.points)), "is_trained": ("sample", trained)}

@@ -30,6 +30,7 @@ from finitewidth.experiment.ensemble.results import Ensemble, to_xarray
 from finitewidth.experiment.ensemble.trainer import AbstractTrainer
 from finitewidth.experiment.ensemble.trainers import trainer_of
 from finitewidth.experiment.partition import AT_ONCE, MEMORY_BUDGET, Partition, partition
+from finitewidth.experiment.sampling import real_network
 from finitewidth.experiment.streaming import JointMoments, Moments, merge, merge_joint
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, as_algorithm
 from finitewidth.network.losses.abstract import AbstractLoss, as_loss
@@ -82,9 +83,9 @@ def train_ensemble(
     default on a terminal), or a function of the number of trained members and of all members.
     """
     require_double_precision()
-    X_train = as_inputs(X_train, net.widths[0], name="X_train")
-    X_test = as_inputs(X_test, net.widths[0], name="X_test")
-    Y = as_targets(Y_train, len(X_train), net.widths[-1])
+    X_train = as_inputs(X_train, net.input_shape, name="X_train")
+    X_test = as_inputs(X_test, net.input_shape, name="X_test")
+    Y = as_targets(Y_train, len(X_train), net.outputs)
     algorithm, loss = as_algorithm(algorithm), as_loss(loss)
     loss.check_targets(Y)
     X = np.concatenate([X_train, X_test])
@@ -104,7 +105,7 @@ def train_ensemble(
         None if control is None else control.function,
         floor,
     )
-    control = _checked_control(control, len(X), net.widths[-1])
+    control = _checked_control(control, len(X), net.outputs)
     parts = partition(
         members, batch_size, memory=memory, of_one=bytes_of_one(plan, len(X)), least_batches=LEAST_BATCHES
     )
@@ -201,6 +202,7 @@ def _check_options(algorithm, loss, net: Network, count: int, tolerance, max_ste
             f"activation {net.discontinuous.name!r} cannot be trained by gradients, since its derivative is "
             "a delta function; use a continuous activation."
         )
+    real_network(net).check_fixed()
     if trainer_of(algorithm).needs_squared_error and not loss.is_squared_error:
         raise ValueError(
             f"algorithm {algorithm} is for MSE(), got loss {loss}; use GradientDescent or GradientFlow."

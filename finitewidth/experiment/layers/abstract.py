@@ -11,7 +11,7 @@ comes its direction $g_a = \lambda\, \partial z_a/\partial\theta$ in the space o
 import abc
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Integer
 
 from finitewidth.network.layers.abstract import AbstractLayer, Shape
 
-Legs = Float[Array, "legs legs"]
+Legs = Float[Array, "legs others"]
 FourLegs = Float[Array, "legs legs legs legs"]
 
 
@@ -30,6 +30,13 @@ class Record(NamedTuple):
     incoming: Float[Array, "N ..."]
     delta: Float[Array, "legs ..."]  # dz_a/d(values behind the layer)
     tangent: Float[Array, "N legs ..."] | None = None  # of `incoming` along g_a; None where it does not move
+
+
+class Passage(NamedTuple):
+    """What came into a layer with weights, and its preactivations, with a skip that ends there."""
+
+    incoming: Float[Array, "N ..."]
+    preactivations: Float[Array, "N ..."]
 
 
 class AbstractRealLayer(abc.ABC):
@@ -63,6 +70,39 @@ class AbstractRealLayer(abc.ABC):
         """Whether the layer has an entry among the parameters of a network."""
         return bool(jax.tree.leaves(self.rates))
 
+    has_weights: ClassVar[bool] = False  # whether it is one of the counted layers of a network
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether its differentials are its own, and fast."""
+        return False
+
+    def traced(self, parameters: Any, z: Float[Array, "N ..."]) -> tuple[Array, list[Passage]]:
+        """The values behind the layer, and the passages through the counted layers inside it."""
+        behind = self.apply(parameters, z)
+        return behind, [Passage(z, behind)] if self.has_weights else []
+
+    def check_fixed(self) -> None:  # noqa: B027  # most layers are
+        """Refuse a layer that is not a fixed function of its parameters and of one sample."""
+
+    def narrowed(self, parameters: Any, neurons: int) -> "tuple[AbstractRealLayer, Any]":
+        """The layer with its first `neurons` output neurons, and their parameters.
+
+        Layers whose neurons are not independent of each other stay as they are.
+        """
+        return self, parameters
+
+    # --- memory -------------------------------------------------------------------------------------------
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many numbers of one sample are kept, for each step of the layer that keeps any."""
+        return ()
+
+    def ntk_size(self, neurons: int, samples: int) -> int:
+        """How many numbers its share of the NTK of these legs takes on the way; gradients by default."""
+        return 2 * neurons * samples * self.normal_count
+
     # --- the gradient of a loss ---------------------------------------------------------------------------
 
     def forward(self, parameters: Any, z: Float[Array, "N ..."], order: int) -> tuple[Array, Any]:
@@ -83,17 +123,25 @@ class AbstractRealLayer(abc.ABC):
         record = Record(parameters, saved, delta)
         return record, self._gradients(record)[1]
 
-    def add_ntk(self, record: Any, total: Legs) -> Legs:
-        r"""`total` plus the layer's share $\sum_\theta \lambda\, \partial_\theta z_a \partial_\theta z_b$."""
-        for gradient, rate in self._with_rates(self._gradients(record)[0]):
-            flat = gradient.reshape(gradient.shape[0], -1)
-            total = total + rate * flat @ flat.T
+    def add_ntk(self, record: Any, other: Any, total: Legs) -> Legs:
+        r"""`total` plus the layer's share $\sum_\theta \lambda\, \partial_\theta z_a \partial_\theta z_b$.
+
+        Legs a are those of `record`, legs b those of `other`, perhaps the same one.
+        """
+        left = self._learning(self._gradients(record)[0])
+        right = left if other is record else self._learning(self._gradients(other)[0])
+        for (gradient, rate), (beside, _) in zip(left, right, strict=True):
+            flat, flat_beside = (part.reshape(part.shape[0], -1) for part in (gradient, beside))
+            total = total + rate * flat @ flat_beside.T
         return total
 
     # --- differentials of the NTK: derivatives along the directions of the legs ---------------------------
 
-    def tangent(self, record: Any, tangent: Float[Array, "N legs ..."] | None) -> tuple[Any, Array]:
-        """The record with `tangent`, and the derivative behind the layer along every direction."""
+    def tangent(self, record: Any, tangent: Float[Array, "N legs ..."] | None) -> tuple[Any, Array | None]:
+        """The record with `tangent`, and the derivative behind the layer along every direction.
+
+        None stands for values that do not move, as the data and what is made of them without parameters.
+        """
         record = record._replace(tangent=tangent)
         return record, self._mixed(record, (), 1)
 
@@ -102,7 +150,7 @@ class AbstractRealLayer(abc.ABC):
         record: Any,
         second: Float[Array, "N legs legs ..."] | None,
         third: Float[Array, "N legs legs legs ..."] | None,
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array | None, Array | None]:
         """Second and third derivatives behind the layer along the directions, from those in front of it."""
         return self._mixed(record, (second,), 2), self._mixed(record, (second, third), 3)
 
@@ -127,7 +175,7 @@ class AbstractRealLayer(abc.ABC):
         gradients, below = jax.vmap(over_c, in_axes=(0, 0, None, 0, 0))(
             record.incoming[of_leg], record.delta, self._directions(record), tangent, change
         )
-        for gradient, rate in self._with_rates(gradients):
+        for gradient, rate in self._learning(gradients):
             flat = gradient.reshape(*gradient.shape[:2], -1)
             total = total + rate * jnp.einsum("acp,bdp->abcd", flat, flat)
         return total, below
@@ -148,8 +196,10 @@ class AbstractRealLayer(abc.ABC):
     def _directions(self, record: Record) -> Any:
         return jax.tree.map(lambda rate, part: rate * part, self.rates, self._gradients(record)[0])
 
-    def _with_rates(self, gradients: Any) -> list[tuple[Array, float]]:
-        return list(zip(jax.tree.leaves(gradients), jax.tree.leaves(self.rates), strict=True))
+    def _learning(self, gradients: Any) -> list[tuple[Array, float]]:
+        """The gradients of the parameters that learn, with their rates."""
+        pairs = zip(jax.tree.leaves(gradients), jax.tree.leaves(self.rates), strict=True)
+        return [(gradient, rate) for gradient, rate in pairs if rate != 0]
 
     def _mixed(self, record: Record, higher: tuple[Array | None, ...], order: int) -> Array:
         """The mixed derivative behind the layer along `order` directions, axes (sample, legs..., ...).
@@ -196,9 +246,16 @@ def sample_of_leg(record: Any) -> Integer[Array, " legs"]:
     return jnp.tile(jnp.arange(samples), legs // samples)
 
 
-def three_ways(x: Float[Array, "N legs legs legs n"]) -> Float[Array, "N legs legs legs n"]:
+def axes_of_legs(record: Any) -> tuple[int, int]:
+    """How many neurons and samples the legs of a record run over."""
+    samples = record.incoming.shape[0]
+    return record.delta.shape[0] // samples, samples
+
+
+def three_ways(x: Float[Array, "N legs legs legs ..."]) -> Float[Array, "N legs legs legs ..."]:
     """The sum over the three ways to single out one of the legs a, b, c, given x with leg a singled out."""
-    return x + x.transpose(0, 2, 1, 3, 4) + x.transpose(0, 2, 3, 1, 4)
+    rest = tuple(range(4, x.ndim))
+    return x + x.transpose(0, 2, 1, 3, *rest) + x.transpose(0, 2, 3, 1, *rest)
 
 
 @functools.singledispatch

@@ -1,4 +1,4 @@
-r"""Dense layers of real networks.
+r"""Dense layers of real networks, where samples have no positions (`sites.py` has those that do).
 
 The gradient of a leg is an outer product, of its `delta` and of what comes in. The NTK is then a product of
 small matrices,
@@ -20,7 +20,7 @@ from finitewidth.experiment.layers.abstract import (
     FourLegs,
     Legs,
     Record,
-    real,
+    axes_of_legs,
     sample_of_leg,
     three_ways,
 )
@@ -41,6 +41,7 @@ class RealDense(AbstractRealLayer):
 
     layer: Dense
     shape: Shape
+    has_weights = True
 
     @property
     def fan_in(self) -> int:
@@ -63,6 +64,22 @@ class RealDense(AbstractRealLayer):
         r"""$\lambda_b$ and $\lambda_W/n_{l-1}$."""
         return DenseParameters._make((self.layer.lambda_b, self.layer.lambda_W / self.fan_in))
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self.layer.width,)
+
+    @property
+    def is_structured(self) -> bool:
+        return True
+
+    def ntk_size(self, neurons: int, samples: int) -> int:
+        return 0
+
+    def narrowed(self, parameters: DenseParameters, neurons: int) -> "tuple[RealDense, DenseParameters]":
+        b, W = parameters
+        layer = RealDense(self.layer.with_outputs(min(neurons, self.layer.width)), self.shape)
+        return layer, DenseParameters(b[:neurons], W[:neurons])
+
     def apply(self, parameters: DenseParameters, z: Float[Array, "N fan_in"]) -> Float[Array, "N n"]:
         return z @ parameters.W.T + parameters.b[None]
 
@@ -76,12 +93,11 @@ class RealDense(AbstractRealLayer):
     ) -> tuple[Record, Array]:
         return Record(parameters, saved, delta), delta @ parameters.W
 
-    def add_ntk(self, record: Record, total: Legs) -> Legs:
+    def add_ntk(self, record: Record, other: Record, total: Legs) -> Legs:
         rate_b, rate_W = self.rates
-        samples, legs = record.incoming.shape[0], record.delta.shape[0]
-        gram = rate_b + rate_W * record.incoming @ record.incoming.T
-        aligned = (record.delta @ record.delta.T).reshape((legs // samples, samples) * 2)
-        return total + (aligned * gram[None, :, None, :]).reshape(legs, legs)
+        gram = rate_b + rate_W * record.incoming @ other.incoming.T
+        aligned = (record.delta @ other.delta.T).reshape(*axes_of_legs(record), *axes_of_legs(other))
+        return total + (aligned * gram[None, :, None, :]).reshape(total.shape)
 
     def tangent(self, record: Record, tangent: Float[Array, "N legs fan_in"] | None) -> tuple[Record, Array]:
         rate_b, rate_W = self.rates
@@ -117,6 +133,3 @@ class RealDense(AbstractRealLayer):
         cross = jnp.einsum("acb,bda->abcd", turned, along)
         total = total + cross + cross.transpose(1, 0, 3, 2)
         return total + rate_W * jnp.einsum("ab,acj,bdj->abcd", aligned, moved, moved), below
-
-
-real.register(Dense, RealDense)

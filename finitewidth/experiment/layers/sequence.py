@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxtyping import Array, Float
 
-from finitewidth.experiment.layers.abstract import AbstractRealLayer, FourLegs, Legs, real
+from finitewidth.experiment.layers.abstract import AbstractRealLayer, FourLegs, Legs, Passage, real
 from finitewidth.network.layers.abstract import AbstractLayer, Shape
 
 
@@ -18,6 +18,10 @@ class RealSequence(AbstractRealLayer):
     """The parts in order; parameters are a tuple with an entry for each part that has parameters."""
 
     parts: tuple[AbstractRealLayer, ...]
+
+    @property
+    def is_structured(self) -> bool:
+        return all(part.is_structured for part in self.parts)
 
     @classmethod
     def of(cls, layers: Iterable[AbstractLayer], shape: Shape) -> "RealSequence":
@@ -45,16 +49,32 @@ class RealSequence(AbstractRealLayer):
     def rates(self) -> tuple:
         return tuple(part.rates for part in self.parts if part.has_parameters)
 
-    def values(self, parameters: tuple, z: Float[Array, "N ..."]) -> list[Array]:
-        """The values behind every part."""
-        values = []
+    def apply(self, parameters: tuple, z: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
         for part, own in self._with(parameters):
             z = part.apply(own, z)
-            values.append(z)
-        return values
+        return z
 
-    def apply(self, parameters: tuple, z: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
-        return self.values(parameters, z)[-1]
+    def traced(self, parameters: tuple, z: Float[Array, "N ..."]) -> tuple[Array, list[Passage]]:
+        passages = []
+        for part, own in self._with(parameters):
+            z, of_part = part.traced(own, z)
+            passages += of_part
+        return z, passages
+
+    def narrowed(self, parameters: tuple, neurons: int) -> "tuple[RealSequence, tuple]":
+        last, own = self.parts[-1].narrowed(parameters[-1], neurons)
+        return RealSequence((*self.parts[:-1], last)), (*parameters[:-1], own)
+
+    def check_fixed(self) -> None:
+        for part in self.parts:
+            part.check_fixed()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(size for part in self.parts for size in part.sizes)
+
+    def ntk_size(self, neurons: int, samples: int) -> int:
+        return max((part.ntk_size(neurons, samples) for part in self.parts), default=0)
 
     def forward(self, parameters: tuple, z: Float[Array, "N ..."], order: int) -> tuple[Array, list]:
         saved = []
@@ -78,25 +98,23 @@ class RealSequence(AbstractRealLayer):
             records.append(record)
         return records[::-1], delta
 
-    def add_ntk(self, record: list, total: Legs) -> Legs:
-        for part, of_part in zip(self.parts, record, strict=True):
-            total = part.add_ntk(of_part, total)
+    def add_ntk(self, record: list, other: list, total: Legs) -> Legs:
+        for part, of_part, of_other in zip(self.parts, record, other, strict=True):
+            total = part.add_ntk(of_part, of_other, total)
         return total
 
-    def tangent(
-        self, record: list, tangent: Float[Array, "N legs ..."] | None
-    ) -> tuple[list, Float[Array, "N legs ..."]]:
+    def tangent(self, record: list, tangent: Float[Array, "N legs ..."] | None) -> tuple[list, Array | None]:
         records = []
         for part, of_part in zip(self.parts, record, strict=True):
             of_part, tangent = part.tangent(of_part, tangent)
             records.append(of_part)
-        assert tangent is not None
         return records, tangent
 
-    def higher(self, record: list, second: Array | None, third: Array | None) -> tuple[Array, Array]:
+    def higher(
+        self, record: list, second: Array | None, third: Array | None
+    ) -> tuple[Array | None, Array | None]:
         for part, of_part in zip(self.parts, record, strict=True):
             second, third = part.higher(of_part, second, third)
-        assert second is not None and third is not None
         return second, third
 
     def shared(self, record: list, change: Array, total: FourLegs) -> tuple[FourLegs, Array]:

@@ -71,6 +71,14 @@ class AbstractLayer(abc.ABC):
         """The layer itself and all layers inside it, in the order in which signals meet them."""
         yield self
 
+    def up_to(self, count: int) -> "tuple[AbstractLayer, ...]":
+        """The layers through which signals pass up to its layer `count` with weights, from 1 to `depth`."""
+        return (self,)
+
+    def with_outputs(self, width: int) -> "AbstractLayer":
+        """The layer with another number of output neurons; itself where what comes in fixes that number."""
+        return self
+
     def to_plain(self) -> Any:
         """The layer in plain numbers and strings, for TOML and stores."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]

@@ -43,6 +43,9 @@ class Dense(AbstractLayer):
     def frozen(self) -> "Dense":
         return dataclasses.replace(self, lambda_b=0.0, lambda_W=0.0)
 
+    def with_outputs(self, width: int) -> "Dense":
+        return dataclasses.replace(self, width=width)
+
     def output_shape(self, shape: Shape) -> Shape:
         return (*shape[:-1], self.width)
 

@@ -13,6 +13,7 @@ from finitewidth.network.layers.sequence import (
     layers_with_rates,
     output_shape,
     shown_layers,
+    up_to,
     values_behind,
 )
 from finitewidth.network.layers.weights import RateRule
@@ -53,6 +54,14 @@ class Residual(AbstractLayer):
     @property
     def depth(self) -> int:
         return sum(layer.depth for layer in self.layers)
+
+    def up_to(self, count: int) -> tuple[AbstractLayer, ...]:
+        """The skip is part of the last layer only; the others stand on the way through the body."""
+        return (self,) if count == self.depth else up_to(self.layers, count)
+
+    def fan_in(self, shape: Shape) -> int:
+        """The number of inputs of a neuron at the end of the body."""
+        return self.layers[-1].fan_in(output_shape(self.layers[:-1], shape))  # type: ignore[attr-defined]
 
     def output_shape(self, shape: Shape) -> Shape:
         body, skip = output_shape(self.layers, shape), output_shape(self.shortcut, shape)

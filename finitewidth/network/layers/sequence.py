@@ -28,6 +28,16 @@ def refuse_without_kernel(name: str) -> None:
             raise ValueError(f"{name}: {why}.")
 
 
+def up_to(layers: Sequence[AbstractLayer], count: int) -> tuple[AbstractLayer, ...]:
+    """The layers through which signals pass up to layer `count` with weights."""
+    kept: tuple[AbstractLayer, ...] = ()
+    for layer in layers:
+        if count <= layer.depth:
+            return kept + layer.up_to(count)
+        kept, count = (*kept, layer), count - layer.depth
+    return kept
+
+
 def output_shape(layers: Sequence[AbstractLayer], shape: Shape) -> Shape:
     """The shape of one sample behind the layers."""
     for layer in layers:
