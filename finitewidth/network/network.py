@@ -1,8 +1,9 @@
 """The network that is studied: an input shape and a sequence of layers, as one value."""
 
+import dataclasses
 import functools
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from finitewidth.network.ladder import Ladder, UnknownLayer
@@ -219,16 +220,11 @@ class Network:
         return next((one for one in self._activations_walked if not one.is_smooth), None)
 
     def with_widths(self, widths: Sequence[int]) -> "Network":
-        """The same layers with other widths n_0 ... n_L."""
-        if len(widths) != len(self.widths):
+        """The same layers with other widths n_0 ... n_L, those in residual bodies in the order of signals."""
+        if len(widths) != len(self.ladder.widths):
             raise ValueError(f"widths must name n_0 ... n_{self.depth}, got {tuple(widths)!r}.")
         new = iter(widths[1:])
-        layers = (
-            Dense(next(new), layer.C_b, layer.C_W, layer.lambda_b, layer.lambda_W)
-            if isinstance(layer, Dense)
-            else layer
-            for layer in self.layers
-        )
+        layers = [_with_widths(layer, new) for layer in self.layers]
         return Network((*self.input_shape[:-1], widths[0]), *layers)
 
     # --- copies, comparison, text --------------------------------------------------------------------
@@ -321,6 +317,12 @@ def _as_shape(shape: int | Sequence[int]) -> Shape:
 def _activation_of(block: tuple[AbstractLayer, ...]) -> Activation:
     chosen = [layer for layer in block if isinstance(layer, Activation)]
     return chosen[0] if chosen else as_activation("linear")
+
+
+def _with_widths(layer: AbstractLayer, widths: Iterator[int]) -> AbstractLayer:
+    if isinstance(layer, Residual):
+        return layer.replace(layers=[_with_widths(inner, widths) for inner in layer.layers])
+    return dataclasses.replace(layer, width=next(widths)) if isinstance(layer, Dense) else layer
 
 
 def _check_end(layers: tuple[AbstractLayer, ...], shape: Shape) -> None:

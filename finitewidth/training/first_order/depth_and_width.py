@@ -28,7 +28,6 @@ from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.layers.weights import HYPERPARAMETERS
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
-from finitewidth.theory.checks import require_dense
 from finitewidth.training.first_order.expansion import warn_of
 from finitewidth.training.first_order.problem import Problem, check_network
 from finitewidth.training.first_order.statistics import FiniteWidth, prepare
@@ -184,7 +183,7 @@ def _sizes(expansion: Expansion | None) -> tuple[float, ...]:
 
 def _target_scale(net: Network) -> float:
     """L^(-p_0/2) where the network is critical and its kernel falls with depth as L^(-p_0), otherwise 1."""
-    if len(set(net.activations)) > 1:  # no power of the depth is known
+    if net.ladder.has_skips or len(set(net.activations)) > 1:  # no power of the depth is known
         return 1.0
     point = criticality(net.activations[0])
     if point.universality_class != "K*=0" or not is_critical(net):
@@ -196,9 +195,10 @@ def _wide(build: NetworkOfWidths, inputs: int, depth: int, outputs: int, widths:
     """A network of that depth, wide; the same hyperparameters must serve all widths."""
     wide, *others = (build((inputs, *[n] * (depth - 1), outputs)) for n in (_WIDE, min(widths), max(widths)))
     for other in others:
-        if other.with_widths(wide.widths) != wide:
+        if other.with_widths(wide.ladder.widths) != wide:
+            n = other.ladder.widths[1]
             raise ValueError(
-                f"net gives other hyperparameters at width {other.widths[1]} than at width {_WIDE}; let them "
+                f"net gives other hyperparameters at width {n} than at width {_WIDE}; let them "
                 "depend on the depth alone, or ask for one width at a time with an MLP."
             )
     check_network(wide)
@@ -208,17 +208,18 @@ def _wide(build: NetworkOfWidths, inputs: int, depth: int, outputs: int, widths:
 def _builder(net: Network | NetworkOfWidths, X_train, Y_train) -> tuple[NetworkOfWidths, int, int]:
     """A function from widths to a network, and the numbers of inputs and outputs."""
     if isinstance(net, Network):
-        require_dense(net)
-        return functools.partial(_resized, net), net.widths[0], net.widths[-1]
+        return functools.partial(_resized, net), net.ladder.inputs, net.outputs
     columns = np.shape(Y_train)[1] if np.ndim(Y_train) == 2 else 1
     return net, int(np.shape(X_train)[-1]), columns
 
 
 def _resized(net: Network, widths: tuple[int, ...]) -> Network:
     """The network with other widths, and with another depth where all its layers are alike."""
-    if len(widths) == len(net.widths):
+    if len(widths) == len(net.ladder.widths):
         return net.with_widths(widths)
     remedy = "pass a function of widths that makes a network of any depth"
+    if net.ladder.has_skips:
+        raise ValueError(f"net has skip connections, and it is not clear which another depth has; {remedy}.")
     if len(set(net.activations)) > 1:
         raise ValueError(f"net has different activations in its layers, {net.activation_name}; {remedy}.")
     for name in HYPERPARAMETERS:

@@ -21,7 +21,7 @@ def expansion_of(prediction: Prediction, Y: np.ndarray, untrained: float) -> Exp
     Y are the targets and `untrained` is the largest variance before training, whose rounding errors count as
     zero.
     """
-    depth_over_width = sum(1 / n for n in prediction.net.widths[1:-1])
+    depth_over_width = sum(1 / n for n in prediction.net.ladder.widths[1:-1])
     infinite, scale = prediction.infinite_width, np.abs(Y).max(initial=0.0)
     shift = np.abs(prediction.mean - infinite.mean).max(initial=0.0)
     mean = float(shift / scale) if scale > 0 else 0.0

@@ -10,7 +10,6 @@ from finitewidth.core.inputs import as_inputs, as_targets, merge_inputs
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
-from finitewidth.theory.checks import require_dense
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +25,10 @@ class Problem:
     def of(cls, net: Network, X_train, Y_train, X_test=None) -> "Problem":
         """Check a network and data as a user gave them; nothing behind this point checks them again."""
         check_network(net)
-        X = as_inputs(X_train, net.widths[0], name="X_train")
-        Y = as_targets(Y_train, X.shape[0], net.widths[-1])
-        return cls(net, X, Y, None if X_test is None else as_inputs(X_test, net.widths[0], name="X_test"))
+        n_0 = net.ladder.inputs
+        X = as_inputs(X_train, n_0, name="X_train")
+        Y = as_targets(Y_train, X.shape[0], net.outputs)
+        return cls(net, X, Y, None if X_test is None else as_inputs(X_test, n_0, name="X_test"))
 
     def merged_inputs(self) -> tuple[np.ndarray, np.ndarray]:
         """Training inputs and then the test inputs not among them, and the place of each test input."""
@@ -56,16 +56,20 @@ class Problem:
 
 def check_network(net: Network) -> None:
     """Refuse networks that the expansion in 1/n does not know."""
-    require_dense(net)
-    kinked = net.kinked
+    ladder, kinked = net.ladder, net.kinked
     if kinked is not None:
         raise ValueError(
             f"activation {kinked.name!r} has a kink, where the dNTK and ddNTKs are infinite and "
             "order 1/n does not exist; use a smooth one such as gelu, swish or tanh, or order=0."
         )
-    if net.depth > 1 and min(net.widths[1:-1]) == 1:
+    if ladder.skips[-1] is not None:
         raise ValueError(
-            f"widths={net.widths} has a hidden layer of width 1, where an expansion in 1/n means nothing; "
+            "a skip ends in the output of this network, where training at order 1/n also meets correlations "
+            "within one neuron, which are not known; add fw.Dense(outputs) behind it, or use order=0."
+        )
+    if net.depth > 1 and min(ladder.widths[1:-1]) == 1:
+        raise ValueError(
+            f"widths={ladder.widths} has a hidden layer of width 1, where an expansion in 1/n means nothing; "
             "widen it, or use order=0."
         )
 

@@ -38,6 +38,8 @@ from finitewidth.training.infinite.gaussian import Prediction
 
 DENSE = 64  # samples; beyond, tensors of N^4 numbers are avoided where only the mean is asked for
 NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
+_WITHOUT_SKIPS = "ask for the mean alone (covariance=False), which never stores them, or pass fewer inputs"
+_WITH_SKIPS = "pass fewer inputs: networks with skip connections always store them"
 _TOLERANCES = {16: 1e-8, 32: 1e-6, math.inf: 1e-5}  # of four-leg averages, by number of samples
 
 
@@ -73,7 +75,7 @@ class FiniteWidth:
     @property
     def n(self) -> int:
         """The width n_{L-1} that the expansion is in."""
-        return self.net.widths[-2]
+        return self.net.ladder.widths[-2]
 
     @functools.cached_property
     def modes(self) -> Modes:
@@ -88,14 +90,14 @@ class FiniteWidth:
 
     def with_width(self, n: int) -> "FiniteWidth":
         """The same where all hidden layers have width n: tensors depend on ratios of widths only."""
-        hidden = self.net.widths[1:-1]
+        widths = self.net.ladder.widths
+        n_0, *hidden, n_L = widths
         if len(set(hidden)) > 1:
             raise ValueError(
-                f"widths={self.net.widths} has unequal hidden layers, whose ratios another width would "
+                f"widths={widths} has unequal hidden layers, whose ratios another width would "
                 "change; prepare the other network with fw.finite_width."
             )
-        widths = (self.net.widths[0], *[n] * len(hidden), self.net.widths[-1])
-        return dataclasses.replace(self, net=self.net.with_widths(widths))
+        return dataclasses.replace(self, net=self.net.with_widths((n_0, *[n] * len(hidden), n_L)))
 
     def with_targets(self, Y_train) -> "FiniteWidth":
         """The same for other targets."""
@@ -249,7 +251,8 @@ def prepare(
     X, tests = problem.merged_inputs()
     if four_leg_tolerance is None:
         four_leg_tolerance = next(tol for most, tol in _TOLERANCES.items() if X.shape[0] <= most)
-    build = _streamed if X.shape[0] > DENSE and not covariance else _whole
+    streams = X.shape[0] > DENSE and not covariance and not problem.net.ladder.has_skips
+    build = _streamed if streams else _whole
     return build(running, problem, X, tests, four_leg_tolerance)
 
 
@@ -263,7 +266,7 @@ def _whole(
         four_leg_tolerance=tolerance,
         layers=(problem.net.depth,),
         tensors=NEEDED,
-        remedy="ask for the mean alone (covariance=False), which never stores them, or pass fewer inputs",
+        remedy=_WITH_SKIPS if problem.net.ladder.has_skips else _WITHOUT_SKIPS,
     )
     arrays = theory.output.arrays
     means = Means(*(arrays[name] for name in Means._fields))
