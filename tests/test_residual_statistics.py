@@ -320,3 +320,45 @@ def test_sampled_trajectories_of_one_neuron_give_the_same_contractions(name):
         estimate = form.sample_contraction(name, vectors, samples=20_000, key=1)
         exact = np.einsum("abcd,a,b,c,d", getattr(statistics, name), *vectors)
         assert abs(estimate.value - exact) <= 4 * estimate.stderr
+
+
+# --- one input, any depth ---------------------------------------------------------------------------------
+
+
+def test_the_memory_of_one_neuron_gives_what_pairs_of_layers_give(monkeypatch):
+    """Two derivations: Hermite coefficients layer by layer, and the sum over pairs of source layers."""
+    wide = functools.partial(fw.Dense, 50, 0.2, 1.1, 0.3, 0.9)
+    layers = [fw.Residual("gelu", fw.Dense(20, 0.1, 0.8), gamma=0.8), "tanh", wide()]
+    layers += [
+        fw.Residual("swish", wide(), gamma=-0.6),
+        fw.Residual("tanh", wide(), gamma=0.9),
+        "gelu",
+        wide(),
+    ]
+    net, X = fw.Network(3, fw.Dense(20, 0.1, 1.0), *layers), inputs(1, 3)
+    fast = fw.solve(net, X)
+    monkeypatch.setattr(solving.single_stream, "applies", lambda net: False)
+    slow = fw.solve(net, X, four_leg_tolerance=FINE)
+    for layer in range(1, 7):
+        assert_equal_statistics(fast.layer(layer), slow.layer(layer), 1e-9)
+
+
+def test_fluctuations_of_deep_critical_residual_networks_grow_by_a_smaller_amount_in_each_layer():
+    """Odd activations, C_W = 1 - gamma^2: ratios approach multiples of (1 - gamma^4) l; 3 % at l = 2000."""
+    gamma, depth = 0.8, 2000
+    rates = [dict(lambda_b=1 / l, lambda_W=1.0) for l in range(1, depth + 1)]
+    blocks = [fw.Residual("tanh", fw.Dense(9, 0.0, 1 - gamma**2, **one), gamma=gamma) for one in rates[1:]]
+    output = fw.solve(
+        fw.Network(1, fw.Dense(9, 0.0, 1.0, **rates[0]), *blocks), [[1.0]], layers=[depth]
+    ).output
+    K, Theta, unit = output.K.item(), output.Theta.item(), (1 - gamma**4) * depth
+    ratios = {
+        "V": (K**2, 2 / 3),
+        "G1": (K, -1 / 3),
+        "B": (Theta**2, 1 / 3),
+        "F": (K * Theta, 1 / 4),
+        "P": (Theta**2, -1 / 12),
+    }
+    for name, (scale, limit) in ratios.items():
+        assert getattr(output, name).item() / scale / unit == pytest.approx(limit, rel=0.03), name
+    assert output.U.item() / Theta**3 == pytest.approx((1 + gamma**4) / (1 + gamma**2), rel=0.03)

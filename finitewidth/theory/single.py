@@ -150,19 +150,19 @@ class SingleInput(NamedTuple):
 
 def applies(net: Network) -> bool:
     """Smooth activations, and those that are two straight lines."""
-    return all(activation.is_smooth or activation.is_scale_invariant for activation in net.activations)
+    return all(activation.is_smooth or activation.is_scale_invariant for activation in net.ladder.activations)
 
 
 def single_input(net: Network, square: float, tolerance: float) -> SingleInput:
     """All statistics of all layers for one input with mean square component `square`."""
-    bottom = net.dense[0]
+    bottom = net.ladder.dense[0]
     K, Theta = bottom.C_b + bottom.C_W * square, bottom.lambda_b + bottom.lambda_W * square
     zeros = [jnp.zeros(())] * 13
     first = Scalars(jnp.asarray(K), jnp.asarray(Theta), *zeros)
-    distinct = tuple(dict.fromkeys(net.activations)) or (as_activation("linear"),)
+    distinct = tuple(dict.fromkeys(net.ladder.activations)) or (as_activation("linear"),)
     widest = K
     for attempt in range(20):  # the grids must fit the largest variance on the way
-        grids, errors = zip(*(_grid(activation, widest, tolerance) for activation in distinct), strict=True)
+        grids, errors = zip(*(grid(activation, widest, tolerance) for activation in distinct), strict=True)
         padded = _scan(distinct, first, grids, _which(net, distinct), _hyperparameters(net))
         rest = Scalars(*(np.asarray(part)[: net.depth - 1] for part in padded))  # type: ignore[arg-type]
         largest = float(np.max(rest.K, initial=widest))
@@ -178,7 +178,7 @@ def single_input(net: Network, square: float, tolerance: float) -> SingleInput:
     return SingleInput(layers, max(errors))
 
 
-def _grid(activation: Activation, widest: float, tolerance: float) -> tuple[tuple, float]:
+def grid(activation: Activation, widest: float, tolerance: float) -> tuple[tuple, float]:
     """Nodes and weights for preactivations of variance up to `widest`, and their error."""
     orders = tuple((a, a) for a in range(6)) if activation.is_smooth else ((0, 0), (1, 1))
     precision = quadrature.precision(activation, widest, orders, tolerance)
@@ -190,12 +190,14 @@ def _grid(activation: Activation, widest: float, tolerance: float) -> tuple[tupl
 def _which(net: Network, distinct: tuple[Activation, ...]) -> jax.Array:
     """The place of each layer's activation among the distinct ones."""
     places = {activation: place for place, activation in enumerate(distinct)}
-    return jnp.asarray(_padded([places[activation] for activation in net.activations], int))
+    return jnp.asarray(_padded([places[activation] for activation in net.ladder.activations], int))
 
 
 def _hyperparameters(net: Network):
-    ratios = [net.widths[l] / net.widths[l - 1] for l in range(1, net.depth)]
-    table = (net.C_b[1:], net.C_W[1:], net.lambda_b[1:], net.lambda_W[1:], ratios)
+    dense, widths = net.ladder.dense, net.ladder.widths
+    ratios = [widths[l] / widths[l - 1] for l in range(1, net.depth)]
+    names = ("C_b", "C_W", "lambda_b", "lambda_W")
+    table = (*([getattr(layer, name) for layer in dense[1:]] for name in names), ratios)
     return tuple(jnp.asarray(_padded(column, float)) for column in table)
 
 

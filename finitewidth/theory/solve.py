@@ -17,7 +17,7 @@ from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.four_legs.families import FAMILIES
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.network import Network
-from finitewidth.theory import single
+from finitewidth.theory import single, single_stream
 from finitewidth.theory.averages import FourLegs
 from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance
 from finitewidth.theory.pairs.propagation import Propagation, first_layer
@@ -187,6 +187,8 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
             f"activation {net.kinked.name!r} has a kink, which order 1/n does not know in networks with skip "
             "connections; use a smooth activation such as gelu or swish, or order=0."
         )
+    if X.shape[0] == 1 and request.memory and single_stream.applies(net):
+        return _one_input(net, X, request)
     rule = Automatic(request.tolerance)
     first, last = first_layer(net, X, rule), max(request.kept)
     if last == 1:
@@ -233,7 +235,8 @@ def _averages(legs: Sequence[_Legs], accuracy: float, task: int) -> dict[str, np
 
 
 def _one_input(net: Network, X: np.ndarray, request: _Request) -> _Solved:
-    scan = single.single_input(net, float(np.mean(X**2)), request.tolerance)
+    solve_one = single_stream.single_stream if net.ladder.has_skips else single.single_input
+    scan = solve_one(net, float(np.mean(X**2)), request.tolerance)
     layers = {}
     for layer in request.kept:
         matrices = {name: scan.layers[name][layer - 1].reshape(1, 1) for name in MATRICES}
