@@ -21,7 +21,14 @@ SHAPE = (4, 5, 2)
 X, X_TEST = RANDOM.standard_normal((6, *SHAPE)), RANDOM.standard_normal((3, *SHAPE))
 Y, Y_TEST = RANDOM.standard_normal((6, 2)), RANDOM.standard_normal((3, 2))
 BODY = fw.Residual(fw.Conv(4, C_W=0.8), gamma=0.9)
-LAYERS = [fw.Conv(4, C_b=0.1, C_W=1.5), BODY, fw.LayerNorm(lambda_gain=0.5), "erf", fw.Flatten(), fw.Dense(2)]
+LAYERS = [
+    fw.Conv(4, C_b=0.1, C_W=1.5),
+    BODY,
+    fw.LayerNorm(lambda_offset=0.5),
+    "erf",
+    fw.Flatten(),
+    fw.Dense(2),
+]
 NET = fw.Network(SHAPE, *LAYERS)
 ATTENTIVE = fw.Network((4, 2), fw.SelfAttention(3), fw.Flatten(), fw.Dense(1))
 TRAIN, CROSS, TEST = fw.kernels(NET, X), fw.kernels(NET, X_TEST, X), fw.kernels(NET, X_TEST)
@@ -298,6 +305,10 @@ REFUSED = [
     (
         lambda: fw.Network(2, DENSE, "relu", fw.LayerNorm(), DENSE),
         "LayerNorm follows an activation, behind which the mean of the channels is not zero",
+    ),
+    (
+        lambda: fw.Network(2, DENSE, fw.LayerNorm(lambda_gain=1.0), "relu", DENSE),
+        "activation 'relu' follows fw.LayerNorm with a gain that learns; put weights before it, or set lambda",
     ),
     (
         lambda: fw.Network(2, DENSE, fw.Residual("relu", fw.Dense(5)), DENSE),

@@ -207,7 +207,7 @@ def test_standard_parametrization_is_the_tangent_kernel_of_torch():
 EVERYTHING = fw.Network(
     (8, 8, 3),
     fw.Conv(16, filter=(3, 2), stride=2, padding=((1, 1), 0), C_W=2.0),
-    fw.LayerNorm(axes="all", lambda_gain=1.0),
+    fw.LayerNorm(axes="all", lambda_offset=1.0),
     fw.Residual("relu", fw.Conv(16), gamma=0.9, shortcut=[fw.Conv(16, filter=1)]),
     "gelu",
     fw.AveragePool(2, stride=1, padding="same", count_padding=False),

@@ -39,7 +39,7 @@ BEYOND_THE_PEER = {
         {**POOL, "padding": [[1, 0], 1], "count_padding": False},
         GLOBAL,
     ],
-    "gain and offset": [CONV, NORM, "relu", CONV, {**NORM, "axes": "all"}, "erf", FLATTEN],
+    "gain and offset": [CONV, NORM, CONV, "relu", CONV, {**NORM, "axes": "all"}, CONV, "erf", FLATTEN],
     "tanh": [CONV, "tanh", {**CONV, "stride": 2}, "tanh", GLOBAL],
 }
 

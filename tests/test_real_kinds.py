@@ -172,7 +172,7 @@ NETWORKS = {
     "image": fw.Network(
         (4, 4, 2),
         fw.Conv(3, C_b=0.1, stride=2),
-        fw.Residual(fw.LayerNorm(lambda_gain=0.3, lambda_offset=0.2), "relu", fw.Conv(3, padding="circular")),
+        fw.Residual(fw.LayerNorm(lambda_gain=0.3, lambda_offset=0.2), fw.Conv(3, padding="circular")),
         fw.AveragePool(2, padding=1, count_padding=False),
         "gelu",
         fw.Dense(3, lambda_b=0.4),

@@ -19,6 +19,7 @@ class Values(enum.Enum):
     ACTIVATED = "an activation"
     FLATTENED = "fw.Flatten()"  # channels that came from different positions
     DROPPED = "fw.Dropout()"
+    GAINED = "fw.LayerNorm with a gain that learns"  # Gaussian, but the NTK of a neuron knows its value
 
 
 class AbstractLayer(abc.ABC):

@@ -122,7 +122,11 @@ class Activation(AbstractLayer):
         if values is Values.GAUSSIAN:
             return Values.ACTIVATED
         where = "comes first" if values is Values.DATA else f"follows {values.value}"
-        remedy = ", or compose two activations in one function" * (values is Values.ACTIVATED)
+        remedies = {
+            Values.ACTIVATED: ", or compose two activations in one function",
+            Values.GAINED: ", or set lambda_gain=0",
+        }
+        remedy = remedies.get(values, "")
         raise ValueError(f"activation {self.name!r} {where}; put weights before it{remedy}.")
 
     def to_plain(self) -> str:

@@ -11,10 +11,12 @@ AXES = ("channels", "all")
 
 @dataclass(frozen=True)
 class LayerNorm(AbstractLayer):
-    """Each sample minus its mean, over its standard deviation, with a gain of 1 and an offset of 0 at first.
+    r"""Each sample minus its mean, over its standard deviation, with a gain of 1 and an offset of 0 at first.
 
     Mean and variance are taken over the channels of a position, or with `axes="all"` over all positions and
     channels. Gain and offset learn at rates `lambda_gain` and `lambda_offset`; PyTorch's learn like weights.
+    A gain that learns must meet weights before the next activation: to the NTK of a neuron it adds
+    `lambda_gain` $x_1 x_2$, which does not average out against the slopes $\sigma'(x_1)\sigma'(x_2)$ of the same neuron.
     """
 
     epsilon: float = 1e-5
@@ -36,7 +38,7 @@ class LayerNorm(AbstractLayer):
 
     def values_behind(self, values: Values) -> Values:
         if values is Values.GAUSSIAN:
-            return values
+            return Values.GAINED if self.lambda_gain else values
         if values is Values.DATA:
             raise ValueError(
                 "LayerNorm comes first, where the mean is that of the data; standardize X instead."
