@@ -28,7 +28,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "theory.pairs": {"core", "network", "gaussian", "theory.layers"},
     "theory": {"core", "network", "gaussian", "theory.layers", "theory.pairs"},
     "theory.unrolled": {"core", "network", "gaussian", "theory", "theory.layers", "theory.pairs"},
-    "critical": {"core", "network", "gaussian", "theory"},
+    "critical.activations": {"core", "network", "gaussian"},
+    "critical.architectures": {"core", "network", "gaussian", "theory", "critical.activations"},
+    "critical": {
+        "core",
+        "network",
+        "gaussian",
+        "theory",
+        "critical.activations",
+        "critical.architectures",
+    },
     "training": {
         "core",
         "network",

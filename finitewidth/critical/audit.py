@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from finitewidth.critical.classification import Criticality
+from finitewidth.critical.activations.classification import Criticality
+from finitewidth.critical.activations.susceptibilities import CRITICAL
+from finitewidth.critical.activations.words import number
 from finitewidth.critical.explanation import settings_in_words, steps_in_words
 from finitewidth.critical.findings import LOST, Finding, losses
 from finitewidth.critical.initialization import critical_points, is_critical
 from finitewidth.critical.one_input import OneInput, layer_by_layer, layers_repeated, readers
 from finitewidth.critical.phase_diagram import fixed_point
-from finitewidth.critical.susceptibilities import CRITICAL
 from finitewidth.critical.tuning import critical_network
-from finitewidth.critical.words import number
 from finitewidth.network.network import Network
 from finitewidth.theory import single
 from finitewidth.theory.ratios import HOPELESS, TRUSTED, Report, ratios

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from finitewidth.critical.classification import criticality
+from finitewidth.critical.activations.classification import criticality
+from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.critical.one_input import OneInput
-from finitewidth.critical.susceptibilities import CRITICAL
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
 

@@ -31,9 +31,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.critical.classification import Criticality, criticality
+from finitewidth.critical.activations.classification import Criticality, criticality
+from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.critical.one_input import readers
-from finitewidth.critical.susceptibilities import CRITICAL
 from finitewidth.gaussian.two_legs.one_leg import leg_averages
 from finitewidth.network.network import Network
 

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.precision import require_double_precision
-from finitewidth.critical.classification import Criticality, criticality
-from finitewidth.critical.susceptibilities import CRITICAL
+from finitewidth.critical.activations.classification import Criticality, criticality
+from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.gaussian.two_legs.leg_table import LegTable, leg_table
 from finitewidth.network.layers.activation import Activation, as_activation
 

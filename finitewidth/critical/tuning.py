@@ -28,7 +28,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from finitewidth.critical.classification import Criticality
+from finitewidth.critical.activations.classification import Criticality
 from finitewidth.critical.initialization import critical_initialization, critical_points
 from finitewidth.critical.one_input import layer_by_layer
 from finitewidth.network.mlp import MLP, Activations

@@ -41,7 +41,7 @@ def _criticality(name: str, as_json: bool, fit: bool) -> None:
     from rich.console import Console
 
     with Console(stderr=True).status("classifying"):
-        from finitewidth.critical.classification import criticality as classify
+        from finitewidth.critical.activations.classification import criticality as classify
         from finitewidth.critical.exponents import fit_exponents
         from finitewidth.interface.cli import arguments
         from finitewidth.interface.report import advice

@@ -12,8 +12,8 @@ from rich.table import Table
 import finitewidth
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.json_values import json_value
+from finitewidth.critical.activations.classification import Criticality
 from finitewidth.critical.audit import Audit
-from finitewidth.critical.classification import Criticality
 from finitewidth.interface.report.network_line import describe
 from finitewidth.network.layers.weights import HYPERPARAMETERS
 from finitewidth.network.network import Network

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from finitewidth.core.precision import require_double_precision
-from finitewidth.critical import words
-from finitewidth.critical.half_stable import (
+from finitewidth.critical.activations import words
+from finitewidth.critical.activations.half_stable import (
     CriticalPoint,
     Search,
     bracketed_root,
     other_fixed_point,
     search,
 )
-from finitewidth.critical.onset import Onset, onset
-from finitewidth.critical.stated_exponents import stated_exponents
+from finitewidth.critical.activations.onset import Onset, onset
+from finitewidth.critical.activations.stated_exponents import stated_exponents
 from finitewidth.gaussian.two_legs.leg_table import LegTable, leg_table
 from finitewidth.gaussian.two_legs.one_leg import Origin, curvatures, leg_averages, require_continuous
 from finitewidth.network.layers.activation import Activation, as_activation, shifted

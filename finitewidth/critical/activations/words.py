@@ -3,12 +3,12 @@
 import math
 from typing import TYPE_CHECKING
 
-from finitewidth.critical.half_stable import CriticalPoint, Search
-from finitewidth.critical.onset import Onset
+from finitewidth.critical.activations.half_stable import CriticalPoint, Search
+from finitewidth.critical.activations.onset import Onset
 from finitewidth.gaussian.two_legs.one_leg import Origin
 
 if TYPE_CHECKING:
-    from finitewidth.critical.classification import Criticality
+    from finitewidth.critical.activations.classification import Criticality
 
 _OUTSIDE = "use gelu or swish, which have a half-stable critical point, or tanh"
 OTHERS = f"Instead, {_OUTSIDE}."
