@@ -69,9 +69,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "interface.cli": LIBRARY | {"interface.runs", "interface.report", "interface.page"},
 }
 
-# The one door against the flow: MLP.critical asks for a critical point when it is called. It returns
-# hyperparameters only: what a network is does not depend on theory, and experiments do not either.
-DOORS = {("network.mlp", "critical.tuning")}
+# The doors against the flow: MLP.critical and Network.critical ask for a critical point when they are called.
+# They return hyperparameters only: what a network is does not depend on theory, nor do experiments.
+DOORS = {("network.mlp", "critical.tuning"), ("network.network", "critical.tuning")}
 
 
 def files() -> list[Path]:

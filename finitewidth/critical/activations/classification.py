@@ -75,6 +75,27 @@ def criticality(activation: str | Activation | Callable) -> Criticality:
     return _classify(as_activation(activation))
 
 
+def needed_kernel(point: Criticality) -> float | None:
+    """K* > 0, the only kernel at which a half-stable activation is critical; None for the others."""
+    return point.K_star if point.universality_class == "half-stable" else None
+
+
+def critical_variances(point: Criticality, remedy: str) -> tuple[float, float]:
+    """C_b and C_W, or an error that names the activation, and the remedy if the search was not accurate."""
+    if point.universality_class in ("none", "unstable"):
+        raise ValueError(
+            f"activation {point.activation.name!r} has no critical point to initialize at "
+            f"({point.universality_class}). {point.explanation}"
+        )
+    if not point.converged:
+        raise ValueError(
+            f"the critical point of activation {point.activation.name!r} was not found to accuracy (residual "
+            f"{point.residual:.1e}); {remedy}."
+        )
+    assert point.C_b is not None and point.C_W is not None
+    return point.C_b, point.C_W
+
+
 @functools.lru_cache(maxsize=256)
 def _classify(activation: Activation) -> Criticality:
     if activation.family == "perceptron":
