@@ -26,7 +26,7 @@ _AT_ONCE = 1e-6  # a curve that is larger than this before it vanishes has not f
 
 def stream_lengths(path: TwoInputs) -> tuple[float, float]:
     """Correlation lengths of norms and of directions and gradients, in layers; infinite for powers."""
-    longer = path.on_stream.longer[np.asarray(path.stream) - 1]
+    longer = path.on_stream.longer[np.asarray(path.stream[:-1]) - 1]  # a final norm is no matter of depth
     gone = np.flatnonzero(longer == 0)
     forgotten = gone.size > 0 and abs(longer[gone[0] - 1]) > _AT_ONCE  # by a norm
     parallel = 0.0 if forgotten else correlation_length(path.on_stream.longer, path.stream)

@@ -83,7 +83,7 @@ def _verdict(steps: Sequence[Step], *, is_first: bool) -> str:
         return f"critical at K = {in_range(K)}"
     size = "keeps signals" if _is_one(growth) else f"multiplies signals by {in_range(growth)}"
     nearby = "keeps angles" if _is_one(angle) else f"multiplies small angles by {in_range(angle)}"
-    return f"each step {size} and {nearby}, up to K = {in_range(K[-1:])}"
+    return f"{'the' if len(steps) == 1 else 'each'} step {size} and {nearby}, up to K = {K[-1]:.4g}"
 
 
 def _is_one(factors: np.ndarray) -> bool:

@@ -16,7 +16,7 @@ kernel and gradients. Other layers change this as follows.
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from finitewidth.critical.activations.classification import (
 )
 from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.critical.architectures.leak import drifts, leaking_point
-from finitewidth.critical.architectures.one_signal import rho
+from finitewidth.critical.architectures.one_signal import Size, rho, through_layer
 from finitewidth.gaussian.two_legs.one_leg import leg_averages
 from finitewidth.network.layers.abstract import AbstractLayer, Shape
 from finitewidth.network.layers.activation import Activation
@@ -68,7 +68,7 @@ class Place:
     """The surroundings of a layer."""
 
     shape: Shape
-    rest: Layers  # the layers behind it
+    reader: Activation | None  # the activation that reads what the layer makes
     start: float | None  # the first K* > 0 that an activation on the stream needs
     blocks: int  # with gamma = 1
     share: float | None = None  # of the critical values, for weights that end a body
@@ -77,8 +77,7 @@ class Place:
     @property
     def needed(self) -> float | None:
         """K* > 0, if a half-stable activation reads what the layer makes."""
-        first = next(readers(self.rest), None)
-        return None if first is None else needed_kernel(criticality(first))
+        return None if self.reader is None else needed_kernel(criticality(self.reader))
 
 
 def critical_layers(layers: Layers, shape: Shape, input_scale: float) -> Layers:
@@ -89,32 +88,50 @@ def critical_layers(layers: Layers, shape: Shape, input_scale: float) -> Layers:
     blocks = sum(
         isinstance(one, Residual) and abs(one.gamma) == 1 for layer in layers for one in layer.walk()
     )
-    place = Place(shape, (), _start(layers), blocks)
+    place = Place(shape, None, _start(layers), blocks)
     return _sequence(layers, Signal(input_scale, input_scale, is_input=True), place)[0]
 
 
-def readers(layers: Sequence[AbstractLayer]) -> Iterator[Activation]:
-    """The activations that read the preactivations in front of the layers, also through skips."""
-    for layer in layers:
-        if isinstance(layer, Activation):
-            yield layer
-        if isinstance(layer, Residual):
-            yield from readers(layer.layers)
-        skips = isinstance(layer, Residual) and not any(one.has_weights for one in layer.shortcut)
-        if isinstance(layer, Activation | LayerNorm) or (layer.has_weights and not skips):
-            return
+def _readers(layers: Layers) -> list[Activation | None]:
+    """Of what stands in front of each layer, and behind the last, the activation that reads it first."""
+    readers: list[Activation | None] = [None]
+    for layer in reversed(layers):
+        readers.append(_reader(layer, readers[-1]))
+    return readers[::-1]
+
+
+@functools.singledispatch
+def _reader(layer: AbstractLayer, behind: Activation | None) -> Activation | None:
+    """The activation that reads what stands in front of the layer, from the one behind it."""
+    return None if layer.has_weights else behind
+
+
+@_reader.register
+def _(layer: Activation, behind: Activation | None) -> Activation | None:
+    return layer
+
+
+@_reader.register
+def _(layer: LayerNorm, behind: Activation | None) -> Activation | None:
+    return None
+
+
+@_reader.register
+def _(layer: Residual, behind: Activation | None) -> Activation | None:
+    """In the body, or else behind the skip."""
+    skips = not any(one.has_weights for one in layer.shortcut)
+    return _readers(layer.layers)[0] or (behind if skips else None)
 
 
 def _start(layers: Layers) -> float | None:
     """The first K* that an activation on the stream needs, before any norm."""
-    for place, layer in enumerate(layers):
+    for layer in layers:
         if isinstance(layer, LayerNorm):
             return None
-        if layer.has_weights:
-            for activation in readers(layers[place + 1 :]):
-                needed = needed_kernel(criticality(activation))
-                if needed is not None:
-                    return needed
+        reader = _reader(layer, None)
+        needed = None if reader is None else needed_kernel(criticality(reader))
+        if needed is not None:
+            return needed
     return None
 
 
@@ -122,10 +139,10 @@ def _sequence(
     layers: Layers, signal: Signal, place: Place, share: float | None = None
 ) -> tuple[Layers, Signal]:
     """Layers one behind the other; the last weights take a `share` of their critical values."""
-    made, shape = [], place.shape
+    made, shape, readers = [], place.shape, _readers(layers)
     for number, layer in enumerate(layers, start=1):
         is_end = share is not None and number == len(layers)
-        here = replace(place, shape=shape, rest=layers[number:], share=share if is_end else None)
+        here = replace(place, shape=shape, reader=readers[number], share=share if is_end else None)
         new, signal = _set(layer, signal, here)
         made.append(new)
         shape = layer.output_shape(shape)
@@ -140,16 +157,29 @@ def _set(layer: AbstractLayer, signal: Signal, place: Place) -> tuple[AbstractLa
 
 @_set.register
 def _(layer: Activation, signal: Signal, place: Place) -> tuple[AbstractLayer, Signal]:
-    K, point = signal.square, None
-    square, slope = (float(part[0]) for part in leg_averages(layer, np.asarray([K]))[:2])
-    if not signal.pinned:
-        point = criticality(layer)
-        C_W = critical_variances(point, _REMEDY)[1]
-        if point.universality_class == "K*=0" and place.start is not None:
-            point = None  # the kernel is held at the K* of another activation
-        else:
-            slope = 1 / C_W
-    return layer, replace(signal, square=square, slope=slope, point=point, after=layer)
+    point = None if signal.pinned else criticality(layer)
+    if point is not None:
+        C_b, C_W = critical_variances(point, _REMEDY)
+        if point.universality_class != "K*=0" or place.start is None:
+            square = _square_at_point(point, C_b, C_W, signal.square)
+            return layer, replace(signal, square=square, slope=1 / C_W, point=point, after=layer)
+    square, slope = _averages(
+        layer, signal.square
+    )  # the kernel is held where a norm or another K* has set it
+    return layer, replace(signal, square=square, slope=slope, point=None, after=layer)
+
+
+@functools.lru_cache(maxsize=1024)
+def _averages(activation: Activation, K: float) -> tuple[float, float]:
+    averages = leg_averages(activation, np.asarray([K]))
+    return float(averages.square[0]), float(averages.slope[0])
+
+
+def _square_at_point(point: Criticality, C_b: float, C_W: float, K: float) -> float:
+    """<sigma^2> behind an activation at its own critical point; K* comes back to the last digit."""
+    if point.K_star and math.isclose(K, point.K_star, rel_tol=CRITICAL):
+        return (point.K_star - C_b) / C_W
+    return through_layer(point.activation, Size(K), (1,)).size.square
 
 
 @_set.register
@@ -234,8 +264,9 @@ def _first(signal: Signal, place: Place, left: float) -> tuple[float, float]:
     """The first layer starts the kernel at the first K* > 0, or is set by the first activation."""
     if place.start is not None:
         return 0.0, place.start / (signal.square * left)
-    reader = next(readers(place.rest), None)
-    C_b, C_W = (0.0, 1.0) if reader is None else critical_variances(criticality(reader), _REMEDY)
+    C_b, C_W = 0.0, 1.0
+    if place.reader is not None:
+        C_b, C_W = critical_variances(criticality(place.reader), _REMEDY)
     return C_b, C_W / left
 
 

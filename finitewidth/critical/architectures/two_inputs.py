@@ -53,7 +53,7 @@ class Curves(NamedTuple):
     signal: np.ndarray  # K relative to the first layer
     longer: np.ndarray  # differences of norm, likewise
     nearby: np.ndarray  # separations of direction relative to K, likewise
-    gradient: np.ndarray  # relative to that at the output
+    gradient: np.ndarray  # relative to that at the last layer before the output, which is like no other
 
 
 def follow_inputs(net: Network, input_scale: float) -> TwoInputs:
@@ -80,7 +80,7 @@ def follow_inputs(net: Network, input_scale: float) -> TwoInputs:
             perpendicular=_steps(over[2], stream),
             correlation=_filled(alike[:, 1], depth, np.nan),
             between_positions=_filled(alike[:, 2], depth, np.nan) if len(net.input_shape) > 1 else None,
-            on_stream=_curves(*over),
+            on_stream=_curves(*over, last=stream[max(0, len(stream) - 2)] - 1),
             stream=stream,
         )
 
@@ -168,13 +168,14 @@ def _over_layers(values: np.ndarray, stream: Sequence[int], depth: int) -> np.nd
     return result
 
 
-def _curves(size: np.ndarray, longer: np.ndarray, push: np.ndarray) -> Curves:
+def _curves(size: np.ndarray, longer: np.ndarray, push: np.ndarray, *, last: int) -> Curves:
     signal, separation = size / size[0], push / push[0]
+    before = np.arange(push.size) <= last
     return Curves(
         signal=np.where(np.isnan(signal), np.inf, signal),
         longer=longer / longer[0],
         nearby=separation / signal,
-        gradient=push[-1] / push,
+        gradient=np.where(before, push[last] / push, 1.0),
     )
 
 

@@ -90,7 +90,8 @@ def audit(
 ) -> None:
     """Do signals and gradients survive the depth of a network, and is its width enough?
 
-    Names what explodes or vanishes and at which layer, and recommends other settings.
+    Names what explodes or vanishes and at which layer, and recommends other settings. Networks of any layers
+    are read from a file, as fw.Network.to_toml writes it.
 
     Example: finitewidth audit 784,100x20,10 --activation tanh --C_W 1.5
     """
