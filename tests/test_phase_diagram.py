@@ -111,9 +111,8 @@ def test_gamma_takes_the_place_of_biases_as_an_axis():
 
 def test_without_attenuation_every_kernel_grows():
     diagram = fw.phase_diagram("tanh", 0.0, [0.0, 0.5], gamma=1.0, start=0.7)
-    assert diagram.K_star.tolist() == [[0.7, math.inf]] and diagram.region.tolist() == [
-        ["critical", "diverging"]
-    ]
+    assert diagram.K_star.tolist() == [[0.7, math.inf]]
+    assert diagram.region.tolist() == [["critical", "diverging"]]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 r"""Generic inputs through any network, by the theory's own kernels: what depth does to signals and gradients.
 
-Everything is measured on K and Theta of `theory/propagation.py`, means over positions where there are any.
+Everything is measured on K and Theta of `theory/pairs/propagation.py`, which are means over positions.
 
 - The **signal** is K of one input.
 - **Norms**: the same input, slightly longer. The difference of the two K is multiplied by $\chi_\parallel$.
@@ -24,7 +24,7 @@ from finitewidth.network.layers.abstract import AbstractLayer, Shape
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.layers.attention import SelfAttention
 from finitewidth.network.network import Network
-from finitewidth.theory.propagation import Propagation
+from finitewidth.theory.pairs.propagation import Propagation
 
 _LONGER = 1e-3  # relative
 _RESOLVED = 1e-10  # smaller differences of norm are lost in rounding
