@@ -76,7 +76,7 @@ def audit(net: Network, *, input_scale=1.0) -> Audit:
     `net` is an MLP, with one activation or with one for each hidden layer, or any other network.
     `input_scale` is the mean square of the input components. `steps` of the verdict says of each layer of a
     network with different activations or other layers how it is initialized and whether that is critical.
-    Whether the width is enough is known for dense layers only.
+    Whether the width is enough is judged for dense layers only.
     """
     if not (isinstance(input_scale, numbers.Real) and math.isfinite(input_scale) and input_scale > 0):
         raise ValueError(f"input_scale must be a finite number above 0, got {input_scale!r}.")
@@ -107,7 +107,7 @@ def _audit_of_stream(net: Network, input_scale: float) -> Audit:
     """The verdict on a network with other layers than dense ones, from inputs that are taken through it."""
     path = follow_inputs(net, input_scale)
     findings = stream_findings(net, path)
-    missing = "fluctuations between networks, of order 1/width, are known for dense layers only"
+    missing = "the audit judges fluctuations between networks, of order 1/width, for dense layers only"
     activations = [layer for layer in net.walked if isinstance(layer, Activation)]
     return Audit(
         net,
