@@ -36,7 +36,7 @@ COMPUTING = (
     "finitewidth.interface.runs.main_job.predict",
     "finitewidth.interface.runs.main_job.train_ensemble",
     "finitewidth.experiment.ensemble.training.train_ensemble",
-    "finitewidth.critical.classification.criticality",
+    "finitewidth.critical.activations.classification.criticality",
     "finitewidth.critical.audit.audit",
     "finitewidth.comparison.claims.claims",
     "finitewidth.interface.runs.embedded.embedded",

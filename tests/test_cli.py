@@ -347,7 +347,7 @@ WRONG_NETWORKS = [
         LAYERS.replace("input_shape = 2", "widths = [2, 1]"),
         "widths cannot stand beside input_shape and layers",
     ),
-    (LAYERS.replace("input_shape = 2", "input_shape = 2\ncritical = true"), "critical cannot stand beside"),
+    (LAYERS.replace("input_shape = 2", "input_shape = 2\ncritical = 1"), "critical must be true or false"),
     (LAYERS.replace("input_shape = 2", "input_shape = 3"), "[network] takes 3 inputs, but [data] path has 2"),
     (LAYERS.replace('"tanh"', "7"), "[network] layers has 7; write the name of an activation"),
     (LAYERS.replace('"tanh"', "{ kind = [] }"), "[network] layers has {'kind': []}"),

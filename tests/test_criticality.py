@@ -14,8 +14,8 @@ import pytest
 from problems import ACTIVATIONS
 
 import finitewidth as fw
-from finitewidth.critical import half_stable, words
-from finitewidth.critical.onset import Onset
+from finitewidth.critical.activations import half_stable, words
+from finitewidth.critical.activations.onset import Onset
 from finitewidth.gaussian.two_legs.leg_table import leg_table
 from finitewidth.gaussian.two_legs.one_leg import LegAverages, curvatures
 from finitewidth.network.layers.activation import as_activation

@@ -81,6 +81,40 @@ def test_one_point_is_the_diagram_of_one_point():
     assert found.perpendicular == diagram.chi_perp.item()
 
 
+@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+def test_skips_have_the_fixed_points_of_larger_variances_without_them(activation):
+    """K* at (C_b, C_W) is that of (C_b, C_W)/(1 - gamma^2) without a skip; chi = gamma^2 + C_W <...>."""
+    C_b, C_W, gamma = np.asarray([0.02, 0.1]), np.linspace(0.2, 1.2, 5), 0.6
+    residual = fw.phase_diagram(activation, C_b, C_W, gamma=gamma)
+    dense = fw.phase_diagram(activation, C_b / 0.64, C_W / 0.64)
+    np.testing.assert_allclose(residual.K_star, dense.K_star, rtol=INTERPOLATED)
+    np.testing.assert_allclose(residual.chi_perp, 0.36 + 0.64 * dense.chi_perp, rtol=INTERPOLATED)
+    np.testing.assert_allclose(residual.chi_parallel, 0.36 + 0.64 * dense.chi_parallel, rtol=INTERPOLATED)
+    point = fw.criticality(activation)
+    C_W, C_b = residual.critical_line
+    assert (C_W.item(), C_b.item()) == pytest.approx((0.64 * point.C_W, 0.64 * point.C_b))
+
+
+def test_gamma_takes_the_place_of_biases_as_an_axis():
+    """relu without biases is critical at C_W = 2 (1 - gamma^2), ordered below and diverging above."""
+    gamma, C_W = np.asarray([0.0, 0.6, 0.8, 1.0]), np.asarray([0.5, 0.72, 1.0, 1.9])
+    diagram = fw.phase_diagram("relu", 0.0, C_W, gamma=gamma)
+    assert diagram.over_gamma and diagram.region.shape == (4, 4)
+    excess = C_W - 2 * (1 - gamma[:, None] ** 2)
+    expected = np.where(np.abs(excess) < 1e-9, "critical", np.where(excess < 0, "ordered", "diverging"))
+    assert (diagram.region == expected).all()
+    np.testing.assert_allclose(diagram.chi_perp[1, :3], 0.36 + C_W[:3] / 2, rtol=EXACT)
+    np.testing.assert_allclose(diagram.critical_line[0], 2 * (1 - gamma**2), rtol=EXACT)
+    tanh = fw.phase_diagram("tanh", 0.0, [0.3, 0.5], gamma=[0.2, 0.8])
+    assert tanh.region.tolist() == [["ordered", "ordered"], ["ordered", "chaotic"]]
+
+
+def test_without_attenuation_every_kernel_grows():
+    diagram = fw.phase_diagram("tanh", 0.0, [0.0, 0.5], gamma=1.0, start=0.7)
+    assert diagram.K_star.tolist() == [[0.7, math.inf]]
+    assert diagram.region.tolist() == [["critical", "diverging"]]
+
+
 @pytest.mark.parametrize(
     "arguments, complaint",
     [
@@ -99,3 +133,10 @@ def test_bad_grids_are_refused(arguments, complaint):
 def test_a_bad_start_is_refused():
     with pytest.raises(ValueError, match="start must be a finite variance above 0"):
         fw.phase_diagram("tanh", [0.1], [1.0], start=0.0)
+
+
+def test_biases_and_skips_cannot_both_be_axes():
+    with pytest.raises(ValueError, match="C_b and gamma cannot both be axes, got 2 and 3"):
+        fw.phase_diagram("tanh", [0.0, 0.1], [1.0], gamma=[0.1, 0.2, 0.3])
+    with pytest.raises(ValueError, match="gamma must be finite and at least 0"):
+        fw.phase_diagram("tanh", 0.0, [1.0], gamma=-0.5)

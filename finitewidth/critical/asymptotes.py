@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.critical.classification import Criticality
+from finitewidth.critical.activations.classification import Criticality
+from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.critical.initialization import critical_points, is_critical
-from finitewidth.critical.susceptibilities import CRITICAL
 from finitewidth.critical.tuning import equivalent_rates
 from finitewidth.network.network import Network
 from finitewidth.theory.records import Theory

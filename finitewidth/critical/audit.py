@@ -12,15 +12,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from finitewidth.critical.classification import Criticality
+from finitewidth.critical.activations.classification import Criticality, criticality
+from finitewidth.critical.activations.susceptibilities import CRITICAL
+from finitewidth.critical.activations.words import number
+from finitewidth.critical.architectures.explanation import steps_of_layers
+from finitewidth.critical.architectures.two_inputs import TwoInputs, follow_inputs
 from finitewidth.critical.explanation import settings_in_words, steps_in_words
 from finitewidth.critical.findings import LOST, Finding, losses
 from finitewidth.critical.initialization import critical_points, is_critical
-from finitewidth.critical.one_input import OneInput, layer_by_layer, layers_repeated, readers
+from finitewidth.critical.one_input import OneInput, is_dense, layer_by_layer, layers_repeated, readers
 from finitewidth.critical.phase_diagram import fixed_point
-from finitewidth.critical.susceptibilities import CRITICAL
+from finitewidth.critical.stream_audit import stream_advice, stream_findings, stream_lengths
 from finitewidth.critical.tuning import critical_network
-from finitewidth.critical.words import number
+from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.network import Network
 from finitewidth.theory import single
 from finitewidth.theory.ratios import HOPELESS, TRUSTED, Report, ratios
@@ -36,7 +40,9 @@ class Audit:
     net: Network
     input_scale: float
     findings: tuple[Finding, ...]
-    path: OneInput = field(repr=False)  # K, Theta, susceptibilities of each layer at infinite width
+    path: OneInput | TwoInputs = field(
+        repr=False
+    )  # K, Theta, susceptibilities of each layer at infinite width
     correlation_length_parallel: float
     correlation_length_perp: float
     report: Report | None = field(repr=False)  # ratios of the output layer; None where they cannot be had
@@ -45,7 +51,7 @@ class Audit:
     deepest: int | None  # the layer up to which ratios stay within range at these widths, None if all
     points: tuple[Criticality, ...] = field(repr=False)  # of the activation on each hidden layer
     advice: tuple[str, ...]
-    steps: tuple[str, ...] = field(repr=False)  # the initialization in words, where activations differ
+    steps: tuple[str, ...] = field(repr=False)  # the initialization in words, where layers differ in kind
 
     @property
     def point(self) -> Criticality:
@@ -67,12 +73,15 @@ class Audit:
 def audit(net: Network, *, input_scale=1.0) -> Audit:
     """The verdict on a network: what explodes or vanishes and where, whether the width is enough, a remedy.
 
-    `net` is an MLP, with one activation or with one for each hidden layer. `input_scale` is the mean square
-    of the input components. `steps` of the verdict says of each layer of a network with different activations
-    how it is initialized and whether that is critical.
+    `net` is an MLP, with one activation or with one for each hidden layer, or any other network.
+    `input_scale` is the mean square of the input components. `steps` of the verdict says of each layer of a
+    network with different activations or other layers how it is initialized and whether that is critical.
+    Whether the width is enough is judged for dense layers only.
     """
     if not (isinstance(input_scale, numbers.Real) and math.isfinite(input_scale) and input_scale > 0):
         raise ValueError(f"input_scale must be a finite number above 0, got {input_scale!r}.")
+    if not is_dense(net):
+        return _audit_of_stream(net, float(input_scale))
     points = critical_points(net)
     path = layer_by_layer(net, float(input_scale))
     lengths = _correlation_lengths(net, path)
@@ -91,6 +100,28 @@ def audit(net: Network, *, input_scale=1.0) -> Audit:
         points=points,
         advice=_advice(net, float(input_scale), points, findings, report),
         steps=steps_in_words(net, path) if _differ(net) else (),
+    )
+
+
+def _audit_of_stream(net: Network, input_scale: float) -> Audit:
+    """The verdict on a network with other layers than dense ones, from inputs that are taken through it."""
+    path = follow_inputs(net, input_scale)
+    findings = stream_findings(net, path)
+    missing = "the audit judges fluctuations between networks, of order 1/width, for dense layers only"
+    activations = [layer for layer in net.walked if isinstance(layer, Activation)]
+    return Audit(
+        net,
+        input_scale,
+        findings,
+        path,
+        *stream_lengths(path),
+        report=None,
+        report_missing=missing,
+        aspect_verdict=_aspect_verdict(None, missing, lost=bool(findings)),
+        deepest=None,
+        points=tuple(criticality(activation) for activation in activations or [as_activation("linear")]),
+        advice=(stream_advice(net, input_scale),) if findings else (),
+        steps=steps_of_layers(net, input_scale),
     )
 
 

@@ -9,21 +9,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from finitewidth.critical.classification import criticality
+from finitewidth.critical.activations.classification import criticality
+from finitewidth.critical.activations.susceptibilities import CRITICAL
+from finitewidth.critical.activations.words import in_range, numbered, shortened
 from finitewidth.critical.one_input import OneInput
-from finitewidth.critical.susceptibilities import CRITICAL
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
-
-_SHOWN = 12  # kinds of layers with a line of their own
-_LISTED = 4  # numbers of layers that are listed one by one
 
 
 def settings_in_words(net: Network) -> tuple[str, ...]:
     """C_b and C_W of the layers; layers with the same activation before them and equal variances together."""
     first = f"layer 1 to {_variances(net, 1)}"
     kinds = (f"{_named(net, layers)} to {_variances(net, layers[0])}" for layers in _kinds(net))
-    return _shortened((first, *kinds))
+    return shortened((first, *kinds))
 
 
 def steps_in_words(net: Network, path: OneInput) -> tuple[str, ...]:
@@ -33,7 +31,7 @@ def steps_in_words(net: Network, path: OneInput) -> tuple[str, ...]:
         f"{_named(net, layers)}: {_variances(net, layers[0])}; {_verdict(net, path, layers)}"
         for layers in _kinds(net)
     )
-    return _shortened((start, *kinds))
+    return shortened((start, *kinds))
 
 
 def _kinds(net: Network) -> list[list[int]]:
@@ -45,19 +43,7 @@ def _kinds(net: Network) -> list[list[int]]:
 
 
 def _named(net: Network, layers: Sequence[int]) -> str:
-    return f"{_numbered(layers)} (after {net.activations[layers[0] - 2].name})"
-
-
-def _numbered(layers: Sequence[int]) -> str:
-    first, last = layers[0], layers[-1]
-    if len(layers) == 1:
-        return f"layer {first}"
-    if last - first + 1 == len(layers) and len(layers) > 2:
-        return f"layers {first} to {last}"
-    shown = list(map(str, layers))
-    if len(shown) > _LISTED:
-        shown = [*shown[: _LISTED - 1], "...", shown[-1]]
-    return f"layers {', '.join(shown)}"
+    return f"{numbered(layers)} (after {net.activations[layers[0] - 2].name})"
 
 
 def _variances(net: Network, layer: int) -> str:
@@ -68,7 +54,7 @@ def _verdict(net: Network, path: OneInput, layers: Sequence[int]) -> str:
     """Of the steps that end in these layers; chi is that of the layer before."""
     before = np.asarray(layers) - 2
     parallel, perpendicular = path.parallel[before], path.perpendicular[before]
-    place = f"at K = {_range(path.K[before])}"
+    place = f"at K = {in_range(path.K[before])}"
     if not np.isfinite(perpendicular).all():
         return "the kernel grows beyond double precision"
     if _is_one(perpendicular) and _is_one(parallel):
@@ -77,9 +63,9 @@ def _verdict(net: Network, path: OneInput, layers: Sequence[int]) -> str:
         fate = "shrink" if np.abs(parallel[-1]) < 1 else "grow"
         return (
             f"chi_perpendicular = 1 {place} keeps angles and gradients, but differences of norm {fate} "
-            f"by chi_parallel = {_range(parallel)} in each layer"
+            f"by chi_parallel = {in_range(parallel)} in each layer"
         )
-    numbers = f"chi_parallel = {_range(parallel)} and chi_perpendicular = {_range(perpendicular)} {place}"
+    numbers = f"chi_parallel = {in_range(parallel)} and chi_perpendicular = {in_range(perpendicular)} {place}"
     point = criticality(net.activations[layers[0] - 2])
     at_zero = point.universality_class == "K*=0" and net.C_b[layers[0] - 1] == 0
     if at_zero and math.isclose(net.C_W[layers[0] - 1], point.C_W or math.nan, rel_tol=CRITICAL):
@@ -89,14 +75,3 @@ def _verdict(net: Network, path: OneInput, layers: Sequence[int]) -> str:
 
 def _is_one(chi: np.ndarray) -> bool:
     return bool((np.abs(chi - 1) <= CRITICAL).all())
-
-
-def _range(values: np.ndarray) -> str:
-    first, last = f"{values[0]:.4g}", f"{values[-1]:.4g}"
-    return first if first == last else f"{first} to {last}"
-
-
-def _shortened(lines: tuple[str, ...]) -> tuple[str, ...]:
-    if len(lines) <= _SHOWN:
-        return lines
-    return (*lines[:_SHOWN], f"and {len(lines) - _SHOWN} further kinds of layers")

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from finitewidth.core.estimate import Estimate
+from finitewidth.critical.activations.stated_exponents import ALL, FINITE_WITH_KINKS
 from finitewidth.critical.one_input import layer_by_layer
-from finitewidth.critical.stated_exponents import ALL, FINITE_WITH_KINKS
 from finitewidth.critical.tuning import critical_network
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.network import Network

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from finitewidth.critical.susceptibilities import CRITICAL
-from finitewidth.critical.words import number
+from finitewidth.critical.activations.susceptibilities import CRITICAL
+from finitewidth.critical.activations.words import number
 
 LOST = 1e3  # a signal or gradient that changed by this factor, exponentially, is lost
 
@@ -17,7 +17,7 @@ LOST = 1e3  # a signal or gradient that changed by this factor, exponentially, i
 class Finding:
     """One thing that goes wrong, the layer where it begins, and the number behind it."""
 
-    what: str  # "signal", "gradient", "nearby inputs"
+    what: str  # "signal", "gradient", "nearby inputs", "positions"
     how: str  # "explodes", "vanishes", "separate", "merge"
     layer: int
     factor: float  # the largest change on the way
@@ -38,7 +38,7 @@ class Finding:
             if self.correlation_length < 1 / CRITICAL
             else ""
         )
-        subject = self.what if self.what == "nearby inputs" else f"the {self.what}"
+        subject = self.what if self.what in ("nearby inputs", "positions") else f"the {self.what}"
         return f"{subject} {self.how} {place} ({size}{length})"
 
 
@@ -68,6 +68,11 @@ def losses(
         *(dataclasses.replace(finding, activation=before[finding.layer - 1]) for finding in forwards),
         *(dataclasses.replace(finding, activation=after[finding.layer - 1]) for finding in backwards),
     )
+
+
+def merging(what: str, separation: np.ndarray, length: float) -> list[Finding]:
+    """The loss of a separation over the layers, if it is exponential."""
+    return _lost(what, ("separate", "merge"), separation, length, len(separation))
 
 
 def _lost(what: str, hows: tuple[str, str], curve: np.ndarray, length: float, depth: int) -> list[Finding]:

@@ -31,9 +31,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.critical.classification import Criticality, criticality
+from finitewidth.critical.activations.classification import (
+    Criticality,
+    critical_variances,
+    criticality,
+    needed_kernel,
+)
+from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.critical.one_input import readers
-from finitewidth.critical.susceptibilities import CRITICAL
 from finitewidth.gaussian.two_legs.one_leg import leg_averages
 from finitewidth.network.network import Network
 
@@ -59,8 +64,8 @@ def critical_initialization(net: Network, input_scale: float) -> Initialization:
     """
     points = critical_points(net)
     for point in dict.fromkeys(points):
-        _require_point(point)
-    wanted = [_needed_kernel(point) for point in points]
+        critical_variances(point, "pass C_b and C_W to fw.MLP yourself")
+    wanted = [needed_kernel(point) for point in points]
     start = next((K for K in wanted if K is not None), None)
     if start is None:
         steps = [(_known(point.C_b), _known(point.C_W)) for point in points]
@@ -84,11 +89,6 @@ def is_critical(net: Network) -> bool:
     return np.allclose(net.C_b[1:], critical.C_b[1:], rtol=CRITICAL, atol=1e-12) and np.allclose(
         net.C_W[1:], critical.C_W[1:], rtol=CRITICAL, atol=0
     )
-
-
-def _needed_kernel(point: Criticality) -> float | None:
-    """K* > 0, the only kernel at which a half-stable activation is critical; None for the others."""
-    return point.K_star if point.universality_class == "half-stable" else None
 
 
 def _held(
@@ -129,7 +129,7 @@ def _keeping_gradients(point: Criticality, K: float) -> tuple[float, float]:
 
 
 def _known(value: float | None) -> float:
-    assert value is not None  # _require_point
+    assert value is not None  # critical_variances
     return value
 
 
@@ -141,16 +141,3 @@ def _refuse(points: Sequence[Criticality], l: int, image: float, needed: float) 
         f"needs K* = {needed:.4g}, so C_b would be negative; put activations with a larger K* behind those "
         "with a smaller one."
     )
-
-
-def _require_point(point: Criticality) -> None:
-    if point.universality_class in ("none", "unstable"):
-        raise ValueError(
-            f"activation {point.activation.name!r} has no critical point to initialize at "
-            f"({point.universality_class}). {point.explanation}"
-        )
-    if not point.converged:
-        raise ValueError(
-            f"the critical point of activation {point.activation.name!r} was not found to accuracy (residual "
-            f"{point.residual:.1e}); pass C_b and C_W to fw.MLP yourself."
-        )

@@ -4,6 +4,9 @@ For each (C_b, C_W) the kernel of one input flows to a fixed point
 $K^* = C_b + C_W\langle\sigma\sigma\rangle_{K^*}$. There $\chi_\perp < 1$ means that nearby inputs merge
 (ordered), $\chi_\perp > 1$ that they separate (chaotic), and both susceptibilities set correlation lengths
 $\xi = 1/|\log\chi|$ in layers (PDLT section 5.3; Poole et al., 2016).
+
+A residual network $z' = \gamma z + b + W \sigma(z)$ has the fixed points of the dense network at
+$(C_b, C_W)/(1 - \gamma^2)$, and susceptibilities $\gamma^2 + C_W \langle\ldots\rangle$.
 """
 
 from collections.abc import Callable
@@ -14,8 +17,8 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.precision import require_double_precision
-from finitewidth.critical.classification import Criticality, criticality
-from finitewidth.critical.susceptibilities import CRITICAL
+from finitewidth.critical.activations.classification import Criticality, criticality
+from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.gaussian.two_legs.leg_table import LegTable, leg_table
 from finitewidth.network.layers.activation import Activation, as_activation
 
@@ -28,27 +31,51 @@ _FOLLOWED = 200  # layers
 class PhaseDiagram:
     """Fixed points over a grid, axes (C_b, C_W); infinite K_star and NaN susceptibilities where K diverges.
 
-    The fixed point is the one that a kernel of `start` flows to; where there are several, another start may
-    lead to another.
+    Where `gamma` has several values they take the place of C_b: the axes are (gamma, C_W). The fixed point is
+    the one that a kernel of `start` flows to; where there are several, another start may lead to another.
     """
 
     activation: Activation
     C_b: Float[np.ndarray, " B"]
     C_W: Float[np.ndarray, " W"]
     start: float
-    K_star: Float[np.ndarray, "B W"]
-    chi_parallel: Float[np.ndarray, "B W"]
-    chi_perp: Float[np.ndarray, "B W"]
-    fixed_points: np.ndarray = field(repr=False)  # their number at each initialization, (B, W)
-    point: Criticality = field(repr=False)  # the critical point to be marked
+    K_star: Float[np.ndarray, "R W"]  # R is B, or the number of gammas
+    chi_parallel: Float[np.ndarray, "R W"]
+    chi_perp: Float[np.ndarray, "R W"]
+    fixed_points: np.ndarray = field(repr=False)  # their number at each initialization, (R, W)
+    point: Criticality = field(repr=False)  # the critical point of the activation without a skip
+    gamma: Float[np.ndarray, " G"] = field(default_factory=lambda: np.zeros(1))  # of the skip, 0 without one
 
     @property
-    def correlation_length_parallel(self) -> Float[np.ndarray, "B W"]:
+    def over_gamma(self) -> bool:
+        """Whether rows are values of gamma, not of C_b."""
+        return self.gamma.size > 1
+
+    @property
+    def critical_line(self) -> tuple[Float[np.ndarray, " M"], Float[np.ndarray, " M"]]:
+        r"""C_W and the row's C_b or gamma where the network is critical: a line, a point or nothing.
+
+        With skips C_b and C_W are $1 - \gamma^2$ times those of the activation.
+        """
+        C_b, C_W, kept = self.point.C_b, self.point.C_W, 1 - self.gamma**2
+        if C_b is None or C_W is None:
+            return np.empty(0), np.empty(0)
+        if not self.over_gamma:
+            return C_W * kept, C_b * kept
+        if C_b == 0 and self.C_b[0] == 0:
+            gamma = self.gamma[self.gamma <= 1]
+            return C_W * (1 - gamma**2), gamma
+        share = self.C_b / C_b if C_b > 0 else np.full(1, np.inf)
+        share = share[(share > 0) & (share <= 1)]
+        return C_W * share, np.sqrt(1 - share)
+
+    @property
+    def correlation_length_parallel(self) -> Float[np.ndarray, "R W"]:
         """Layers over which differences of norm fall by e; infinite at criticality."""
         return _length(self.chi_parallel)
 
     @property
-    def correlation_length_perp(self) -> Float[np.ndarray, "B W"]:
+    def correlation_length_perp(self) -> Float[np.ndarray, "R W"]:
         """Layers over which small differences of direction fall or grow by e; infinite at criticality."""
         return _length(self.chi_perp)
 
@@ -69,22 +96,47 @@ def phase_diagram(
     C_W,
     *,
     start: float = 1.0,
+    gamma=0.0,
 ) -> PhaseDiagram:
-    """Fixed point, susceptibilities and correlation lengths over a grid of initializations.
+    r"""Fixed point, susceptibilities and correlation lengths over a grid of initializations.
 
-    `C_b` and `C_W` are the axes of the grid. `start` is the kernel of the first layer.
+    `C_b` and `C_W` are the axes of the grid. `start` is the kernel of the first layer. `gamma` is that of the
+    skip of residual networks, $z' = \gamma z + b + W \sigma(z)$; several values make it an axis in the place
+    of `C_b`, which is then one number.
     """
     require_double_precision()
     activation = as_activation(activation)
-    biases, weights = _as_axis("C_b", C_b), _as_axis("C_W", C_W)
+    biases, weights, skips = _as_axis("C_b", C_b), _as_axis("C_W", C_W), _as_axis("gamma", gamma)
+    if biases.size > 1 and skips.size > 1:
+        raise ValueError(
+            f"C_b and gamma cannot both be axes, got {biases.size} and {skips.size} values; give one number "
+            "for one of them."
+        )
     if not (np.isfinite(start) and start > 0):
         raise ValueError(f"start must be a finite variance above 0, got {start!r}.")
     point = criticality(activation)
     table = leg_table(activation)
-    K, count = _fixed_points(table, biases, weights, float(start))
+    rows = [_rows(table, biases, weights, float(skip), float(start)) for skip in skips]
+    parts = (np.concatenate(part) for part in zip(*rows, strict=True))
+    K, parallel, perpendicular, count = parts
+    return PhaseDiagram(
+        activation, biases, weights, float(start), K, parallel, perpendicular, count, point, skips
+    )
+
+
+def _rows(table: LegTable, C_b: np.ndarray, C_W: np.ndarray, gamma: float, start: float):
+    """K*, both susceptibilities and the number of fixed points for one gamma, (B, W) each."""
+    K, count = _of_skip(table, C_b, C_W, gamma**2, start)
     averages = table(np.where(np.isinf(K), np.nan, K))
-    chi = weights * averages.growth, weights * averages.slope
-    return PhaseDiagram(activation, biases, weights, float(start), K, *chi, count, point)
+    return K, gamma**2 + C_W * averages.growth, gamma**2 + C_W * averages.slope, count
+
+
+def _of_skip(table: LegTable, C_b: np.ndarray, C_W: np.ndarray, kept: float, start: float):
+    """K* and the number of fixed points where a skip keeps this share of K."""
+    if kept < 1:
+        return _fixed_points(table, C_b / (1 - kept), C_W / (1 - kept), start, kept)
+    still = (C_b[:, None] == 0) & (C_W == 0) & (kept == 1)  # only then nothing is added to K
+    return np.where(still, start, np.inf), np.zeros(still.shape, dtype=int)
 
 
 class FixedPoint(NamedTuple):
@@ -104,13 +156,17 @@ def fixed_point(activation: Activation, C_b: float, C_W: float, start: float) ->
 
 
 def _fixed_points(
-    table: LegTable, C_b: np.ndarray, C_W: np.ndarray, start: float
+    table: LegTable, C_b: np.ndarray, C_W: np.ndarray, start: float, kept: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """K* of a kernel that begins at `start`, and the number of fixed points, (B, W) each."""
+    """K* of a kernel that begins at `start`, and the number of fixed points, (B, W) each.
+
+    A step goes a share 1 - `kept` of the way that the dense map would go.
+    """
     K, count = np.full((C_b.size, C_W.size), start), np.empty((C_b.size, C_W.size), dtype=int)
     if (table.averages.growth < 0).any():  # then a kernel may jump over fixed points: follow it
         for _ in range(_FOLLOWED):
-            K = np.nan_to_num(C_b[:, None] + C_W * table(K).square, nan=table.K[-1])
+            image = np.nan_to_num(C_b[:, None] + C_W * table(K).square, nan=table.K[-1])
+            K = kept * K + (1 - kept) * image if kept else image
     low, high = np.empty(K.shape), np.empty(K.shape)
     turns = _turning_points(table, C_W)
     for column, weight in enumerate(C_W):
@@ -187,5 +243,6 @@ def _as_axis(name: str, values) -> np.ndarray:
         raise ValueError(f"{name} must be one axis of the grid, got shape {axis.shape}; use np.linspace.")
     bad = ~(np.isfinite(axis) & (axis >= 0))
     if bad.any():
-        raise ValueError(f"{name} must be finite and at least 0, got {axis[bad][0]}; it is a variance.")
+        kind = "a variance" if name.startswith("C") else "the size of a skip"
+        raise ValueError(f"{name} must be finite and at least 0, got {axis[bad][0]}; it is {kind}.")
     return axis

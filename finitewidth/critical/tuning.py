@@ -20,7 +20,8 @@ $$\lambda_b^{(l)} = \frac{\lambda_b}{L} \prod_{m=l}^{L-1} \frac{1}{\chi_\perp^{(
   \prod_{m=l}^{L-1} \frac{1}{\chi_\perp^{(m)}}$$
 
 with $x^2$ the mean square of the input components. The NTK of that input is then $\lambda_b + \lambda_W x^2$,
-as it is for one layer, and every layer has an equal share in both terms.
+as it is for one layer, and every layer has an equal share in both terms. Networks of other layers have the
+same rule (`architectures/tuning.py`).
 """
 
 import math
@@ -28,9 +29,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from finitewidth.critical.classification import Criticality
+from finitewidth.critical.activations.classification import Criticality
+from finitewidth.critical.architectures.tuning import tuned_layers
+from finitewidth.critical.architectures.weights import with_weights
 from finitewidth.critical.initialization import critical_initialization, critical_points
-from finitewidth.critical.one_input import layer_by_layer
+from finitewidth.critical.one_input import is_dense, layer_by_layer
 from finitewidth.network.mlp import MLP, Activations
 from finitewidth.network.network import Network
 
@@ -56,6 +59,21 @@ def critical_network(
     shares_b, shares_W = equivalent_rates(net, input_scale)
     rates_b, rates_W = given["lambda_b"] * shares_b, given["lambda_W"] * shares_W
     return net.replace(lambda_b=tuple(rates_b.tolist()), lambda_W=tuple(rates_W.tolist()))
+
+
+def critical_version(net: Network, lambda_b=1.0, lambda_W=1.0, input_scale=1.0) -> Network:
+    """The network with the same layers, but critical C_b and C_W and equivalent learning rates.
+
+    Networks of dense layers and activations get those of `critical_network`. What has no critical point is
+    refused by name.
+    """
+    input_scale = _positive("input_scale", input_scale)
+    rates = _rate("lambda_b", lambda_b), _rate("lambda_W", lambda_W)
+    if is_dense(net):
+        critical = critical_network(net.widths, net.activations or "linear", *rates, input_scale)
+        dense = iter(critical.dense)
+        return net.replace(layers=with_weights(net.layers, lambda _: next(dense)))
+    return net.replace(layers=tuned_layers(net.layers, net.input_shape, *rates, input_scale))
 
 
 def equivalent_rates(net: Network, input_scale: float) -> tuple[np.ndarray, np.ndarray]:

@@ -69,7 +69,7 @@ class MLP(Network):
         return cls(widths, activation, C_b=C_b, C_W=C_W, lambda_W=tuple(map(float, _as_widths(widths)[:-1])))
 
     @classmethod
-    def critical(
+    def critical(  # type: ignore[override]  # widths and activation instead of layers
         cls,
         widths: Sequence[int],
         activation: Activations,

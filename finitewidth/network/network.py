@@ -65,6 +65,30 @@ class Network:
         net = Network(input_shape, *layers)
         return net.replace(layers=layers_with_rates(net.layers, ntk_rates, net.input_shape))
 
+    @classmethod
+    def critical(
+        cls,
+        input_shape: int | Sequence[int],
+        *layers: LayerLike,
+        lambda_b=1.0,
+        lambda_W=1.0,
+        input_scale=1.0,
+    ) -> "Network":
+        r"""The network of these layers at its critical point, with learning rates that let all learn equally.
+
+        C_b, C_W and learning rates of all dense layers and convolutions are set; what they had is replaced.
+        Weights are set by the activation before them, for signals and gradients that neither grow nor fall
+        with depth. The last weights of a residual body get a share of that, $1 - \gamma^2$, or for
+        $\gamma = 1$ one over the number of such blocks; weights behind `LayerNorm` hold the kernel at one;
+        $C_W$ of a convolution makes up for what zero padding loses. `lambda_b` and `lambda_W` are shared
+        out over the layers by the equivalence principle (PDLT section 9.4). `input_scale` is the mean square
+        of the input components. Layers and activations without a critical point are refused by name.
+        `fw.audit(net).steps` says of each layer what was set.
+        """
+        from finitewidth.critical.tuning import critical_version  # theory answers; it is not known before
+
+        return critical_version(Network(input_shape, *layers), lambda_b, lambda_W, input_scale)
+
     @functools.cached_property
     def fixed_rates(self) -> str | None:
         """The kind of the first layer whose learning rates nobody can choose, or None."""

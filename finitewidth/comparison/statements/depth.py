@@ -11,7 +11,7 @@ from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, slope_of_logs
 from finitewidth.comparison.statements.generalization import pair
 from finitewidth.comparison.statements.problems import ASYMPTOTE, PDLT
-from finitewidth.critical.classification import criticality
+from finitewidth.critical.activations.classification import criticality
 from finitewidth.critical.one_input import layer_by_layer
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.mlp import MLP

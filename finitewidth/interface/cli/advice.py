@@ -41,7 +41,7 @@ def _criticality(name: str, as_json: bool, fit: bool) -> None:
     from rich.console import Console
 
     with Console(stderr=True).status("classifying"):
-        from finitewidth.critical.classification import criticality as classify
+        from finitewidth.critical.activations.classification import criticality as classify
         from finitewidth.critical.exponents import fit_exponents
         from finitewidth.interface.cli import arguments
         from finitewidth.interface.report import advice
@@ -90,7 +90,8 @@ def audit(
 ) -> None:
     """Do signals and gradients survive the depth of a network, and is its width enough?
 
-    Names what explodes or vanishes and at which layer, and recommends other settings.
+    Names what explodes or vanishes and at which layer, and recommends other settings. Networks of any layers
+    are read from a file, as fw.Network.to_toml writes it.
 
     Example: finitewidth audit 784,100x20,10 --activation tanh --C_W 1.5
     """

@@ -1,4 +1,4 @@
-"""Phases and correlation lengths over the two variances of an initialization."""
+"""Phases and correlation lengths over the two variances of an initialization, or over skips."""
 
 from collections.abc import Sequence
 
@@ -31,36 +31,53 @@ def phase_diagrams(diagrams: PhaseDiagram | Sequence[PhaseDiagram]) -> Figure:
     bar.ax.tick_params(length=0, which="both")
     bar.ax.set_title("nearby inputs, by\ncorrelation length", fontsize=9, pad=10)
     bar.outline.set_visible(False)  # type: ignore[operator]
-    if any(diagram.point.C_W is not None for diagram in diagrams):
+    if any(diagram.critical_line[0].size for diagram in diagrams):
         legend_below(figure)
     return figure
 
 
 def _draw_phases(axes: Axes, diagram: PhaseDiagram) -> QuadMesh:
     """Colour shows how fast nearby inputs merge or separate; networks can be deep where it is white."""
-    rate = np.log(diagram.chi_perp)
+    rate, rows = np.log(diagram.chi_perp), _rows(diagram)
     colours = LinearSegmentedColormap.from_list("rate", MATRIX[::-1])
     norm = SymLogNorm(linthresh=0.02, vmin=-1, vmax=1)
-    mesh = axes.pcolormesh(diagram.C_W, diagram.C_b, rate, cmap=colours, norm=norm, rasterized=True)
+    mesh = axes.pcolormesh(diagram.C_W, rows, rate, cmap=colours, norm=norm, rasterized=True)
     axes.grid(False)
     levels = [-1 / length for length in _LENGTHS] + [1 / length for length in reversed(_LENGTHS)]
-    lines = axes.contour(
-        diagram.C_W, diagram.C_b, rate, levels=levels, colors=INK, linewidths=0.7, alpha=0.35
-    )
+    lines = axes.contour(diagram.C_W, rows, rate, levels=levels, colors=INK, linewidths=0.7, alpha=0.35)
     axes.clabel(lines, fmt=lambda level: f"{abs(1 / level):.0f}", fontsize=8)
-    axes.contour(diagram.C_W, diagram.C_b, rate, levels=[0.0], colors=INK, linewidths=1.4)
+    if diagram.critical_line[0].size < 2:  # a line is drawn where it is known to be
+        axes.contour(diagram.C_W, rows, rate, levels=[0.0], colors=INK, linewidths=1.4)
     if np.isinf(diagram.K_star).any():
         diverging = np.isinf(diagram.K_star).astype(float)
-        axes.contourf(diagram.C_W, diagram.C_b, diverging, levels=[0.5, 1.5], colors=SHADE)
+        axes.contourf(diagram.C_W, rows, diverging, levels=[0.5, 1.5], colors=SHADE)
     _name_regions(axes, diagram)
-    point = diagram.point
-    if point.C_W is not None:
-        star = {"marker": "*", "markersize": 15, "color": PAPER, "markeredgecolor": INK, "clip_on": False}
-        axes.plot([point.C_W], [point.C_b], linestyle="none", label="critical point", zorder=5, **star)  # type: ignore[arg-type]
-    axes.set_title(str(diagram.activation.name))
+    _mark_critical(axes, diagram)
+    axes.set_title(_title(diagram))
     axes.set_xlabel("weight variance C_W")
-    axes.set_ylabel("bias variance C_b")
+    axes.set_ylabel("skip gamma" if diagram.over_gamma else "bias variance C_b")
     return mesh
+
+
+def _rows(diagram: PhaseDiagram) -> np.ndarray:
+    return diagram.gamma if diagram.over_gamma else diagram.C_b
+
+
+def _title(diagram: PhaseDiagram) -> str:
+    name = str(diagram.activation.name)
+    if diagram.over_gamma:
+        return f"{name}, residual" if diagram.C_b[0] == 0 else f"{name}, residual, C_b = {diagram.C_b[0]:g}"
+    return name if diagram.gamma[0] == 0 else f"{name}, gamma = {diagram.gamma[0]:g}"
+
+
+def _mark_critical(axes: Axes, diagram: PhaseDiagram) -> None:
+    C_W, rows = diagram.critical_line
+    if C_W.size == 1:
+        star = {"marker": "*", "markersize": 15, "color": PAPER, "markeredgecolor": INK, "clip_on": False}
+        axes.plot(C_W, rows, linestyle="none", label="critical point", zorder=5, **star)  # type: ignore[arg-type]
+    elif C_W.size:
+        shown = (C_W >= diagram.C_W[0]) & (C_W <= diagram.C_W[-1])
+        axes.plot(C_W[shown], rows[shown], color=INK, linewidth=2.2, label="critical", zorder=5)
 
 
 def _name_regions(axes: Axes, diagram: PhaseDiagram) -> None:
@@ -72,6 +89,6 @@ def _name_regions(axes: Axes, diagram: PhaseDiagram) -> None:
             continue
         row = int(np.median(np.nonzero(inside)[0]))
         columns = np.flatnonzero(inside[row])
-        place = diagram.C_W[int(np.median(columns))], diagram.C_b[row]
+        place = diagram.C_W[int(np.median(columns))], _rows(diagram)[row]
         upright = 90 if columns.size < 0.2 * inside.shape[1] else 0  # a narrow region
         axes.text(*place, text, ha="center", va="center", fontsize=11, rotation=upright)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from finitewidth.critical.classification import criticality
+from finitewidth.critical.activations.classification import criticality
 from finitewidth.interface.page.values import BadValues, Values
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_descent import GradientDescent

@@ -12,8 +12,10 @@ from rich.table import Table
 import finitewidth
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.json_values import json_value
+from finitewidth.critical.activations.classification import Criticality
+from finitewidth.critical.architectures.two_inputs import TwoInputs
 from finitewidth.critical.audit import Audit
-from finitewidth.critical.classification import Criticality
+from finitewidth.critical.one_input import OneInput, is_dense
 from finitewidth.interface.report.network_line import describe
 from finitewidth.network.layers.weights import HYPERPARAMETERS
 from finitewidth.network.network import Network
@@ -175,7 +177,9 @@ def print_audit(audit: Audit, console: Console) -> None:
 
 def _lengths(audit: Audit) -> str:
     parallel, perp = audit.correlation_length_parallel, audit.correlation_length_perp
-    text = f"correlation lengths: norms {_layers(parallel)}, directions and gradients {_layers(perp)}"
+    forgotten = parallel == 0 and isinstance(audit.path, TwoInputs)
+    norms = "forgotten in one step, since they are normalized" if forgotten else _layers(parallel)
+    text = f"correlation lengths: norms {norms}, directions and gradients {_layers(perp)}"
     return text if audit.depth_limit is None else f"{text}; lost after about {audit.depth_limit} layers"
 
 
@@ -200,17 +204,27 @@ def audit_document(audit: Audit) -> dict[str, Any]:
         "expansion_parameter": None if report is None else report.expansion_parameter,
         "deepest_layer_within_range": audit.deepest,
         "ratios": {} if report is None else {row.name: row.ratio for row in report.rows},
-        "layers": [
-            {"layer": l, **json_value({"K": K, "Theta": Theta, "chi_parallel": parallel, "chi_perp": perp})}
-            for l, (K, Theta, parallel, perp) in enumerate(zip(*audit.path[:4], strict=True), start=1)
-        ],
+        "layers": _layers_of(audit.path),
         "advice": list(audit.advice),
         "critical_point": _point(audit.point),
+        **({"steps": list(audit.steps)} if isinstance(audit.path, TwoInputs) else {}),
     }
+
+
+def _layers_of(path: OneInput | TwoInputs) -> list[dict[str, Any]]:
+    names = {"K": path.K, "Theta": path.Theta, "chi_parallel": path.parallel, "chi_perp": path.perpendicular}
+    if isinstance(path, TwoInputs):
+        names["correlation"] = path.correlation
+    return [
+        {"layer": l, **json_value(dict(zip(names, numbers, strict=True)))}
+        for l, numbers in enumerate(zip(*names.values(), strict=True), start=1)
+    ]
 
 
 def _network(net: Network) -> dict[str, Any]:
     """Widths, activation and hyperparameters; functions of the user's, which `to_dict` refuses, by name."""
+    if not is_dense(net):
+        return net.to_dict()
     names = [str(activation.name) for activation in net.activations]
     return {
         "widths": list(net.widths),

@@ -28,7 +28,9 @@ class NetworkTable:
             if not self.fields.get("critical", False):
                 return network
             rates = {name: fields[name] for name in _RATES if name in fields}
-            return MLP.critical(network.widths, fields["activation"], **rates, input_scale=input_scale)
+            if isinstance(network, MLP):
+                return MLP.critical(network.widths, fields["activation"], **rates, input_scale=input_scale)
+            return Network.critical(network.input_shape, *network.layers, input_scale=input_scale)
         except ValueError as error:
             raise ValueError(f"{self.where}: [network] {error}") from None
 
@@ -43,12 +45,13 @@ def read_network(table: Mapping, where: str) -> NetworkTable:
 
 
 def _check_layers(table: Mapping, where: str) -> None:
-    for name in (*_PERCEPTRON, *_VARIANCES, *_RATES, "critical"):
+    for name in (*_PERCEPTRON, *_VARIANCES, *_RATES):
         if name in table:
             raise ValueError(
                 f"{where}: [network] {name} cannot stand beside input_shape and layers; remove it."
             )
-    check_keys(table, _LAYERS, (), where=f"{where}: [network]")
+    check_keys(table, _LAYERS, ("critical",), where=f"{where}: [network]")
+    _as_critical(table, where)
     layers = table["layers"]
     for layer in layers if isinstance(layers, list) else ():
         kind = layer.get("kind") if isinstance(layer, dict) else layer
@@ -65,11 +68,16 @@ def _check_perceptron(table: Mapping, where: str) -> None:
     for name in _PERCEPTRON:
         if name not in table:
             raise ValueError(f"{where}: [network] needs a key {name!r}; add it.")
-    critical = table.get("critical", False)
-    if not isinstance(critical, bool):
-        raise ValueError(f"{where}: [network] critical must be true or false, got {critical!r}.")
+    critical = _as_critical(table, where)
     for name in _VARIANCES:
         if critical and name in table:
             raise ValueError(
                 f"{where}: [network] {name} cannot stand beside critical = true, which sets it; remove one."
             )
+
+
+def _as_critical(table: Mapping, where: str) -> bool:
+    critical = table.get("critical", False)
+    if not isinstance(critical, bool):
+        raise ValueError(f"{where}: [network] critical must be true or false, got {critical!r}.")
+    return critical

@@ -1,7 +1,7 @@
 """Residual blocks: a body beside a skip connection."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from finitewidth.core.inputs import as_number
@@ -41,6 +41,11 @@ class Residual(AbstractLayer):
             raise ValueError(
                 "a residual body must end in weights, which make it independent of the skip; end it with "
                 "fw.Dense or fw.Conv."
+            )
+        if not _is_fresh(self.layers):
+            raise ValueError(
+                "a residual body consists of blocks whose skips lead back to its start, so that it is not "
+                "independent of its own skip; put fw.Dense or fw.Conv into the body, outside of these blocks."
             )
 
     @property
@@ -126,6 +131,13 @@ class Residual(AbstractLayer):
         if self.shortcut:
             parts.append(f"shortcut=[{', '.join(shown_layers(self.shortcut))}]")
         return f"Residual({', '.join(parts)})"
+
+
+def _is_fresh(layers: Sequence[AbstractLayer]) -> bool:
+    """Whether every way through the layers, also along skips, passes weights."""
+    return any(
+        _is_fresh(layer.shortcut) if isinstance(layer, Residual) else layer.has_weights for layer in layers
+    )
 
 
 def _remade(layers: tuple, gamma: float, shortcut: tuple) -> Residual:

@@ -21,7 +21,7 @@ from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_count, as_inputs, as_targets
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import HERE, runner
-from finitewidth.critical.classification import criticality
+from finitewidth.critical.activations.classification import criticality
 from finitewidth.critical.initialization import is_critical
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from finitewidth.core.precision import require_double_precision
-from finitewidth.critical import words
-from finitewidth.critical.half_stable import (
+from finitewidth.critical.activations import words
+from finitewidth.critical.activations.half_stable import (
     CriticalPoint,
     Search,
     bracketed_root,
     other_fixed_point,
     search,
 )
-from finitewidth.critical.onset import Onset, onset
-from finitewidth.critical.stated_exponents import stated_exponents
+from finitewidth.critical.activations.onset import Onset, onset
+from finitewidth.critical.activations.stated_exponents import stated_exponents
 from finitewidth.gaussian.two_legs.leg_table import LegTable, leg_table
 from finitewidth.gaussian.two_legs.one_leg import Origin, curvatures, leg_averages, require_continuous
 from finitewidth.network.layers.activation import Activation, as_activation, shifted
@@ -73,6 +73,27 @@ def criticality(activation: str | Activation | Callable) -> Criticality:
     """
     require_double_precision()
     return _classify(as_activation(activation))
+
+
+def needed_kernel(point: Criticality) -> float | None:
+    """K* > 0, the only kernel at which a half-stable activation is critical; None for the others."""
+    return point.K_star if point.universality_class == "half-stable" else None
+
+
+def critical_variances(point: Criticality, remedy: str) -> tuple[float, float]:
+    """C_b and C_W, or an error that names the activation, and the remedy if the search was not accurate."""
+    if point.universality_class in ("none", "unstable"):
+        raise ValueError(
+            f"activation {point.activation.name!r} has no critical point to initialize at "
+            f"({point.universality_class}). {point.explanation}"
+        )
+    if not point.converged:
+        raise ValueError(
+            f"the critical point of activation {point.activation.name!r} was not found to accuracy (residual "
+            f"{point.residual:.1e}); {remedy}."
+        )
+    assert point.C_b is not None and point.C_W is not None
+    return point.C_b, point.C_W
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,15 +1,20 @@
 """The explanations of `criticality`: one place, so that the command line and the documentation agree."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from finitewidth.critical.half_stable import CriticalPoint, Search
-from finitewidth.critical.onset import Onset
+import numpy as np
+
+from finitewidth.critical.activations.half_stable import CriticalPoint, Search
+from finitewidth.critical.activations.onset import Onset
 from finitewidth.gaussian.two_legs.one_leg import Origin
 
 if TYPE_CHECKING:
-    from finitewidth.critical.classification import Criticality
+    from finitewidth.critical.activations.classification import Criticality
 
+_SHOWN = 12  # kinds of layers with a line of their own
+_LISTED = 4  # numbers of layers that are listed one by one
 _OUTSIDE = "use gelu or swish, which have a half-stable critical point, or tanh"
 OTHERS = f"Instead, {_OUTSIDE}."
 
@@ -17,6 +22,32 @@ OTHERS = f"Instead, {_OUTSIDE}."
 def number(value: float, digits: int) -> str:
     """The value rounded to so many digits, written out below ten million."""
     return f"{float(f'{value:.{digits}g}'):.7g}"
+
+
+def numbered(layers: Sequence[int]) -> str:
+    """The numbers of layers, ranges and long lists shortened."""
+    first, last = layers[0], layers[-1]
+    if len(layers) == 1:
+        return f"layer {first}"
+    if last - first + 1 == len(layers) and len(layers) > 2:
+        return f"layers {first} to {last}"
+    shown = list(map(str, layers))
+    if len(shown) > _LISTED:
+        shown = [*shown[: _LISTED - 1], "...", shown[-1]]
+    return f"layers {', '.join(shown)}"
+
+
+def in_range(values: np.ndarray) -> str:
+    """The first and the last value, or one where they are the same."""
+    first, last = f"{values[0]:.4g}", f"{values[-1]:.4g}"
+    return first if first == last else f"{first} to {last}"
+
+
+def shortened(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """The first lines, and the number of the others."""
+    if len(lines) <= _SHOWN:
+        return lines
+    return (*lines[:_SHOWN], f"and {len(lines) - _SHOWN} further kinds of layers")
 
 
 def perceptron() -> str:

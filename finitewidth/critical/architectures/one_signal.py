@@ -1,0 +1,144 @@
+r"""One signal through any network at infinite width: its size forwards, gradients backwards.
+
+Positions are taken to be alike: of a convolution the mode counts that survives depth, whose kernel is
+multiplied by rho (`leak.py`), and averages over positions keep it. Networks without positions are exact.
+
+| layer | mean square of the signal | gradient, backwards |
+|---|---|---|
+| weights | $C_b + C_W \rho\, s$ | $C_W \rho\, g$ |
+| activation | $\langle\sigma^2\rangle_s$ | $\langle\sigma'^2\rangle_s\, g$ |
+| norm | $s/(s + \epsilon)$ | $g/(s + \epsilon)$ |
+| residual | $\gamma^2 s_{\mathrm{shortcut}} + s_{\mathrm{body}}$ | the sum of both ways back |
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from finitewidth.critical.architectures.leak import leak
+from finitewidth.gaussian.two_legs.leg_table import leg_table
+from finitewidth.gaussian.two_legs.one_leg import require_continuous
+from finitewidth.network.layers.abstract import AbstractLayer, Shape
+from finitewidth.network.layers.activation import Activation
+from finitewidth.network.layers.attention import SelfAttention
+from finitewidth.network.layers.conv import Conv
+from finitewidth.network.layers.dense import Dense
+from finitewidth.network.layers.dropout import Dropout
+from finitewidth.network.layers.layer_norm import LayerNorm
+from finitewidth.network.layers.residual import Residual
+
+
+class Size(NamedTuple):
+    """The mean square of a signal, and its change with that of the signal that came in."""
+
+    square: float
+    change: float = 1.0
+
+    def times(self, factor: float, plus: float = 0.0) -> "Size":
+        """The size behind a linear layer."""
+        return Size(plus + factor * self.square, factor * self.change)
+
+
+class Shares(NamedTuple):
+    """How much of the NTK a layer adds, divided by lambda_b and by lambda_W."""
+
+    of_biases: float
+    of_weights: float
+
+
+Contributions = list[Shares]  # of the layers with learning rates; those nearest to the output first
+Pull = Callable[[float, Contributions], float]
+
+
+@dataclass(frozen=True)
+class Way:
+    """The way through some layers: the size behind them, and the gradient before them from that behind."""
+
+    size: Size
+    pull: Pull
+
+    @property
+    def chi_perp(self) -> float:
+        """The factor on gradients and on small differences of direction."""
+        return self.pull(1.0, [])
+
+
+def rho(layer: AbstractLayer, shape: Shape) -> float:
+    """What a layer with weights leaves of the kernel that arrives, apart from C_W."""
+    return leak(layer.axes(shape)) if isinstance(layer, Conv) else 1.0
+
+
+def through(layers: Sequence[AbstractLayer], size: Size, shape: Shape) -> Way:
+    """The way through layers one behind the other."""
+    pulls: list[Pull] = []
+    for layer in layers:
+        way = through_layer(layer, size, shape)
+        size, shape = way.size, layer.output_shape(shape)
+        pulls.append(way.pull)
+
+    def pull(gradient: float, contributions: Contributions) -> float:
+        for one in reversed(pulls):
+            gradient = one(gradient, contributions)
+        return gradient
+
+    return Way(size, pull)
+
+
+@functools.singledispatch
+def through_layer(layer: AbstractLayer, size: Size, shape: Shape) -> Way:
+    """The way through one layer; averages over positions, and layers that rearrange them, keep the signal."""
+    return Way(size, lambda gradient, _: gradient)
+
+
+@through_layer.register(Dense)
+@through_layer.register(Conv)
+def _(layer: Dense | Conv, size: Size, shape: Shape) -> Way:
+    left = rho(layer, shape)
+
+    def pull(gradient: float, contributions: Contributions) -> float:
+        contributions.append(Shares(gradient, gradient * left * size.square))
+        return gradient * layer.C_W * left
+
+    return Way(size.times(layer.C_W * left, layer.C_b), pull)
+
+
+@through_layer.register
+def _(layer: SelfAttention, size: Size, shape: Shape) -> Way:
+    return Way(size.times(layer.C_OV, layer.C_b), lambda gradient, _: layer.C_OV * gradient)
+
+
+@through_layer.register
+def _(layer: Dropout, size: Size, shape: Shape) -> Way:
+    return Way(size.times(1 / layer.keep), lambda gradient, _: gradient / layer.keep)
+
+
+@through_layer.register
+def _(layer: Activation, size: Size, shape: Shape) -> Way:
+    require_continuous(layer)
+    if layer.slopes is not None:  # exact at every variance
+        factor = (layer.slopes[0] ** 2 + layer.slopes[1] ** 2) / 2
+        return Way(size.times(factor), lambda gradient, _: factor * gradient)
+    square, slope, bend = (float(part[0]) for part in leg_table(layer)(np.asarray([size.square]))[:3])
+    return Way(Size(square, (slope + bend) * size.change), lambda gradient, _: slope * gradient)
+
+
+@through_layer.register
+def _(layer: LayerNorm, size: Size, shape: Shape) -> Way:
+    whole = size.square + layer.epsilon
+    change = size.change * layer.epsilon / whole**2
+    return Way(Size(size.square / whole, change), lambda gradient, _: gradient / whole)
+
+
+@through_layer.register
+def _(layer: Residual, size: Size, shape: Shape) -> Way:
+    body, skip = through(layer.layers, size, shape), through(layer.shortcut, size, shape)
+    share = layer.gamma**2
+
+    def pull(gradient: float, contributions: Contributions) -> float:
+        along_skip = skip.pull(share * gradient, contributions)
+        return along_skip + body.pull(gradient, contributions)
+
+    return Way(Size(*(share * kept + added for kept, added in zip(skip.size, body.size, strict=True))), pull)
