@@ -195,9 +195,9 @@ def _heading(members: int, worst: float) -> list[str]:
         "",
         f"{stamp()}",
         "",
-        f"{members} networks of each of the widths {widths}, three inputs. G is compared with K, and H with Theta:",
-        "the largest pulls over all pairs of inputs, extrapolated in 1/n, with the largest standard error in units",
-        "of the largest entry. The widest networks alone still differ by terms of order 1/n. The largest",
+        f"{members} networks of each of the widths {widths}, three inputs. G is compared with K, H with",
+        "Theta: the largest pulls over pairs, extrapolated in 1/n, and the largest standard error in",
+        "units of the largest entry. The widest networks alone still differ at order 1/n. The largest",
         f"extrapolated pull is {worst:.1f}; agreement means below {ALLOWED:g}.",
         "",
     ]

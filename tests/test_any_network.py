@@ -308,7 +308,7 @@ REFUSED = [
     ),
     (
         lambda: fw.Network(2, DENSE, fw.LayerNorm(lambda_gain=1.0), "relu", DENSE),
-        "activation 'relu' follows fw.LayerNorm with a gain that learns; put weights before it, or set lambda",
+        "activation 'relu' follows fw.LayerNorm with a gain that learns; put weights before it, or set",
     ),
     (
         lambda: fw.Network(2, DENSE, fw.Residual("relu", fw.Dense(5)), DENSE),

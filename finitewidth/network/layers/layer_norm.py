@@ -16,7 +16,7 @@ class LayerNorm(AbstractLayer):
     Mean and variance are taken over the channels of a position, or with `axes="all"` over all positions and
     channels. Gain and offset learn at rates `lambda_gain` and `lambda_offset`; PyTorch's learn like weights.
     A gain that learns must meet weights before the next activation: to the NTK of a neuron it adds
-    `lambda_gain` $x_1 x_2$, which does not average out against the slopes $\sigma'(x_1)\sigma'(x_2)$ of the same neuron.
+    `lambda_gain` $x_1 x_2$, which does not average out against its slopes $\sigma'(x_1)\sigma'(x_2)$.
     """
 
     epsilon: float = 1e-5
