@@ -18,9 +18,14 @@ import httpx
 from garbage import TOML
 from hypothesis import strategies as st
 
+import finitewidth as fw
 from finitewidth.interface.cli import main as cli
 from finitewidth.interface.page import values
 from finitewidth.interface.page.server import Desk, application
+
+# modules that are first imported while a name is patched would keep the patch
+for _name in fw.__all__:
+    getattr(fw, _name)
 
 
 class Computed(BaseException):
