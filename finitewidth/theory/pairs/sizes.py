@@ -10,9 +10,9 @@ from finitewidth.gaussian.tiles import SIDE, tile_side
 from finitewidth.theory.layers.interface import Chain
 from finitewidth.theory.layers.sites import Grid
 
-_BUDGET = SIDE**2  # pairs of sites at once: half a megabyte
-_MOST = 32 * _BUDGET  # pairs of sites that are there at once where a layer needs many displacements
-_OVERHEAD = 8192  # what a step of a block costs besides its arithmetic, in pairs of sites
+_BUDGET = 2 * SIDE**2  # pairs of sites at once: a megabyte
+_MOST = 16 * _BUDGET  # pairs of sites that are there at once where a layer needs many displacements
+_OVERHEAD = 16384  # what a step of a block costs besides its arithmetic, in pairs of sites
 _LEGS = 1 << 26  # bytes of tables of legs
 
 
@@ -58,7 +58,7 @@ def _best_size(count: int, most: int, positions: int) -> int:
 
     Few sizes are possible, so that few shapes are compiled.
     """
-    sizes = [size for size in (1, 2, 3, 4, 6, 8, *range(12, most + 4, 4)) if size <= most]
+    sizes = [size for size in (1, 2, 3, 4, 6, 8, 10, *range(12, most + 4, 4)) if size <= most]
 
     def cost(size: int) -> float:
         blocks = -(-count // size)
