@@ -14,7 +14,6 @@ import numpy as np
 from finitewidth.gaussian.two_legs.leg_table import LegTable, leg_table
 from finitewidth.gaussian.two_legs.one_leg import require_continuous
 from finitewidth.network.layers.activation import Activation, as_activation
-from finitewidth.network.layers.dense import Dense
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 
@@ -54,7 +53,7 @@ def layers_repeated(net: Network, start: float) -> OneInput:
 
 def is_dense(net: Network) -> bool:
     """Whether the network has dense layers and activations only, so that one number is one input."""
-    return all(isinstance(layer, Dense | Activation) for layer in net.layers)
+    return net.not_dense is None
 
 
 def readers(net: Network) -> tuple[Activation, ...]:

@@ -10,7 +10,7 @@ and no derivative needs a gradient as a matrix.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -35,25 +35,24 @@ class DenseParameters(NamedTuple):
     W: Float[Array, "*members n fan_in"]
 
 
-@dataclass(frozen=True)
-class RealDense(AbstractRealLayer):
-    """A dense layer behind samples of this shape."""
+class AbstractWeights(AbstractRealLayer):
+    """Weights and biases: their initialization and their learning rates."""
 
-    layer: Dense
+    layer: Any  # with a width, a fan-in, C_b, C_W, lambda_b and lambda_W
     shape: Shape
     has_weights = True
 
     @property
     def fan_in(self) -> int:
         """The number of inputs of a neuron."""
-        return self.shape[-1]
+        return self.layer.fan_in(self.shape)
 
     @property
     def normal_count(self) -> int:
         return self.layer.width * (1 + self.fan_in)
 
     def initial(self, normals: Float[Array, " count"]) -> DenseParameters:
-        r"""$b \sim N(0, C_b)$ and then $W \sim N(0, C_W/n_{l-1})$ (PDLT section 2.3)."""
+        r"""$b \sim N(0, C_b)$, then $W \sim N(0, C_W/\text{fan-in})$, taps first (PDLT section 2.3)."""
         width, fan_in = self.layer.width, self.fan_in
         b = self.layer.C_b**0.5 * normals[:width]
         W = (self.layer.C_W / fan_in) ** 0.5 * normals[width:].reshape(width, fan_in)
@@ -61,8 +60,16 @@ class RealDense(AbstractRealLayer):
 
     @property
     def rates(self) -> DenseParameters:
-        r"""$\lambda_b$ and $\lambda_W/n_{l-1}$."""
+        r"""$\lambda_b$ and $\lambda_W$ over the number of inputs."""
         return DenseParameters._make((self.layer.lambda_b, self.layer.lambda_W / self.fan_in))
+
+
+@dataclass(frozen=True)
+class RealDense(AbstractWeights):
+    """A dense layer behind samples of this shape."""
+
+    layer: Dense
+    shape: Shape
 
     @property
     def sizes(self) -> tuple[int, ...]:

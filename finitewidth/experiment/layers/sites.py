@@ -19,42 +19,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from finitewidth.experiment.layers.abstract import AbstractRealLayer, Legs, Record, axes_of_legs, real
-from finitewidth.experiment.layers.dense import DenseParameters, RealDense
+from finitewidth.experiment.layers.dense import AbstractWeights, DenseParameters, RealDense
 from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.conv import Conv
 from finitewidth.network.layers.dense import Dense
 
 
-class AbstractSites(AbstractRealLayer):
+class AbstractSites(AbstractWeights):
     """Weights that are the same at every position."""
 
     layer: Conv | Dense
     shape: Shape
-    has_weights = True
 
     @abc.abstractmethod
     def patches(self, z: Float[Array, "N ..."]) -> Float[Array, "N P fan_in"]:
         """What the weights see at every output position."""
-
-    @property
-    def fan_in(self) -> int:
-        """The number of inputs of a neuron."""
-        return self.layer.fan_in(self.shape)
-
-    @property
-    def normal_count(self) -> int:
-        return self.layer.width * (1 + self.fan_in)
-
-    def initial(self, normals: Float[Array, " count"]) -> DenseParameters:
-        r"""$b \sim N(0, C_b)$ and then $W \sim N(0, C_W/\text{fan-in})$, taps before channels."""
-        width, fan_in = self.layer.width, self.fan_in
-        b = self.layer.C_b**0.5 * normals[:width]
-        W = (self.layer.C_W / fan_in) ** 0.5 * normals[width:].reshape(width, fan_in)
-        return DenseParameters(b, W)
-
-    @property
-    def rates(self) -> DenseParameters:
-        return DenseParameters._make((self.layer.lambda_b, self.layer.lambda_W / self.fan_in))
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -41,13 +41,18 @@ class Panels(NamedTuple):
     @property
     def corners(self) -> list[tuple[int, int]]:
         """The first row and column of every panel."""
-        tops, lefts = (range(0, count, self.side) for count in (self.rows, self.columns))
-        return [(top, left) for top in tops for left in lefts if left >= top or not self.symmetric]
+        return _corners(self)
 
     def part(self, task: int) -> tuple[slice, slice]:
         """The rows and columns of a panel."""
         top, left = self.corners[task]
         return slice(top, min(top + self.side, self.rows)), slice(left, min(left + self.side, self.columns))
+
+
+@functools.lru_cache(maxsize=8)  # every panel asks for its own
+def _corners(panels: Panels) -> list[tuple[int, int]]:
+    tops, lefts = (range(0, count, panels.side) for count in (panels.rows, panels.columns))
+    return [(top, left) for top in tops for left in lefts if left >= top or not panels.symmetric]
 
 
 class Request(NamedTuple):

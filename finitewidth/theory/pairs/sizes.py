@@ -8,7 +8,6 @@ import numpy as np
 
 from finitewidth.gaussian.tiles import SIDE, tile_side
 from finitewidth.theory.layers.interface import Chain
-from finitewidth.theory.layers.sites import Grid
 
 _BUDGET = 2 * SIDE**2  # pairs of sites at once: a megabyte
 _MOST = 16 * _BUDGET  # pairs of sites that are there at once where a layer needs many displacements
@@ -79,12 +78,8 @@ def _most_at_once(chain: Chain) -> int:
             most = max(most, len(wanted) * step.behind.size)
         wanted = step.asks(wanted)
         if not step.mixes and len(wanted) > 1 and wanted == step.grid.everything and step.slot is not None:
-            most = max(most, _dense(step.grid))
+            most = max(most, step.grid.size**2)
     return most
-
-
-def _dense(grid: Grid) -> int:
-    return grid.size**2
 
 
 def tiles(rows: int, columns: int, sizes: Sizes, symmetric: bool) -> Iterator[Tile]:
