@@ -3,11 +3,11 @@ r"""Self-attention of real networks,
 $$z_p = b + W_O \sum_q a_{pq} W_V x_q, \qquad
   a_{pq} = \mathrm{softmax}_q(\sigma_{QK}\, q_p \cdot k_q / d), \qquad k = W_K x,$$
 
-in each head, of d = width/heads components. Queries q are the keys k, or with `scaling="root"`, which divides by
-the root of d, independent ones, $q = W_Q x$. $W_K$, $W_Q$ and $W_V$ have variance one over the number of channels
-that they see, $W_O$ has $C_{OV}$ over the width. $W_V$, $W_O$ and b learn at rates equal to their variances, and
-keys do where they are not the queries. Features of positions are seen by keys and queries, not by values; they
-do not learn.
+in each head, of d = width/heads components. Queries q are the keys k; with `scaling="root"`, which divides by
+the root of d, they are independent of keys, $q = W_Q x$. $W_K$, $W_Q$ and $W_V$ have variance one over the
+number of channels that they see, $W_O$ has $C_{OV}$ over the width. $W_V$, $W_O$ and b learn at rates equal
+to their variances, and so do $W_K$ and $W_Q$ where both exist; a $W_K$ alone does not learn. Features of
+positions are seen by keys and queries, not by values; they do not learn.
 """
 
 import math
@@ -31,8 +31,8 @@ class AttentionParameters(NamedTuple):
     W_O: Float[Array, "*members n n"]
     W_V: Float[Array, "*members n fan_in"]
     W_K: Float[Array, "*members n seen"]
-    features: Float[Array, "*members P channels"] | None
-    W_Q: Float[Array, "*members n seen"] | None
+    features: Float[Array, "*members P channels"] | None = None
+    W_Q: Float[Array, "*members n seen"] | None = None
 
 
 @dataclass(frozen=True)
@@ -56,45 +56,41 @@ class RealSelfAttention(AbstractRealLayer):
         return self.fan_in * (1 + doubled)
 
     @property
-    def _shapes(self) -> AttentionParameters:
-        """The shape of every parameter."""
-        n, seen, positions = self.layer.width, self.seen_by_keys, self.layer.positions
-        features = None if positions is None else (math.prod(self.shape[:-1]), self.shape[-1])
-        queries = None if self.layer.scaling == "linear" else (n, seen)
-        return AttentionParameters._make(((n,), (n, n), (n, self.fan_in), (n, seen), features, queries))
-
-    @property
-    def _variances(self) -> AttentionParameters:
-        """The variance of every parameter, before features of positions are made alike."""
-        layer, of_keys = self.layer, 1 / self.seen_by_keys
-        outputs = layer.C_OV / layer.width
-        return AttentionParameters._make((layer.C_b, outputs, 1 / self.fan_in, of_keys, 1.0, of_keys))
+    def _drawn(self) -> dict[str, tuple[Shape, float]]:
+        """Shape and variance of the parameters, in the order in which they are drawn."""
+        layer, n, seen = self.layer, self.layer.width, self.seen_by_keys
+        drawn = {
+            "b": ((n,), layer.C_b),
+            "W_O": ((n, n), layer.C_OV / n),
+            "W_V": ((n, self.fan_in), 1 / self.fan_in),
+            "W_K": ((n, seen), 1 / seen),
+        }
+        if layer.positions is not None:
+            drawn["features"] = ((math.prod(self.shape[:-1]), self.fan_in), 1.0)
+        if layer.scaling == "root":
+            drawn["W_Q"] = drawn["W_K"]
+        return drawn
 
     @property
     def normal_count(self) -> int:
-        return sum(math.prod(shape) for shape in self._shapes if shape is not None)
+        return sum(math.prod(shape) for shape, _ in self._drawn.values())
 
     def initial(self, normals: Float[Array, " count"]) -> AttentionParameters:
-        made, start = [], 0
-        for shape, variance in zip(self._shapes, self._variances, strict=True):
-            if shape is None:
-                made.append(None)
-                continue
+        made, start = {}, 0
+        for name, (shape, variance) in self._drawn.items():
             end = start + math.prod(shape)
-            made.append(variance**0.5 * normals[start:end].reshape(shape))
-            start = end
-        parameters, positions = AttentionParameters._make(made), self.layer.positions
-        if positions is None:
-            return parameters
-        root = jnp.asarray(_root(positions.kernel(self.shape[:-1])))
-        return parameters._replace(features=root @ parameters.features)
+            made[name], start = variance**0.5 * normals[start:end].reshape(shape), end
+        if self.layer.positions is not None:
+            root = jnp.asarray(_root(self.layer.positions.kernel(self.shape[:-1])))
+            made["features"] = root @ made["features"]
+        return AttentionParameters(**made)
 
     @property
     def rates(self) -> AttentionParameters:
-        features = None if self.layer.positions is None else 0.0
-        if self.layer.scaling == "linear":
-            return self._variances._replace(W_K=0.0, features=features, W_Q=None)
-        return self._variances._replace(features=features)
+        rates = {name: variance for name, (_, variance) in self._drawn.items()}
+        still = ("features", "W_K") if self.layer.scaling == "linear" else ("features",)
+        rates |= {name: 0.0 for name in still if name in rates}
+        return AttentionParameters._make(map(rates.get, AttentionParameters._fields))
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -58,10 +58,11 @@ class SelfAttention(AbstractLayer):
     `positions` is an `fw.Positions` or None. Each of the `heads` has keys, attention and values of its own,
     of d = width/heads components.
 
-    `scaling="root"` is attention as in transformers, $\sigma_{QK}\, q_p \cdot k_q / \sqrt d$ with queries q that
-    are independent of keys; both learn, at rates equal to their variances. Attention is then random in wide
-    networks too, so that heads have to be many for Gaussian outputs: at infinite width there are infinitely
-    many. The theory averages over `draws` draws of random scores from `key`, four for each draw of numbers.
+    `scaling="root"` is the attention of transformers: scores are $\sigma_{QK}\, q_p \cdot k_q / \sqrt d$ with
+    queries q that are independent of keys, and both learn at rates equal to their variances. Attention is
+    then random in wide networks too. Outputs are Gaussian if heads are many, and the theory is that of
+    infinitely many. It averages over `draws` random scores, made from `key`, with the standard error
+    `Kernels.sampling_error`.
     """
 
     width: int

@@ -116,13 +116,9 @@ class RootAttention(AbstractAttention):
     def attended(
         self, K: Square, Theta: Square | None, first: Square, second: Square, block: AbstractBlock
     ) -> tuple[Square, Square | None]:
-        seen = (np.broadcast_to(self.of_keys(part), K.shape) for part in (first, K, second))
-        pair = random_attention.Pair(
-            *(np.moveaxis(part, (0, 1), (-2, -1)) for part in (K, *seen)),
-            None if Theta is None else np.moveaxis(Theta, (0, 1), (-2, -1)),
-            self.share_of_keys,
-        )
-        layer = self.layer
+        seen = [np.broadcast_to(self.of_keys(part), K.shape) for part in (first, K, second)]
+        parts = [part if part is None else np.moveaxis(part, (0, 1), (-2, -1)) for part in (K, *seen, Theta)]
+        pair, layer = random_attention.Pair(*parts, share=self.share_of_keys), self.layer  # type: ignore[arg-type]
         normals = random_attention.normals(layer.key, self.slot, layer.draws, 2 * self.grid.size)
         values, error = random_attention.average(pair, normals, layer.sigma_QK)
         block.sampling_error = max(block.sampling_error, error)

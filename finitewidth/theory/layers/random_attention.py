@@ -1,20 +1,23 @@
 r"""Averages over the random attention of wide networks whose scores are scaled by the root of d.
 
-With keys and queries that are independent of each other, scores $S_{pq} = \sigma_{QK}\, q_p \cdot k_q/\sqrt d$ are
-Gaussian of mean zero, with the covariance $\sigma_{QK}^2\, \tilde K_{pp'} \tilde K_{qq'}$ between the positions
-of any two samples, where $\tilde K$ is the kernel that keys and queries see. Attention is $a = \mathrm{softmax}(S)$
-in each head. Averaged over heads, values have the kernel $\langle a K a'^T \rangle$ and the NTK
+With keys and queries that are independent of each other, scores
+$S_{pq} = \sigma_{QK}\, q_p \cdot k_q/\sqrt d$ are Gaussian of mean zero, with the covariance
+$\sigma_{QK}^2\, \tilde K_{pp'} \tilde K_{qq'}$ between the positions of any two samples, where $\tilde K$ is
+the kernel that keys and queries see. Attention is $a = \mathrm{softmax}(S)$ in each head. Averaged over
+heads, values have the kernel $\langle a K a'^T \rangle$ and the NTK
 
 $$\langle a (\Theta + 2K) a'^T \rangle_{pp'}
   + \sigma_{QK}^2 \sum_{qq'} \langle D_p K D'^T_{p'} \rangle_{qq'}
   \bigl[(\tilde\Theta + 2\tilde K)_{pp'} \tilde K_{qq'} + \tilde K_{pp'} \tilde\Theta_{qq'}\bigr]$$
 
-with $D_p = \mathrm{diag}(a_p) - a_p a_p^T$, the derivative of attention by scores (Hron et al. 2020). The two K
-in front come from values and outputs that learn, $2\tilde K$ from keys and queries that do.
+with $D_p = \mathrm{diag}(a_p) - a_p a_p^T$, the derivative of attention by scores (Hron et al. 2020). The
+first 2K comes from values and outputs that learn, $2\tilde K$ from keys and queries that do.
 
-The scores of a pair of samples are $\sigma_{QK} R Z R$ with the symmetric root R of the joint kernel of both and
-normal numbers Z. The same Z serve all pairs, each with both signs and with the two samples exchanged: an average
-over draws depends on its pair alone, is symmetric, and does not depend on how inputs are divided into blocks.
+The scores of a pair of samples are $\sigma_{QK} R Z R$ with the symmetric root R of the joint kernel of both
+and normal numbers Z. The same Z serve all pairs, each with both signs and with the two samples exchanged. So
+an average over draws depends on its pair alone, is symmetric, and does not depend on how inputs are divided
+into blocks. Kernels are positive semi-definite up to the standard error: only scores of all inputs that are
+drawn together, from a root of the kernel of all sites, would make them so exactly.
 """
 
 import functools
@@ -49,22 +52,19 @@ def average(pair: Pair, numbers: np.ndarray, sigma: float) -> tuple[list[np.ndar
 
     Also the largest standard error, in units of the largest entry of each.
     """
-    roots = _roots(pair)
-    sums: list = [0.0, 0.0]
-    squares: list = [0.0, 0.0]
+    roots, count = _roots(pair), len(numbers)
+    sums = np.zeros((2, 1 if pair.Theta is None else 2, *pair.K.shape))  # of values and of their squares
     for some in _chunks(numbers, pair.K.size * 4):
-        versions = (_values(pair, a, b, sigma) for a, b in _attention(roots, some, sigma))
-        for place, parts in enumerate(zip(*versions, strict=True)):
-            means = sum(parts) / len(parts)
-            sums[place] = sums[place] + means.sum(axis=2)
-            squares[place] = squares[place] + (means**2).sum(axis=2)
-    count = len(numbers)
-    values = [total / count for total in sums if isinstance(total, np.ndarray)]
-    error = 0.0
-    for mean, square in zip(values, squares, strict=False):
-        spread = np.sqrt(np.maximum(square / count - mean**2, 0.0).max() / (count - 1))
-        error = max(error, float(spread / (np.abs(mean).max() or 1.0)))
-    return values, error
+        versions = [np.stack(_values(pair, a, b, sigma)) for a, b in _attention(roots, some, sigma)]
+        means = np.mean(versions, axis=0)
+        sums += np.stack([means.sum(axis=3), (means**2).sum(axis=3)])
+    values, squares = sums / count
+    flat, spreads = (
+        part.reshape(len(values), -1) for part in (values, np.sqrt(np.maximum(squares - values**2, 0.0)))
+    )
+    largest = np.abs(flat).max(axis=1)
+    error = spreads.max(axis=1) / np.where(largest > 0, largest, 1.0) / np.sqrt(count - 1)
+    return list(values), float(error.max())
 
 
 def _chunks(numbers: np.ndarray, size: int) -> Iterator[np.ndarray]:
