@@ -319,13 +319,6 @@ REFUSED = [
         r"Residual adds a body of shape \(5,\) to a skip of shape \(3,\)",
     ),
     (
-        lambda: fw.kernels(
-            ATTENTIVE.replace(layers=[fw.SelfAttention(3, scaling="root"), *ATTENTIVE.layers[1:]]),
-            X[:, 0, :4],
-        ),
-        "SelfAttention with scaling='root' has no closed form",
-    ),
-    (
         lambda: fw.Network.standard_parametrization((4, 2), *ATTENTIVE.layers),
         "SelfAttention learns at rates equal to its variances and has no standard parametrization",
     ),
