@@ -14,7 +14,7 @@ FIRST = {"C_b": 0.2, "C_W": 1.3, "lambda_b": 0.4, "lambda_W": 0.6}
 ATTENTION = fw.SelfAttention(4, C_OV=1.2, C_b=0.1, sigma_QK=0.9, scaling="root", draws=256)
 
 
-def network(attention: fw.SelfAttention = ATTENTION, end=None, positions: int = 2) -> fw.Network:
+def network(attention=ATTENTION, end=None, positions: int = 2) -> fw.Network:
     """Its last layer only shows what comes in."""
     still = fw.Dense(1, lambda_b=0.0, lambda_W=0.0)
     return fw.Network((positions, 3), fw.Dense(4, **FIRST), attention, end or fw.Flatten(), still)
