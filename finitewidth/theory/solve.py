@@ -140,6 +140,10 @@ class _Request(NamedTuple):
         """The tensors asked for that exist at a layer."""
         return tuple(name for name in self.names if name in existing(net, layer))
 
+    def is_bare(self, net: Network) -> bool:
+        """Whether only what kinks leave between parallel inputs is asked for."""
+        return not net.is_smooth and set(self.names) <= set(BARE_TENSORS)
+
 
 def _infinite_width(net: Network, X: np.ndarray, kept: set[int], tolerance: float) -> _Solved:
     layers, error = Propagation(net, X, None, Automatic(tolerance), tuple(kept)).matrices()
@@ -159,8 +163,7 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
         return _with_skips(net, X, request, running)
     if X.shape[0] == 1 and single.applies(net):
         return _one_input(net, X, request)
-    rule = Automatic(request.tolerance)
-    bare = not net.is_smooth and set(request.names) <= set(BARE_TENSORS)
+    rule, bare = Automatic(request.tolerance), request.is_bare(net)
     K, Theta = first_layer(net, X, rule)
     state = State.first_layer(K, Theta, bare=bare)
     arrays = {1: _arrays(state, request.at(net, 1))} if 1 in request.kept else {}
@@ -182,21 +185,17 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
 
 def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner) -> _Solved:
     """The same where skips correlate layers: a task for each pair of layers of one stream."""
-    if net.kinked is not None:
-        raise ValueError(
-            f"activation {net.kinked.name!r} has a kink, which order 1/n does not know in networks with skip "
-            "connections; use a smooth activation such as gelu or swish, or order=0."
-        )
     if X.shape[0] == 1 and request.memory and single_stream.applies(net):
         return _one_input(net, X, request)
-    rule = Automatic(request.tolerance)
+    rule, bare = Automatic(request.tolerance), request.is_bare(net)
     first, last = first_layer(net, X, rule), max(request.kept)
     if last == 1:
-        return _Solved({1: _arrays(State.first_layer(*first), request.at(net, 1))}, 0.0)
-    ladder = list(steps(net, first, last, rule))
+        return _Solved({1: _arrays(State.first_layer(*first, bare=bare), request.at(net, 1))}, 0.0)
+    ladder = list(steps(net, first, last, rule, bare=bare))
     streams = Streams(net.ladder, ladder, memory=request.memory)
-    pairs, four_leg_error = streams.pairs, 0.0
-    work = functools.partial(_pair_averages, [streams.legs(pair) for pair in pairs], request.accuracy)
+    pairs, four_leg_error = streams.pairs, max(step.moments.derivative_error for step in ladder)
+    asked = [(streams.legs(pair), streams.averaged(pair)) for pair in pairs]
+    work = functools.partial(_pair_averages, asked, request.accuracy)
     results = running.results(work, len(pairs), name="layers", what="averaging over pairs of layers")
     for number, result in enumerate(results):
         averages = FourLegs.from_arrays(result)
@@ -210,9 +209,9 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
     return _Solved(arrays, max(step.moments.error for step in ladder), four_leg_error)
 
 
-def _pair_averages(legs: Sequence[tuple], accuracy: float, task: int) -> dict[str, np.ndarray]:
+def _pair_averages(asked: Sequence[tuple], accuracy: float, task: int) -> dict[str, np.ndarray]:
     """Four-leg averages of one layer, or of two layers of one stream."""
-    return FourLegs.of(pair_averages(legs[task], None, accuracy)).to_arrays()
+    return FourLegs.of(pair_averages(*asked[task], accuracy)).to_arrays()
 
 
 class _Legs(NamedTuple):

@@ -103,7 +103,7 @@ class Moments(NamedTuple):
     sigma: KernelResponse  # of <sigma sigma>
     slope: KernelResponse  # of <sigma' sigma'>
     leading: np.ndarray | None  # <sigma'' sigma>, for the maps that treat the two legs differently
-    third: np.ndarray | None  # <sigma''' sigma'>
+    third: np.ndarray | None  # <sigma''' sigma'>; with kinks zero for one sample, as slope.first
     error: float  # of averages, in units of the scale they live on
     derivative_error: float  # of derivatives with respect to the kernel, where kinks ask for them
 
@@ -143,7 +143,8 @@ def _kinked(activation: Activation, K: np.ndarray, rule: AbstractExpectation) ->
         slope = PairMap(first, d.both if u else values[1, 1], second)
         bend = (4 * d.first2, 2 * d.first_both, d.both2, 2 * d.first_both.T, 4 * d.first2.T)
         responses.append(KernelResponse(values[u, u], slope, bend))
-    return Moments(responses[0], responses[1], values[2, 0], None, error, derivative_error)
+    third = 2 * derivatives[1].first
+    return Moments(responses[0], responses[1], values[2, 0], third, error, derivative_error)
 
 
 def _bare(activation: Activation, K: np.ndarray, rule: AbstractExpectation) -> Moments:
