@@ -186,7 +186,9 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
 def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner) -> _Solved:
     """The same where skips correlate layers: a task for each pair of layers of one stream."""
     if X.shape[0] == 1 and request.memory and single_stream.applies(net):
-        return _one_input(net, X, request)
+        solved = _one_input(net, X, request)
+        if solved.four_leg_error <= request.accuracy or not request.is_bare(net):
+            return _accurate(solved, request)
     rule, bare = Automatic(request.tolerance), request.is_bare(net)
     first, last = first_layer(net, X, rule), max(request.kept)
     if last == 1:
@@ -206,7 +208,19 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
         for layer, state in enumerate(streams.states(), start=1)
         if layer in request.kept
     }
-    return _Solved(arrays, max(step.moments.error for step in ladder), four_leg_error)
+    return _accurate(_Solved(arrays, max(step.moments.error for step in ladder), four_leg_error), request)
+
+
+def _accurate(solved: _Solved, request: _Request) -> _Solved:
+    """Refuse averages with kinks that are much worse than was asked for, by the reason."""
+    if solved.four_leg_error > 100 * request.accuracy:
+        raise ValueError(
+            "the weights of a residual block add little to its skip connection, where averages with kinks "
+            f"reach an accuracy of {solved.four_leg_error:.0e} only; raise C_W or C_b of the block, ask for "
+            f"four_leg_tolerance={2 * solved.four_leg_error:.0e}, keep tensors=('V', 'F', 'B') only, or use a "
+            "smooth activation."
+        )
+    return solved
 
 
 def _pair_averages(asked: Sequence[tuple], accuracy: float, task: int) -> dict[str, np.ndarray]:
@@ -241,7 +255,7 @@ def _one_input(net: Network, X: np.ndarray, request: _Request) -> _Solved:
         matrices = {name: scan.layers[name][layer - 1].reshape(1, 1) for name in MATRICES}
         tensors = {name: scan.layers[name][layer - 1].reshape(1, 1, 1, 1) for name in request.at(net, layer)}
         layers[layer] = matrices | tensors
-    return _Solved(layers, scan.error, scan.error)
+    return _Solved(layers, scan.error, max(scan.error, scan.rest))
 
 
 def _arrays(state: State, names: tuple[str, ...]) -> dict[str, np.ndarray]:

@@ -154,8 +154,8 @@ def _responses(joint: np.ndarray, name: str | None) -> dict[Placed, Terms]:
     noise = joint[size:, size:] - slope @ cross.T
     if np.linalg.det(noise) <= _SMALLEST * np.prod(np.diagonal(joint)[size:]):
         raise ValueError(
-            f"the weights of a residual block add almost nothing to its skip connection, where G1 and H1 with "
-            f"the kinks of activation {name!r} are not computed; raise C_W or C_b of the block, keep "
+            "the weights of a residual block add almost nothing to its skip connection, where G1, H1, D and A "
+            f"with the kinks of activation {name!r} are not computed; raise C_W or C_b of the block, keep "
             "tensors=('V', 'F', 'B') only, or use a smooth activation."
         )
     inverse = np.linalg.inv(noise)

@@ -8,7 +8,7 @@ whatever the rank of K.
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +20,10 @@ from finitewidth.gaussian.tower import Tower
 from finitewidth.gaussian.two_legs.quadrature import breakpoints
 
 _NODES = ((4, 6), (6, 9), (9, 13))  # coarse and fine numbers of nodes on a panel
-_REACH = 6.0
+_REACH = 8.0  # standard deviations; products of eight factors z have 1e-9 of their average beyond
+_ACCURACY_OF_TWO = 1e-10  # of one or two legs, which take little time
+_AT_ONCE = 1 << 13  # points whose products of derivatives fit into a core's cache
+_LEAST = 1e-14  # weight of a point that counts
 _LONGEST = 2.0  # length of a panel over which a normal density is smooth
 
 (_dpstrf,) = get_lapack_funcs(("pstrf",), dtype=np.float64)  # Cholesky factorization with pivots
@@ -61,6 +64,7 @@ def integrate(
     order, factor = _pivoted_cholesky(K)
     keys = [tuple(key[leg] for leg in order) for key in sums.keys]
     problem = _Problem([towers[leg] for leg in order], factor, keys)
+    accuracy = accuracy if len(K) > 2 else min(accuracy, _ACCURACY_OF_TWO)
     for coarse, fine in _NODES:
         rough, values = (sums.coefficients @ problem.integrate(nodes) for nodes in (coarse, fine))
         error = float(np.abs(values - rough).max())
@@ -98,38 +102,42 @@ class _Problem:
     """Nested integrals over x for one factor L, shared by all distributions of derivative orders."""
 
     def __init__(self, towers: list[LegTower], factor: np.ndarray, keys: list[Key]):
-        self.towers, self.factor, self.keys = towers, factor, keys
-        self.legs = len(factor)
+        self.towers, self.factor, self.legs = towers, factor, len(factor)
         self.planes = _planes_by_level(factor, [_kinks(tower) for tower in towers])
-        self.last = {key[-1]: self._smoothed(key[-1]) for key in keys}
+        self.fronts = sorted({key[:-1] for key in keys})  # orders on all legs but the last
+        self.ends = sorted({key[-1] for key in keys})
+        self.places = tuple(np.transpose([(self.fronts.index(k[:-1]), self.ends.index(k[-1])) for k in keys]))
+        self.last = self._smoothed_last()
 
     def integrate(self, nodes: int) -> np.ndarray:
         """One value for every key."""
-        total = np.zeros(len(self.keys))
         levels = self.legs - 1
-        start = np.zeros((1, 0)), np.ones(1)
         if levels == 0:
-            return np.array([float(self.last[key[0]](np.zeros(1))[0]) for key in self.keys])
-        outer = self._extend(*start, 0, nodes)
+            return self.last(np.zeros(1))[0][self.places[1]]
+        total = np.zeros((len(self.fronts), len(self.ends)))
+        outer = self._extend(np.zeros((1, 0)), np.ones(1), 0, nodes)
         for begin in range(0, len(outer[1]), 16):  # some outer points at a time: little memory
             x, weights = (part[begin : begin + 16] for part in outer)
             for level in range(1, levels):
                 x, weights = self._extend(x, weights, level, nodes)
-            total += self._sum(x, weights)
-        return total
+            for point in range(0, len(weights), _AT_ONCE):
+                part = slice(point, point + _AT_ONCE)
+                total += self._sum(x[part], weights[part])
+        return total[self.places]
 
     def _sum(self, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """(front, end)."""
         z = x @ self.factor[:, : x.shape[1]].T
         values = self._on_legs(z)
-        last = {orders: function(z[:, -1]) for orders, function in self.last.items()}
-        sums = []
-        for key in self.keys:
-            product = weights * last[key[-1]]
-            for leg, orders in enumerate(key[:-1]):
-                for order in orders:
-                    product = product * values[leg][order]
-            sums.append(product.sum())
-        return np.array(sums)
+        products: dict[Key, np.ndarray] = {(): weights}
+        for front in self.fronts:
+            for size in range(1, self.legs):
+                if front[:size] not in products:
+                    product = products[front[: size - 1]]
+                    for order in front[size - 1]:
+                        product = product * values[size - 1][order]
+                    products[front[:size]] = product
+        return np.stack([products[front] for front in self.fronts]) @ self.last(z[:, -1])
 
     def _on_legs(self, z: np.ndarray) -> dict[int, np.ndarray]:
         """Derivatives (order, point) of every leg but the last; those of one tower in one call."""
@@ -150,7 +158,7 @@ class _Problem:
         y = (edges[:, :-1, None] + lengths * (abscissas + 1) / 2).reshape(len(x), -1)
         new = (lengths * parts / 2).reshape(len(x), -1) * np.exp(-(y**2) / 2) / np.sqrt(2 * np.pi)
         total = weights[:, None] * new
-        keep = total > 1e-12
+        keep = total > _LEAST
         rows = np.nonzero(keep)[0]
         return np.concatenate([x[rows], y[keep][:, None]], axis=1), total[keep]
 
@@ -167,13 +175,14 @@ class _Problem:
         edges = np.concatenate(edges, axis=1)
         return np.unique(edges)[None, :] if len(x) == 1 else np.sort(edges, axis=1)
 
-    def _smoothed(self, orders: tuple[int, ...]):
-        """The product of derivatives on the last leg, averaged given the others: a function of its mean."""
+    def _smoothed_last(self) -> Callable[[np.ndarray], np.ndarray]:
+        """Products of derivatives on the last leg, averaged given the others: (point, end) of its mean."""
         deviation, tower = abs(self.factor[-1, -1]), self.towers[-1]
         kinks = _kinks(tower) or (0.0,)
 
-        def raw(z):
-            return tower(z)[list(orders)].prod(axis=0)
+        def raw(z: np.ndarray) -> np.ndarray:
+            values = tower(z)
+            return np.stack([values[list(orders)].prod(axis=0) for orders in self.ends], axis=-1)
 
         if deviation < 1e-7:
             return raw
@@ -185,8 +194,8 @@ class _Problem:
             ends = np.sort(np.stack([*fixed, *cuts]), axis=0)
             half = np.diff(ends, axis=0)[..., None] / 2
             y = ends[:-1, :, None] + half * (g + 1)
-            values = raw(mean[:, None] + deviation * y) * np.exp(-(y**2) / 2) * w * half
-            return values.sum(axis=(0, 2)) / np.sqrt(2 * np.pi)
+            weights = np.exp(-(y**2) / 2) * w * half / np.sqrt(2 * np.pi)
+            return np.einsum("imye,imy->me", raw(mean[:, None] + deviation * y), weights)
 
         if self.legs == 1:
             return averaged
