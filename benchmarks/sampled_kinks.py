@@ -103,9 +103,10 @@ def main() -> None:
     table = [line for title, make in CASES.items() for line in rows(title, make, members)]
     text = f"""# Residual networks with kinks: theory against sampled networks
 
-Made by `benchmarks/sampled_kinks.py`. Two inputs, layers counted with the readout, {members:,} networks at each of the
-widths {", ".join(map(str, WIDTHS))}, extrapolated to 1/n = 0 by a parabola in 1/n. Pulls are the largest of all entries; below 4 was asked
-for. The last column is `memory=False`, which leaves out what a neuron remembers beyond pairs.
+Made by `benchmarks/sampled_kinks.py`. Two inputs, layers counted with the readout, {members:,} networks
+at each of the widths {", ".join(map(str, WIDTHS))}, extrapolated to 1/n = 0 by a parabola in 1/n. Pulls are
+the largest of all entries; below 4 was asked for. The last column is `memory=False`, which leaves out what a
+neuron remembers beyond pairs.
 
 | network | statistic | largest entry | standard error | largest pull | pull without memory |
 |---|---|---|---|---|---|

@@ -3,7 +3,8 @@
 Weights enter a preactivation linearly. Given layer l, the neurons of layer l + 1 are therefore independent
 Gaussian vectors around what skips carry. The same holds for the responses phi and psi of preactivations to
 random shifts of all parameters with covariance lambda, and the NTK is their covariance, H = E[phi phi]. So a
-layer costs a few normal numbers for each neuron instead of one for each weight. Nothing here knows the theory.
+layer costs a few normal numbers for each neuron instead of one for each weight. Nothing here knows the
+theory.
 
 Means are measured with control variates: averages over the neurons of a layer less what they are on average
 given the layers below, which vanish on average at any width. Their coefficients come from a batch of its own.
@@ -71,12 +72,13 @@ def _drawn(covariance: np.ndarray, n: int, generator) -> np.ndarray:
 
 
 def _controls(fields: np.ndarray, mean: np.ndarray, covariance: np.ndarray, count: int) -> np.ndarray:
-    """Squares of z, phi and psi, and where z > 0, averaged over neurons, less their average given the mean."""
+    """Squares of z, phi and psi, all and where z > 0, averaged over neurons, less their expectation."""
     mean, found = np.broadcast_to(mean, fields.shape), []
     for sample in range(count):
         q, u = covariance[:, None, sample, sample], mean[:, :, sample]
         u = u / np.sqrt(q)
-        above, density, positive = ndtr(u), np.exp(-(u**2) / 2) / np.sqrt(2 * np.pi), fields[:, :, sample] > 0
+        above, density = ndtr(u), np.exp(-(u**2) / 2) / np.sqrt(2 * np.pi)
+        positive = fields[:, :, sample] > 0
         for place in range(sample, 3 * count, count):
             m, r = mean[:, :, place], covariance[:, None, place, place]
             b = covariance[:, None, sample, place] / q

@@ -10,9 +10,9 @@ $$A'_m = \gamma^t \rho^m \left[ M A_m + \Theta^t \Psi_m \right], \qquad
 with t ties of Theta, L the maps of dense layers and N the tensors without their bare terms. This is written
 independently of the sum over pairs of layers, takes a time that grows as the depth, and is tested against it.
 
-The coefficients of smooth activations fall fast. Those of two straight lines fall as powers of m and are known
-exactly; terms of the series then fall as $m^{-3/2} \rho^m$. It is cut where the rest is below the tolerance or
-after 65 536 terms, more in shallow networks, and the rest is reported.
+The coefficients of smooth activations fall fast. Those of two straight lines fall as powers of m and are
+known exactly; terms of the series then fall as $m^{-3/2} \rho^m$. It is cut where the rest is below the
+tolerance or after 65 536 terms, more in shallow networks, and the rest is reported.
 """
 
 import functools
@@ -199,9 +199,10 @@ class _Lines:
 
 
 class _LinesLayer:
-    r"""sigma'^2 = w(x) with x = z / sqrt K and w = even + odd sgn, sigma' sigma = sqrt K x w, sigma^2 = K x^2 w.
+    """sigma'^2 = w(x), sigma' sigma = sqrt K x w and sigma^2 = K x^2 w, where x = z / sqrt K.
 
-    There are no features with second derivatives. Derivatives of w are those of its Hermite series.
+    w = even + odd sgn(x). There are no features with second derivatives. Derivatives of w are those of its
+    Hermite series.
     """
 
     def __init__(self, even: float, odd: float, K: float, terms: int):

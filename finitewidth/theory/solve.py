@@ -217,15 +217,16 @@ def _accurate(solved: _Solved, request: _Request) -> _Solved:
         raise ValueError(
             "the weights of a residual block add little to its skip connection, where averages with kinks "
             f"reach an accuracy of {solved.four_leg_error:.0e} only; raise C_W or C_b of the block, ask for "
-            f"four_leg_tolerance={2 * solved.four_leg_error:.0e}, keep tensors=('V', 'F', 'B') only, or use a "
-            "smooth activation."
+            f"four_leg_tolerance={2 * solved.four_leg_error:.0e}, keep tensors=('V', 'F', 'B') only, or use "
+            "a smooth activation."
         )
     return solved
 
 
 def _pair_averages(asked: Sequence[tuple], accuracy: float, task: int) -> dict[str, np.ndarray]:
     """Four-leg averages of one layer, or of two layers of one stream."""
-    return FourLegs.of(pair_averages(*asked[task], accuracy)).to_arrays()
+    legs, families = asked[task]
+    return FourLegs.of(pair_averages(legs, families, accuracy)).to_arrays()
 
 
 class _Legs(NamedTuple):

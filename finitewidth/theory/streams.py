@@ -156,7 +156,7 @@ class Streams:
             G1, H1 = corrections(state, step, self.own[layer])
             if G1 is not None and H1 is not None:
                 means.append(np.stack([G1, H1]) + self._carried(layer, means))
-                G1, H1 = means[-1]
+                G1, H1 = means[-1][0], means[-1][1]
             state = State(*step.means_above, G1, H1, self.blocks.pop(layer + 1))
             whole = replace(state, blocks=self._with_bare(layer + 1, state.blocks))
             state = state if self.memory else whole

@@ -7,8 +7,8 @@ $z^{(p)} = R z^{(k)} + \eta$, $\eta$ independent of layer k with covariance Q, a
 $$\langle A^{(k)}\, \partial_c f^{(p)} \rangle = \langle A\, y_c f \rangle, \qquad
   \langle A^{(k)}\, \partial_c \partial_d f^{(p)} \rangle = \langle A\, (y_c y_d - Q^{-1}_{cd}) f \rangle.$$
 
-For one sample, f is $\sigma^2$ or $\sigma'^2$ and the whole derivative of it is what exists. It is given to the
-averages such that their sums over legs are right, as for derivatives by the kernel of one layer.
+For one sample, f is $\sigma^2$ or $\sigma'^2$ and the whole derivative of it is what exists. It is given to
+the averages such that their sums over legs are right, as for derivatives by the kernel of one layer.
 """
 
 import itertools
@@ -100,8 +100,9 @@ def kinked_layers(
 ) -> tuple[dict[Family, np.ndarray], float]:
     """Averages with two legs in each of two layers, at least one of them with kinks, and their error.
 
-    `K` is the joint kernel. Derivatives beyond the first of an upper layer with kinks (`RESPONSES`) are filled
-    in where the two layers have the same one or two samples, and are zero elsewhere: nothing asks for those.
+    `K` is the joint kernel. Derivatives beyond the first of an upper layer with kinks (`RESPONSES`) are
+    filled in where the two layers have the same one or two samples, and are zero elsewhere, where nothing
+    asks for them.
     """
     count, largest = len(K) // 2, 0.0
     functions = families if activations[1].is_smooth else tuple(f for f in families if f in FUNCTIONS)
@@ -154,8 +155,8 @@ def _responses(joint: np.ndarray, name: str | None) -> dict[Placed, Terms]:
     noise = joint[size:, size:] - slope @ cross.T
     if np.linalg.det(noise) <= _SMALLEST * np.prod(np.diagonal(joint)[size:]):
         raise ValueError(
-            "the weights of a residual block add almost nothing to its skip connection, where G1, H1, D and A "
-            f"with the kinks of activation {name!r} are not computed; raise C_W or C_b of the block, keep "
+            "the weights of a residual block add almost nothing to its skip connection, where G1, H1, D and "
+            f"A with the kinks of activation {name!r} are not computed; raise C_W or C_b of the block, keep "
             "tensors=('V', 'F', 'B') only, or use a smooth activation."
         )
     inverse = np.linalg.inv(noise)
