@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from finitewidth.core.cores import SingleThreadedProducts
-from finitewidth.gaussian.hermite import hermite_polynomials, weighted_hermite
+from finitewidth.gaussian.hermite import weighted_hermite
 from finitewidth.gaussian.tower import Tower
 from finitewidth.network.ladder import Ladder
 from finitewidth.network.layers.activation import Activation
@@ -253,7 +253,9 @@ class _Unit(NamedTuple):
 def _unit(even: float, odd: float, terms: int) -> _Unit:
     """With those of the sign of x, 2 he_(m-1)(0) phi(0) / sqrt(m)."""
     roots = np.sqrt(np.arange(1, terms + 2))
-    at_zero = np.concatenate(list(hermite_polynomials(np.zeros(1), terms + 1)))
+    at_zero = np.zeros(terms + 1)
+    pairs = np.arange(2, terms + 1, 2)
+    at_zero[::2] = np.cumprod(np.append(1.0, -np.sqrt((pairs - 1) / pairs)))  # he_m(0) of even m
     w = np.concatenate([[even], odd * math.sqrt(2 / math.pi) * at_zero / roots])
 
     def times_x(f: np.ndarray) -> np.ndarray:  # the last is wrong, for want of the next
