@@ -69,6 +69,15 @@ def test_kinked_averages_of_two_layers_are_averages_on_the_enlarged_set_of_sampl
         assert np.abs(values - average).max() <= error + expected.error
 
 
+def test_kinked_averages_of_two_layers_scale_with_the_kernel():
+    K, relu = joint_kernel(inputs(2, 3)), as_activation("relu")
+    once, error = kinked_layers((relu, relu), K, FUNCTIONS, 1e-5)
+    large, error_of_large = kinked_layers((relu, relu), 60 * K, FUNCTIONS, 1e-2)
+    for family, value in once.items():
+        factor = 60 ** (family.count(0) / 2)
+        assert np.abs(factor * value - large[family]).max() <= factor * error + error_of_large
+
+
 def difference(activations, K, place):
     """Derivatives of averages by an entry of the joint kernel, from four of its values."""
 

@@ -188,7 +188,7 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
     if X.shape[0] == 1 and request.memory and single_stream.applies(net):
         solved = _one_input(net, X, request)
         if solved.four_leg_error <= request.accuracy or not request.is_bare(net):
-            return _accurate(solved, request)
+            return _accurate(solved, request.accuracy)
     rule, bare = Automatic(request.tolerance), request.is_bare(net)
     first, last = first_layer(net, X, rule), max(request.kept)
     if last == 1:
@@ -208,12 +208,14 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
         for layer, state in enumerate(streams.states(), start=1)
         if layer in request.kept
     }
-    return _accurate(_Solved(arrays, max(step.moments.error for step in ladder), four_leg_error), request)
+    largest = max(1.0, *(step.K.max() for step in ladder))  # averages of four legs grow as its square
+    solved = _Solved(arrays, max(step.moments.error for step in ladder), four_leg_error)
+    return _accurate(solved, largest**2 * request.accuracy)
 
 
-def _accurate(solved: _Solved, request: _Request) -> _Solved:
+def _accurate(solved: _Solved, accuracy: float) -> _Solved:
     """Refuse averages with kinks that are much worse than was asked for, by the reason."""
-    if solved.four_leg_error > 100 * request.accuracy:
+    if solved.four_leg_error > 100 * accuracy:
         raise ValueError(
             "the weights of a residual block add little to its skip connection, where averages with kinks "
             f"reach an accuracy of {solved.four_leg_error:.0e} only; raise C_W or C_b of the block, ask for "

@@ -152,6 +152,8 @@ class _Problem:
         """Add one variable, integrated on panels that depend on the variables before."""
         if self.factor[level, level] == 0:  # nothing is left open: the leg is known already
             return np.concatenate([x, np.zeros((len(x), 1))], axis=1), weights
+        if len(x) == 0:  # all points so far are too far out to count
+            return np.zeros((0, level + 1)), weights
         edges = self._edges(x, level)
         abscissas, parts = _gauss_legendre(nodes)
         lengths = np.diff(edges, axis=1)[:, :, None]
