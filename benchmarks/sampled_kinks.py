@@ -99,7 +99,7 @@ def rows(title: str, make, members: int) -> list[str]:
 
 
 def main() -> None:
-    members = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    members = int(sys.argv[1]) if len(sys.argv) > 1 else 400_000
     table = [line for title, make in CASES.items() for line in rows(title, make, members)]
     text = f"""# Residual networks with kinks: theory against sampled networks
 
