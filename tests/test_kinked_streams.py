@@ -178,7 +178,7 @@ def test_the_memory_of_a_kinked_neuron_gives_what_pairs_of_layers_give(monkeypat
             assert slow.layer(layer).arrays[name].item() == pytest.approx(value.item(), abs=tolerance), name
 
 
-def test_the_rest_of_the_series_of_a_strong_memory_is_reported_or_refused():
+def test_the_rest_of_the_series_of_a_strong_memory_is_reported():
     """gamma = 1 with weak weights: a correlation of 0.99998 needs more terms than are allowed."""
     block = fw.Residual("relu", fw.Dense(9, 0.0, 1e-4), gamma=1.0)
     net = fw.Network(2, fw.Dense(9, 0.0, 1.0), block, "relu", fw.Dense(1, 0.0, 1.0))
@@ -187,8 +187,6 @@ def test_the_rest_of_the_series_of_a_strong_memory_is_reported_or_refused():
     rho, K = 1 / np.sqrt(1 + 5e-5), theory.layer(2).K.item()
     G1 = 1e-4 * K / (1 + 5e-5) / 4 * 2 / np.pi * (np.arcsin(rho) + rho * np.sqrt(1 - rho**2))
     assert theory.layer(3).G1.item() == pytest.approx(G1, abs=theory.four_leg_error)
-    with pytest.raises(ValueError, match="add little to its skip connection.*four_leg_tolerance"):
-        fw.solve(net, X, tensors=("V", "D"))
 
 
 # --- limits -----------------------------------------------------------------------------------------------
@@ -272,12 +270,13 @@ def test_functions_of_a_user_with_kinks_are_known_in_streams():
     assert set(output.arrays) == {*MATRICES, *KINKED_TENSORS}
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_skip_that_nothing_is_added_to_is_refused_with_kinks(count):
+@pytest.mark.parametrize("count, reason", [(1, "little .* four_leg_tolerance="), (2, "almost nothing")])
+def test_a_skip_that_nothing_is_added_to_is_refused_with_kinks(count, reason):
     block = fw.Residual("relu", fw.Dense(9, 0.0, 0.0), gamma=1.0)
     net = fw.Network(2, fw.Dense(9, 0.0, 1.0), block, "relu", fw.Dense(1))
-    with pytest.raises(ValueError, match="add (almost nothing|little) to its skip connection.*raise C_W"):
+    with pytest.raises(ValueError, match=f"add {reason}") as error:
         fw.solve(net, X[:count])
+    assert "raise C_W" in str(error.value)
 
 
 def test_the_unrolled_form_refuses_kinks_as_in_dense_networks():
