@@ -47,9 +47,14 @@ class SingleThreadedProducts:
                 _limit = None
 
 
+def available() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def on_all_cores(work: Callable[[T], R], tasks: Iterable[T]) -> Iterator[tuple[T, R]]:
     """Yield (task, work(task)) for every task in order, computing a few tasks ahead of the consumer."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = available()
     with SingleThreadedProducts(), ThreadPoolExecutor(cores) as pool:
         waiting = []
         for task in tasks:

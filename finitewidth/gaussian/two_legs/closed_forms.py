@@ -1,9 +1,9 @@
 r"""Two-leg averages that have closed forms: the scale-invariant family, step, sin, erf and GELU.
 
 Each form is a function of the variances and the covariance of two Gaussian variables, written so that
-it keeps its precision for correlations next to one, for zero variance and for large variance. With
-$\det = K_{11}K_{22} - K_{12}^2$ computed without cancellation, the angle $\arcsin c$ is
-$\operatorname{atan2}(K_{12}, \sqrt{\det})$.
+it keeps its precision for correlations next to one, for zero variance and for large variance. The averages
+of sigma and of sigma' with themselves, which kernels of many pairs ask for, stand in `pair_loops`; this file
+has those with other derivatives, and sin.
 """
 
 import functools
@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -31,32 +30,12 @@ class Covariance(NamedTuple):
         return Covariance(self.second, self.first, self.cross, self.determinant)
 
 
-def determinant(first: Array, second: Array, cross: Array) -> Array:
-    """K_11 K_22 - K_12^2 to full precision, also where it nearly cancels.
-
-    The factors are split in halves of 26 bits, whose products are exact.
-    """
-    (a, a_low), (b, b_low), (c, c_low) = map(_split, (first, second, cross))
-    high = a * b - c * c
-    middle = a * b_low + a_low * b - 2 * c * c_low
-    low = a_low * b_low - c_low * c_low
-    return jnp.maximum(high + (middle + low), 0.0)
-
-
-def _split(value: Array) -> tuple[Array, Array]:
-    bits = jax.lax.bitcast_convert_type(value, jnp.uint64) & jnp.uint64(0xFFFFFFFFF8000000)
-    high = jax.lax.bitcast_convert_type(bits, jnp.float64)
-    return high, value - high
-
-
-def closed_form(activation: Activation, orders: Orders) -> Callable[[Covariance], Array] | None:
-    """The function that gives <sigma^(a)_1 sigma^(b)_2>, or None where only numbers can."""
+def other_form(activation: Activation, orders: Orders) -> Callable[[Covariance], Array]:
+    """The function that gives <sigma^(a)_1 sigma^(b)_2> of an activation that has closed forms."""
     if activation.slopes is not None:
         a_plus, a_minus = activation.slopes
         return functools.partial(_scale_invariant, (a_plus + a_minus) / 2, (a_plus - a_minus) / 2, orders)
-    forms = {"perceptron": _step, "sin": _sine, "erf": _erf, "gelu": _gelu}
-    form = forms.get(activation.family or "")
-    return functools.partial(form, orders) if form else None
+    return functools.partial({"sin": _sine, "erf": _erf, "gelu": _gelu}[activation.family or ""], orders)
 
 
 def _positive(value: Array) -> Array:
@@ -64,22 +43,12 @@ def _positive(value: Array) -> Array:
     return jnp.where(value == 0, 1.0, value)
 
 
-# --- scale-invariant and step: alpha z + beta |z| ----------------------------------------------------
+# --- scale-invariant: alpha z + beta |z| -------------------------------------------------------------
 
 
 def _scale_invariant(alpha: float, beta: float, orders: Orders, k: Covariance) -> Array:
     if orders[0] < orders[1]:
         return _scale_invariant(alpha, beta, (orders[1], orders[0]), k.swapped())
-    if orders == (0, 0):
-        if beta == 0:
-            return alpha**2 * k.cross
-        absolute = jnp.sqrt(k.determinant) + k.cross * _arcsine(k)
-        return alpha**2 * k.cross + beta**2 * (2 / math.pi) * absolute
-    if beta == 0:
-        return jnp.full_like(k.cross, alpha**2 if orders == (1, 1) else 0.0)
-    if orders == (1, 1):
-        random = alpha**2 + beta**2 * (2 / math.pi) * _arcsine(k)
-        return _at_the_kink(random, alpha - beta, alpha, k)
     if orders == (1, 0):
         mean = jnp.sqrt(k.second) + k.cross / jnp.sqrt(_positive(k.first))
         random = alpha * beta * math.sqrt(2 / math.pi) * mean
@@ -87,45 +56,6 @@ def _scale_invariant(alpha: float, beta: float, orders: Orders, k: Covariance) -
         return jnp.where(k.first == 0, fixed, random)
     # (2, 0): sigma'' is 2 beta times a delta function
     return beta**2 * (2 / math.pi) * jnp.sqrt(k.determinant) / _positive(k.first)
-
-
-def _at_the_kink(random: Array, fixed: float, mean: float, k: Covariance) -> Array:
-    """Where a variance is zero, z sits on the kink: sigma' has the value of automatic differentiation."""
-    one_is_fixed = (k.first == 0) | (k.second == 0)
-    both_are_fixed = (k.first == 0) & (k.second == 0)
-    return jnp.where(both_are_fixed, fixed**2, jnp.where(one_is_fixed, fixed * mean, random))
-
-
-def _step(orders: Orders, k: Covariance) -> Array:
-    return _at_the_kink(0.25 + _arcsine(k) / (2 * math.pi), 0.0, 0.5, k)
-
-
-def _arcsine(k: Covariance) -> Array:
-    return arctangent(k.cross, jnp.sqrt(k.determinant))
-
-
-def arctangent(y: Array, x: Array) -> Array:
-    """atan2(y, x) for x >= 0.
-
-    Written by hand because XLA calls a scalar library function here, which is several times slower. The
-    larger of |y|, x divides the smaller; a ratio above tan(pi/12) is turned back by pi/6, so that a short
-    Taylor series gives the angle to rounding.
-    """
-    size = jnp.abs(y)
-    larger, smaller = jnp.maximum(size, x), jnp.minimum(size, x)
-    safe = jnp.where(larger == 0, 1.0, larger)
-    t = math.tan(math.pi / 6)
-    far = smaller > math.tan(math.pi / 12) * larger
-    reduced = jnp.where(far, (smaller - t * larger) / (safe + t * smaller), smaller / safe)
-    square = reduced * reduced
-    tail = jnp.zeros_like(square)
-    for k in reversed(range(1, _ARCTANGENT_TERMS)):
-        tail = tail * square + (-1) ** k / (2 * k + 1)
-    angle = reduced + reduced * square * tail + jnp.where(far, math.pi / 6, 0.0)
-    return jnp.copysign(jnp.where(size > x, math.pi / 2 - angle, angle), y)
-
-
-_ARCTANGENT_TERMS = 14  # tan(pi/12)^28 is below 1e-16
 
 
 # --- Gaussian functions: erf and GELU ---------------------------------------------------------------
@@ -168,8 +98,6 @@ def _erf(orders: Orders, k: Covariance) -> Array:
         return _erf((b, a), k.swapped())
     if (a + b) % 2:
         return jnp.zeros_like(k.cross)
-    if a == 0:
-        return (2 / math.pi) * arctangent(2 * k.cross, jnp.sqrt(_bell_determinant(2.0, k)))
     if b >= 1:
         return (4 / math.pi) * _bell_derivatives(a - 1, b - 1, 2.0, k)
     # erf^(a) = -2 (a - 2) erf^(a-2) - 2 z erf^(a-1), and z is integrated by parts
@@ -187,16 +115,8 @@ def _gelu(orders: Orders, k: Covariance) -> Array:
     if a >= 2:
         leg = _bell_with_slope if b == 1 else _bell_with_gelu
         return leg(a - 2, k) - leg(a, k)
-    both = 0.25 + arctangent(k.cross, jnp.sqrt(_bell_determinant(1.0, k))) / (2 * math.pi)  # <Phi Phi>
-    bell = _bells(0, 0, k)
-    if orders == (1, 1):
-        big = _bell_determinant(1.0, k)
-        return both + k.cross * bell * (1 / (1 + k.first) + 1 / (1 + k.second) + 1 / big)
-    if orders == (1, 0):
-        cumulative = k.cross * _bell_with_cumulative(0, k) + k.second * _bell_with_cumulative(0, k.swapped())
-        return cumulative - _bell_with_gelu(1, k)
-    first, second, cross, det = k
-    return cross * both + bell * (first * (second + det) / (1 + first) + cross**2 / (1 + second))
+    cumulative = k.cross * _bell_with_cumulative(0, k) + k.second * _bell_with_cumulative(0, k.swapped())
+    return cumulative - _bell_with_gelu(1, k)  # (1, 0)
 
 
 def _bells(p: int, q: int, k: Covariance) -> Array:

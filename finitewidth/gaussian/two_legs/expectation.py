@@ -6,14 +6,11 @@ depends on one leg only is done once for all blocks.
 """
 
 import abc
-import functools
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -21,22 +18,23 @@ from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.average import Average
 from finitewidth.gaussian.kernel_matrix import as_kernel
 from finitewidth.gaussian.tiles import tile_side
-from finitewidth.gaussian.two_legs import closed_forms, quadrature, series_legs
-from finitewidth.gaussian.two_legs.legs import Legs, Side, columns, rows
+from finitewidth.gaussian.two_legs import closed_averages, quadrature, series_legs
+from finitewidth.gaussian.two_legs.closed_averages import ClosedLegs
+from finitewidth.gaussian.two_legs.legs import Legs, Side
 from finitewidth.gaussian.two_legs.orders import Orders, existing
 from finitewidth.gaussian.two_legs.scales import by_quadrature, largest_scale
 from finitewidth.gaussian.two_legs.series_legs import SeriesLegs, widest_variance
 from finitewidth.network.layers.activation import Activation, as_activation
 
 TOLERANCE = 1e-12
-_ROUNDING = 1e-14  # relative rounding error of closed forms
 
 
-class AbstractExpectation(eqx.Module):
+@dataclass(frozen=True)
+class AbstractExpectation(abc.ABC):
     r"""A rule for $\langle \sigma^{(a)}(z_1) \sigma^{(b)}(z_2) \rangle$ over $z \sim$ Normal(0, K)."""
 
-    uses_closed_forms: eqx.AbstractClassVar[bool]
-    tolerance: eqx.AbstractVar[float]
+    uses_closed_forms: ClassVar[bool]
+    tolerance: float = TOLERANCE
 
     @abc.abstractmethod
     def legs(
@@ -53,6 +51,20 @@ class AbstractExpectation(eqx.Module):
         Also their largest error, in units of the scale that each lives on. `same` marks pairs of a leg with
         itself, for rules that are slow there.
         """
+
+    def advance(
+        self,
+        rows: Side,
+        columns: Side,
+        K: np.ndarray,
+        Theta: np.ndarray | None,
+        same: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray | None, float]:
+        """<sigma sigma>_K, Theta <sigma' sigma'>_K and the error; K and Theta may be overwritten."""
+        averages, error = self.average(rows, columns, K, same)
+        if Theta is not None:
+            Theta *= averages[1]
+        return averages[0], Theta, error
 
     def two_legs(
         self,
@@ -78,74 +90,71 @@ class AbstractExpectation(eqx.Module):
         values = np.empty((len(orders), *K.shape))
         if not count:
             return {pair: values[index] for index, pair in enumerate(orders)}, 0.0
-        padded = np.pad(K, (0, -count % side))  # few sizes, so few compilations
-        variances = np.pad(np.diag(K), (0, -count % side), mode="edge")
+        variances = np.diag(K)[None].copy()
         legs = self.legs(activation, variances, orders, widest=widest_variance(activation, variances))
         worst = 0.0
         for top, left in itertools.product(range(0, count, side), repeat=2):
-            part = slice(top, top + side), slice(left, left + side)
-            same = np.eye(side, dtype=bool) if top == left else None
-            averages, error = self.average(rows(legs, part[0]), columns(legs, part[1]), padded[part], same)
+            part = slice(top, min(top + side, count)), slice(left, min(left + side, count))
+            cross = K[part][None, None]
+            same = np.eye(cross.shape[2], dtype=bool)[None, None] if top == left else None
+            sides = Side(legs, part[0]), Side(legs, part[1], along_columns=True)
+            averages, error = self.average(*sides, cross, same)
             worst = max(worst, error)
-            space = values[:, *part]
-            space[...] = np.stack(averages)[:, : space.shape[1], : space.shape[2]]
+            values[:, *part] = np.stack(averages)[:, 0, 0]
         return {pair: values[index] for index, pair in enumerate(orders)}, worst
 
 
+@dataclass(frozen=True)
 class Automatic(AbstractExpectation):
     """A closed form where there is one; else the Hermite series; quadrature where the series is slow."""
 
     uses_closed_forms: ClassVar[bool] = True
-    tolerance: float = TOLERANCE
 
     def legs(self, activation, variances, orders, *, widest):
-        if all(closed_forms.closed_form(activation, pair) for pair in orders):
-            return Legs(activation, orders, variances)
+        if closed_averages.has_closed_form(activation):
+            return ClosedLegs(activation, orders, variances)
         return SeriesLegs(activation, orders, variances, widest, self.tolerance)
 
     def average(self, rows, columns, cross, same=None):
-        rule = series_legs.average if isinstance(rows.legs, SeriesLegs) else _closed_average
-        return rule(rows, columns, cross, same)
+        if isinstance(rows.legs, SeriesLegs):
+            return series_legs.average(rows, columns, cross, same)
+        return _closed_average(rows, columns, cross)
+
+    def advance(self, rows, columns, K, Theta, same=None):
+        legs = rows.legs
+        if isinstance(legs, SeriesLegs):
+            return series_legs.advance(rows, columns, K, Theta, same)
+        if legs.family is None:
+            return super().advance(rows, columns, K, Theta, same)
+        return *closed_averages.advance(rows, columns, K, Theta), closed_averages.ROUNDING
 
 
+@dataclass(frozen=True)
 class ClosedForm(AbstractExpectation):
     """Closed forms only; refuses activations without one."""
 
     uses_closed_forms: ClassVar[bool] = True
-    tolerance: float = TOLERANCE
 
     def legs(self, activation, variances, orders, *, widest):
-        for pair in orders:
-            if closed_forms.closed_form(activation, pair) is None:
-                raise ValueError(f"activation {activation.name!r} has no closed form; use Automatic().")
-        return Legs(activation, orders, variances)
+        if not closed_averages.has_closed_form(activation):
+            raise ValueError(f"activation {activation.name!r} has no closed form; use Automatic().")
+        return ClosedLegs(activation, orders, variances)
 
     def average(self, rows, columns, cross, same=None):
-        return _closed_average(rows, columns, cross, same)
+        return _closed_average(rows, columns, cross)
 
 
-def _closed_average(rows: Side, columns: Side, cross: np.ndarray, same: np.ndarray | None):
-    legs = rows.legs
-    sides = rows.variances, columns.variances
-    values = _evaluate_closed_forms(legs.activation, legs.orders, *sides, cross, legs.rounding)
-    return [np.asarray(value) for value in values], _ROUNDING
+def _closed_average(rows: Side, columns: Side, cross: np.ndarray):
+    legs, sides = rows.legs, (rows.variances, columns.variances)
+    values = closed_averages.averages(legs.activation, legs.orders, *sides, cross, legs.rounding)
+    return values, closed_averages.ROUNDING
 
 
-@functools.partial(jax.jit, static_argnames=("activation", "orders"))
-def _evaluate_closed_forms(activation, orders, first, second, cross, rounding):
-    determinant = closed_forms.determinant(first, second, cross)
-    determinant = jnp.where(determinant <= rounding * first * second, 0.0, determinant)
-    # computed once for all orders; left alone, the compiler repeats it in the loop of each
-    cross, determinant = jax.lax.optimization_barrier((cross, determinant))
-    k = closed_forms.Covariance(first, second, cross, determinant)
-    return [closed_forms.closed_form(activation, pair)(k) for pair in orders]  # type: ignore[misc]
-
-
+@dataclass(frozen=True)
 class HermiteSeries(AbstractExpectation):
     """The Hermite series, with quadrature for the pairs whose correlation makes it too long."""
 
     uses_closed_forms: ClassVar[bool] = False
-    tolerance: float = TOLERANCE
 
     def legs(self, activation, variances, orders, *, widest):
         return SeriesLegs(activation, orders, variances, widest, self.tolerance)
@@ -154,11 +163,11 @@ class HermiteSeries(AbstractExpectation):
         return series_legs.average(rows, columns, cross, same)
 
 
+@dataclass(frozen=True)
 class Quadrature(AbstractExpectation):
     """A graded product rule for every pair: slow, and right wherever the others might not be."""
 
     uses_closed_forms: ClassVar[bool] = False
-    tolerance: float = TOLERANCE
 
     def legs(self, activation, variances, orders, *, widest):
         return Legs(activation, orders, variances)
@@ -174,16 +183,8 @@ def mean_square(activation: Activation, variances: np.ndarray, rule: AbstractExp
     """<sigma^2> of single legs (M,)."""
     if not variances.size:
         return np.zeros_like(variances)
-    if rule.uses_closed_forms and closed_forms.closed_form(activation, (0, 0)):
-        padded = np.ones(1 << max(variances.size - 1, 0).bit_length())  # few sizes, so few compilations
-        padded[: variances.size] = variances
-        return np.asarray(_closed_mean_square(activation, padded))[: variances.size]
+    if rule.uses_closed_forms and closed_averages.has_closed_form(activation):
+        return closed_averages.averages(activation, ((0, 0),), variances, variances, variances)[0]
     widest = widest_variance(activation, variances)
     count = quadrature.precision(activation, widest, ((0, 0),), rule.tolerance / 4).count
     return quadrature.one_sample(activation, variances, ((0, 0),), count=count).fine[0]
-
-
-@functools.partial(jax.jit, static_argnames=("activation",))
-def _closed_mean_square(activation: Activation, variances: jax.Array) -> jax.Array:
-    alone = closed_forms.Covariance(variances, variances, variances, jnp.zeros_like(variances))
-    return closed_forms.closed_form(activation, (0, 0))(alone)  # type: ignore[misc]

@@ -6,18 +6,17 @@ These are two legs on the same sample. The delta function of a kink in sigma'' i
 integration by parts; no derivative is taken by finite differences.
 """
 
-import functools
 import math
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from finitewidth.gaussian.division import divisor
 from finitewidth.gaussian.tower import Tower
-from finitewidth.gaussian.two_legs import closed_forms, quadrature
+from finitewidth.gaussian.two_legs import quadrature
+from finitewidth.gaussian.two_legs.closed_averages import averages as closed_averages
+from finitewidth.gaussian.two_legs.closed_averages import has_closed_form
 from finitewidth.network.layers.activation import Activation
 
 _ORDERS = ((0, 0), (1, 1), (2, 0))
@@ -87,7 +86,7 @@ def leg_averages(activation: Activation, K: Float[np.ndarray, " M"]) -> LegAvera
     for group in np.unique(scale[K > 0]):  # one grid reaches as far as its widest leg needs
         members = np.flatnonzero((scale == group) & (K > 0))
         values[:, members], errors[members] = _by_quadrature(activation, K[members])
-        if closed_forms.closed_form(activation, (2, 0)) and errors[members].min() > _HOPELESS:
+        if has_closed_form(activation) and errors[members].min() > _HOPELESS:
             break  # wider legs oscillate faster still
     _by_closed_form(activation, K, values, errors)
     if (K == 0).any():
@@ -100,7 +99,7 @@ def leg_averages(activation: Activation, K: Float[np.ndarray, " M"]) -> LegAvera
 def _by_quadrature(activation: Activation, K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two rules whose nodes are not nested must agree: oscillations can deceive one rule and its half."""
     values, errors, todo = np.full((3, K.size), np.nan), np.full(K.size, np.inf), np.arange(K.size)
-    formula = closed_forms.closed_form(activation, (2, 0)) is not None
+    formula = has_closed_form(activation)
     for count in _COUNTS:
         nested = quadrature.one_sample(activation, K[todo], _ORDERS, count=count)
         square, slope, bend = np.abs(nested.fine)
@@ -122,17 +121,9 @@ def _by_quadrature(activation: Activation, K: np.ndarray) -> tuple[np.ndarray, n
 def _by_closed_form(activation: Activation, K: np.ndarray, values: np.ndarray, errors: np.ndarray) -> None:
     """Overwrite averages that quadrature could not resolve (fast oscillations), where a formula is known."""
     missed = np.flatnonzero((errors > TOLERANCE) & (K > 0))
-    forms = [closed_forms.closed_form(activation, pair) for pair in _ORDERS]
-    if missed.size and all(forms):
-        padded = np.pad(K[missed], (0, -missed.size % 64), mode="edge")  # few shapes for the compiler
-        values[:, missed] = np.asarray(_closed_forms(activation, padded))[:, : missed.size]
+    if missed.size and has_closed_form(activation):
+        values[:, missed] = closed_averages(activation, _ORDERS, K[missed], K[missed], K[missed])
         errors[missed] = 1e-13
-
-
-@functools.partial(jax.jit, static_argnames="activation")
-def _closed_forms(activation: Activation, k):
-    alone = closed_forms.Covariance(k, k, k, jnp.zeros_like(k))
-    return jnp.stack([closed_forms.closed_form(activation, pair)(alone) for pair in _ORDERS])  # type: ignore[misc]
 
 
 class Curvatures(NamedTuple):

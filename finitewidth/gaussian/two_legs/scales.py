@@ -5,11 +5,10 @@ Errors are stated in units of this scale.
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from finitewidth.gaussian.division import divisor
-from finitewidth.gaussian.two_legs import closed_forms, quadrature
+from finitewidth.gaussian.two_legs import quadrature
 from finitewidth.gaussian.two_legs.orders import Orders, leveled
 from finitewidth.network.layers.activation import Activation
 
@@ -55,8 +54,10 @@ def by_quadrature(
     tolerance: float,
 ) -> PairAverages:
     """Averages of pairs with the given variances and covariances, by quadrature."""
-    determinant = np.asarray(closed_forms.determinant(*(jnp.asarray(k) for k in (first, second, cross))))
-    pairs = quadrature.Pairs(first, second, cross, determinant)
+    from finitewidth.gaussian.two_legs.pair_loops import determinants
+
+    first, second, cross = (np.array(entry, dtype=float) for entry in (first, second, cross))
+    pairs = quadrature.Pairs(first, second, cross, determinants(first, second, cross))
     scales = np.stack([scale(activation, first, second, pair) for pair in orders])
     values, errors = quadrature.two_samples(activation, pairs, orders, scale=scales, tolerance=tolerance)
     return PairAverages(list(values), float(errors.max(initial=0.0)))

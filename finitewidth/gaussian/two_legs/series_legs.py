@@ -4,6 +4,7 @@ import functools
 import math
 import threading
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,13 +15,15 @@ from finitewidth.gaussian.two_legs.orders import as_functions, has_delta, levele
 from finitewidth.gaussian.two_legs.scales import by_quadrature
 from finitewidth.network.layers.activation import Activation
 
-_LENGTHS = (hermite_tables.SHORTEST, 256, hermite_tables.LONGEST)
+_LENGTHS = (hermite_tables.SHORTEST, 64, 128, 256, hermite_tables.LONGEST)
 _UNEVEN = 1e4  # ratio of variances above which a delta function makes the series lose digits
 
 
 @dataclass(frozen=True, eq=False)
 class SeriesLegs(Legs):
     """Legs with tables of Hermite coefficients, made at their first use for each length of the series."""
+
+    numbers_each: ClassVar[int] = 128
 
     widest: float  # at least the largest variance of the legs on both sides of a pair
     tolerance: float
@@ -75,26 +78,59 @@ def average(
     `same` marks pairs of a leg with itself, whose averages the tables hold.
     """
     legs: SeriesLegs = rows.legs
-    sigma = np.sqrt(rows.variances), np.sqrt(columns.variances)
-    length = legs.length_for(series.largest_correlation(cross, *sigma, same))
-    tables = _first(length, rows.legs), _first(length, columns.legs)
-    bound = _remainder(legs, tables)
-    first, second = (
-        series.Side(deviation, {a: side.select(table) for a, table in both.coefficients.items()})
-        for deviation, side, both in zip(sigma, (rows, columns), tables, strict=True)
-    )
-    alone = series.Same(same, tuple(rows.select(tables[0].alone[pair]) for pair in legs.orders))
-    present = series.parities(*tables, legs.orders)
-    sums = series.evaluate(first, second, alone, cross, bound, legs.tolerance / 2, legs.orders, present)
-    values, error = sums.values, sums.remainder
-    uneven = has_delta(legs.activation, legs.orders)
-    if uneven or _is_slow(bound, sums.largest, legs.tolerance):
-        slow = _slow_pairs(rows, columns, cross, sigma, bound, uneven)
+    sums = _sums(rows, columns, cross, same)
+    values = [np.empty(cross.shape) for _ in legs.orders]
+    error = sums.into(legs.orders, values, (False,) * len(values))
+    if same is not None:
+        for value, pair in zip(values, legs.orders, strict=True):
+            np.copyto(value, rows.select(sums.tables[0].alone[pair]), where=same)
+    if _may_be_slow(sums):
+        slow = _slow_pairs(sums)
         slow &= True if same is None else ~same
         if slow.any():
-            values = [np.array(value) for value in values]  # compiled results are read-only
             error = _replace(values, slow, rows, columns, cross)
     return values, error + legs.precision.error
+
+
+def advance(
+    rows: Side, columns: Side, K: np.ndarray, Theta: np.ndarray | None, same: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None, float]:
+    """<sigma sigma>_K and Theta <sigma' sigma'>_K in place, and the largest relative error."""
+    legs: SeriesLegs = rows.legs
+    sums = _sums(rows, columns, K, same)
+    if _may_be_slow(sums) or not (K.flags.c_contiguous and (Theta is None or Theta.flags.c_contiguous)):
+        values, error = average(rows, columns, K, same)
+        return values[0], None if Theta is None else Theta * values[1], error
+    results = [K] if Theta is None else [K, Theta]
+    orders = legs.orders[: len(results)]
+    marked = None if same is None else np.nonzero(np.broadcast_to(same, K.shape))
+    kept = [] if marked is None else _alone(sums, orders, results, marked)
+    error = sums.into(orders, results, (False, True)[: len(results)])
+    for result, values in zip(results, kept, strict=False):
+        result[marked] = values
+    return K, Theta, error + legs.precision.error
+
+
+def _alone(sums: series.Sums, orders, results: list[np.ndarray], marked) -> list[np.ndarray]:
+    """What K and Theta become where a leg meets itself."""
+    alone = [sums.rows.select(sums.tables[0].alone[pair]) for pair in orders]
+    K, *slope = (np.broadcast_to(values, results[0].shape)[marked] for values in alone)
+    return [K, *(values * results[1][marked] for values in slope)]
+
+
+def _sums(rows: Side, columns: Side, cross: np.ndarray, same: np.ndarray | None) -> series.Sums:
+    legs: SeriesLegs = rows.legs
+    found = series.correlations(rows, columns, cross, same)
+    length = legs.length_for(found.largest)
+    tables = _first(length, rows.legs), _first(length, columns.legs)
+    return series.Sums(rows, columns, found, tables, _remainder(legs, tables), legs.tolerance / 2)
+
+
+def _may_be_slow(sums: series.Sums) -> bool:
+    """Whether some pairs may need quadrature."""
+    legs: SeriesLegs = sums.rows.legs
+    uneven = has_delta(legs.activation, legs.orders)
+    return uneven or bool(_is_slow(sums.bound, sums.correlations.largest, legs.tolerance))
 
 
 def _first(length: int, legs: SeriesLegs) -> Tables:
@@ -110,10 +146,11 @@ def _is_slow(bound: np.ndarray, correlation, tolerance: float):
     return bound[-1] * np.abs(correlation) ** (bound.size - 1) > tolerance / 2
 
 
-def _slow_pairs(rows: Side, columns: Side, cross, sigma, bound: np.ndarray, uneven: bool) -> np.ndarray:
-    slow = _is_slow(bound, series.correlations(cross, *sigma), rows.legs.tolerance)
-    if uneven:
-        ratio = np.maximum(rows.variances, 1e-300) / (columns.variances + 1e-300)
+def _slow_pairs(sums: series.Sums) -> np.ndarray:
+    legs: SeriesLegs = sums.rows.legs
+    slow = _is_slow(sums.bound, sums.correlations.c, legs.tolerance)
+    if has_delta(legs.activation, legs.orders):
+        ratio = np.maximum(sums.rows.variances, 1e-300) / (sums.columns.variances + 1e-300)
         slow |= (ratio > _UNEVEN) | (ratio < 1 / _UNEVEN)
     return slow
 

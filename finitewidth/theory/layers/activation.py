@@ -25,6 +25,7 @@ from jaxtyping import Float
 
 from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
 from finitewidth.gaussian.two_legs.kernel_derivatives import kernel_derivatives
+from finitewidth.gaussian.two_legs.legs import Side
 from finitewidth.gaussian.two_legs.orders import Orders
 from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.activation import Activation, times_slope
@@ -47,15 +48,19 @@ class ActivationStep(AbstractStep):
         rows, columns = block.sides(self, pairs)
         same, K = block.same(pairs), pairs.K
         if same is not None:  # one input met twice has correlation one to the last bit
-            K = np.where(same, rows.variances, K)
-        averages, error = block.rule.average(rows, columns, K, same)
+            np.copyto(K, rows.variances, where=same)
+        if self.gain and pairs.Theta is not None:
+            return self._with_gains(rows, columns, K, same, pairs, wanted, block)
+        K, Theta, error = block.rule.advance(rows, columns, K, pairs.Theta, same)
         block.error = max(block.error, error)
-        if pairs.Theta is not None:
-            pairs.Theta *= averages[1]
-            if self.gain:
-                moved = self._of_gains(pairs, K, same, averages[0], block)
-                pairs.Theta += self.gain * (moved - K * averages[1])
-        return Pairs(pairs.grid, wanted, averages[0], pairs.Theta)
+        return Pairs(pairs.grid, wanted, K, Theta)
+
+    def _with_gains(self, rows: Side, columns: Side, K, same, pairs: Pairs, wanted, block) -> Pairs:
+        (value, slope), error = block.rule.average(rows, columns, K, same)
+        block.error = max(block.error, error)
+        moved = self._of_gains(pairs, K, same, value, block)
+        Theta = pairs.Theta * slope + self.gain * (moved - K * slope)
+        return Pairs(pairs.grid, wanted, value, Theta)
 
     def _of_gains(
         self, pairs: Pairs, K: np.ndarray, same: np.ndarray | None, known: np.ndarray, block: AbstractBlock

@@ -25,14 +25,20 @@ class WeightsStep(AbstractStep):
     taps: int = 1
 
     def apply(self, pairs: Pairs, wanted: Displacements, block: AbstractBlock) -> Pairs:
-        layer, Theta = self.layer, pairs.Theta
-        if Theta is not None:
-            Theta *= layer.C_W / self.taps
-            Theta += (layer.lambda_W / self.taps) * pairs.K
-            Theta += layer.lambda_b
-        K = np.multiply(pairs.K, layer.C_W / self.taps)  # the kernel of an activation cannot be written to
-        K += layer.C_b
-        return Pairs(pairs.grid, pairs.displacements, K, Theta)
+        from finitewidth.core.loops import affine
+
+        K = np.ascontiguousarray(pairs.K)
+        Theta = block.workspace.zeros(K.shape) if pairs.Theta is None else np.ascontiguousarray(pairs.Theta)
+        affine(K.reshape(-1), Theta.reshape(-1), *coefficients(self.layer, self.taps))
+        if pairs.Theta is None:
+            block.workspace.free(Theta)
+        return Pairs(pairs.grid, pairs.displacements, K, None if pairs.Theta is None else Theta)
+
+
+def coefficients(layer: Any, taps: int) -> tuple[float, float, float, float, float]:
+    """C_W, lambda_W and lambda_b of Theta, C_W and C_b of K, as `core.loops.affine` takes them."""
+    share = layer.C_W / taps
+    return float(share), float(layer.lambda_W / taps), float(layer.lambda_b), float(share), float(layer.C_b)
 
 
 @register

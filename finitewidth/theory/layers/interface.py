@@ -11,6 +11,7 @@ import functools
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
 from finitewidth.gaussian.two_legs.legs import Side
 from finitewidth.network.layers.abstract import AbstractLayer, Shape
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs, ordered
+from finitewidth.theory.layers.workspace import Workspace
 
 
 class Counter:
@@ -44,6 +46,7 @@ class AbstractBlock(abc.ABC):
     """A block of pairs of samples on its way through a network, as the steps see it."""
 
     rule: AbstractExpectation
+    workspace: Workspace
     measured: "dict[int, np.ndarray] | None" = None  # in a pass of samples with themselves: slot and value
     error: float = 0.0  # of averages so far, in units of the scale that each lives on
     sampling_error: float = 0.0  # the standard error of averages over draws, in units of the largest entry
@@ -96,11 +99,19 @@ class AbstractStep(abc.ABC):
 
     def measure(self, pairs: Pairs) -> np.ndarray:
         """What the layer needs to know of single samples, from pairs of a sample with itself, (..., A)."""
-        return pairs.K[pairs.displacements.index(self.grid.zero), :, :, 0]
+        return pairs.K[pairs.displacements.index(self.grid.zero), :, :, 0].copy()
 
     @abc.abstractmethod
     def apply(self, pairs: Pairs, wanted: Displacements, block: AbstractBlock) -> Pairs:
-        """The pairs behind the layer. Arrays of `pairs` may be overwritten."""
+        """The pairs behind the layer. Arrays of `pairs` may be overwritten, or given to the workspace."""
+
+
+class Like(NamedTuple):
+    """The samples along rows and columns of a block, and whether it has an NTK."""
+
+    rows: int
+    columns: int
+    has_ntk: bool
 
 
 class AbstractMixing(AbstractStep):
@@ -110,12 +121,13 @@ class AbstractMixing(AbstractStep):
 
     @abc.abstractmethod
     def gathered(
-        self, chunks: Iterator[Pairs], wanted: Displacements, like: tuple[int, int], has_ntk: bool
+        self, chunks: Iterator[Pairs], wanted: Displacements, like: Like, workspace: Workspace
     ) -> Pairs:
-        """The pairs behind the layer from chunks of those in front of it; `like` is (A, B)."""
+        """The pairs behind the layer from chunks of those in front of it, which go to the workspace."""
 
     def apply(self, pairs: Pairs, wanted: Displacements, block: AbstractBlock) -> Pairs:
-        return self.gathered(iter((pairs,)), wanted, pairs.K.shape[2:], pairs.Theta is not None)  # type: ignore[arg-type]
+        like = Like(pairs.K.shape[2], pairs.K.shape[3], pairs.Theta is not None)
+        return self.gathered(iter((pairs,)), wanted, like, block.workspace)
 
 
 @dataclass(frozen=True)
@@ -153,15 +165,22 @@ class Chain:
     def behind(self) -> Grid:
         return self.steps[-1].behind if self.steps else self.grid
 
+    @functools.cached_property
+    def _known(self) -> "dict[tuple, tuple[Displacements, ...]]":
+        return {}  # what blocks asked before
+
     def asked(
         self, wanted: Displacements, start: int = 0, end: int | None = None, *, measuring: bool = False
-    ) -> list[Displacements]:
+    ) -> tuple[Displacements, ...]:
         """The displacements in front of steps `start` ... `end`, and behind the last of them."""
-        sets = [wanted]
-        for step in reversed(self.steps[start:end]):
-            taken = step.takes(sets[-1], measuring=measuring)
-            sets.append(ordered((*taken, *step.measured)) if measuring else taken)
-        return sets[::-1]
+        key = wanted, start, end, measuring
+        if key not in self._known:
+            sets = [wanted]
+            for step in reversed(self.steps[start:end]):
+                taken = step.takes(sets[-1], measuring=measuring)
+                sets.append(ordered((*taken, *step.measured)) if measuring else taken)
+            self._known[key] = tuple(sets[::-1])
+        return self._known[key]
 
     def apply(
         self,
@@ -180,7 +199,7 @@ class Chain:
                 break
             if block.measured is not None and step.slot is not None:
                 block.measured[step.slot] = step.measure(pairs)
-            taken = step.takes(behind, measuring=measuring)
+            taken = step.takes(behind, measuring=True) if measuring else front
             if not taken:
                 break
             pairs = step.apply(pairs.only(taken), behind, block)

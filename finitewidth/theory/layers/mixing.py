@@ -2,7 +2,6 @@ r"""Linear layers that add pairs of sites, $M'(p', q') = \sum_{ij} w_{ij} M(p_i,
 
 import functools
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,8 +9,9 @@ import numpy as np
 from scipy import sparse
 
 from finitewidth.network.layers.windows import Axis
-from finitewidth.theory.layers.interface import AbstractMixing
+from finitewidth.theory.layers.interface import AbstractMixing, Like
 from finitewidth.theory.layers.sites import Displacement, Displacements, Grid, Pairs, ordered
+from finitewidth.theory.layers.workspace import Workspace
 
 Matrices = dict[Displacement, tuple[np.ndarray, sparse.csr_array]]
 """By displacement in front of a layer: rows of the result, and the matrix from the image to them."""
@@ -38,19 +38,23 @@ class Mixing(AbstractMixing):
         return _asked(self, wanted)
 
     def gathered(
-        self, chunks: Iterator[Pairs], wanted: Displacements, like: tuple[int, int], has_ntk: bool
+        self, chunks: Iterator[Pairs], wanted: Displacements, like: Like, workspace: Workspace
     ) -> Pairs:
+        from finitewidth.core.loops import add_product
+
         size = len(wanted) * self.behind.size
-        sums = [np.zeros((size, math.prod(like))) for _ in range(1 + has_ntk)]
+        sums = [workspace.zeros((size, like.rows * like.columns)) for _ in range(1 + like.has_ntk)]
         matrices = _matrices(self, wanted)
         for pairs in chunks:
             for place, displacement in enumerate(pairs.displacements):
                 if displacement in matrices:
                     rows, matrix = matrices[displacement]
+                    sparse_rows = matrix.indptr, matrix.indices, matrix.data, rows
                     for total, values in zip(sums, (pairs.K, pairs.Theta), strict=False):
                         assert values is not None
-                        total[rows] += matrix @ values[place].reshape(self.grid.size, -1)
-        K, *Theta = (total.reshape(len(wanted), self.behind.size, *like) for total in sums)
+                        add_product(*sparse_rows, values[place].reshape(self.grid.size, -1), total)
+            workspace.free(pairs.K, pairs.Theta)
+        K, *Theta = (total.reshape(len(wanted), self.behind.size, *like[:2]) for total in sums)
         return Pairs(self.behind, wanted, K, *Theta or [None])
 
 

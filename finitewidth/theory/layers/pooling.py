@@ -11,9 +11,10 @@ import numpy as np
 
 from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.pooling import AveragePool, Flatten, GlobalAveragePool
-from finitewidth.theory.layers.interface import AbstractMixing, AbstractStep, Counter, register
+from finitewidth.theory.layers.interface import AbstractMixing, AbstractStep, Counter, Like, register
 from finitewidth.theory.layers.mixing import Mixing
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
+from finitewidth.theory.layers.workspace import Workspace
 
 NOWHERE = Grid(())
 
@@ -33,13 +34,17 @@ class Gathering(AbstractMixing):
         return self.grid.everything if self.among_all else (self.grid.zero,)
 
     def gathered(
-        self, chunks: Iterator[Pairs], wanted: Displacements, like: tuple[int, int], has_ntk: bool
+        self, chunks: Iterator[Pairs], wanted: Displacements, like: Like, workspace: Workspace
     ) -> Pairs:
+        from finitewidth.core.loops import add_rows
+
         count = self.grid.size ** (2 if self.among_all else 1)
-        sums = [np.zeros(like) for _ in range(1 + has_ntk)]
+        sums = [np.zeros(like[:2]) for _ in range(1 + like.has_ntk)]
         for pairs in chunks:
             for total, values in zip(sums, (pairs.K, pairs.Theta), strict=False):
-                total += values.sum(axis=(0, 1))  # type: ignore[union-attr]
+                assert values is not None
+                add_rows(values.reshape(-1, total.size), total.reshape(-1))
+            workspace.free(pairs.K, pairs.Theta)
         K, *Theta = (total[None, None] / count for total in sums)
         return Pairs(NOWHERE, wanted, K, *Theta or [None])
 

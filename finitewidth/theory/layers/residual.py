@@ -40,15 +40,23 @@ class ResidualStep(AbstractStep):
         parts = [
             pairs.only(part.asked(wanted, measuring=measuring)[0]) for part in (self.body, self.shortcut)
         ]
-        skipped = self.shortcut.apply(parts[1].mapped(np.copy), wanted, block)
+        skipped = self.shortcut.apply(parts[1].mapped(block.workspace.copy), wanted, block)
         result = self.body.apply(parts[0], wanted, block)
         if not wanted:  # it was only measured
             return result
-        for total, skip in ((result.K, skipped.K), (result.Theta, skipped.Theta)):
-            if total is not None and skip is not None:
-                skip *= self.gamma**2
-                total += skip
-        return result
+        K, Theta = self._sum(result.K, skipped.K), None
+        if result.Theta is not None:
+            Theta = self._sum(result.Theta, skipped.Theta)
+        block.workspace.free(skipped.K, skipped.Theta)
+        return Pairs(result.grid, result.displacements, K, Theta)
+
+    def _sum(self, body: np.ndarray, skip: np.ndarray | None) -> np.ndarray:
+        from finitewidth.core.loops import scaled_sum
+
+        assert skip is not None
+        total = np.ascontiguousarray(body)
+        scaled_sum(total.reshape(-1), np.ascontiguousarray(skip).reshape(-1), float(self.gamma**2))
+        return total
 
 
 @register

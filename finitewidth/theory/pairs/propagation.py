@@ -8,27 +8,28 @@ such as variances. So first each sample is met with itself, and then the whole n
 of pairs that stays in cache. Memory is that of the result, whatever the number of positions.
 """
 
-import os
+import math
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from finitewidth.core.cores import SingleThreadedProducts
+from finitewidth.core.cores import SingleThreadedProducts, on_all_cores
 from finitewidth.core.inputs import input_numbers
 from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
 from finitewidth.gaussian.two_legs.legs import Legs, Side
 from finitewidth.gaussian.two_legs.series_legs import widest_variance
 from finitewidth.network.network import Network
 from finitewidth.theory.layers.activation import ActivationStep
-from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Chain, Counter
+from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Chain, Counter, Like
 from finitewidth.theory.layers.sites import Displacements, Pairs
+from finitewidth.theory.layers.workspace import Workspace
 from finitewidth.theory.pairs.samples import INPUTS, Samples, require_finite, share
 from finitewidth.theory.pairs.sizes import Tile, block_sizes, tiles
 
 Matrices = tuple[np.ndarray, np.ndarray | None]  # K and Theta
+_LEGS = 1 << 26  # bytes of tables of legs
 _PARALLEL = 4e-15  # 1 - correlation^2 below which sites are equal but for rounding: patches of images are
 
 
@@ -42,15 +43,13 @@ class PairBlock(AbstractBlock):
 
     def __post_init__(self):
         self.rule = self.through.rule
+        self.workspace = self.through.workspace
         self.equal = self.through.equal(self.tile)
 
     def sides(self, step: AbstractStep, pairs: Pairs) -> tuple[Side, Side]:
-        first, second = self.through.legs(step, self.tile)  # type: ignore[arg-type]
+        (first, rows), (second, columns) = self.through.legs(step, self.tile)  # type: ignore[arg-type]
         partners = pairs.grid.partners(pairs.displacements)
-        return (
-            Side(first, lambda values: values[..., None, :, :, None]),
-            Side(second, lambda values: values[..., partners, :][..., None, :]),
-        )
+        return Side(first, rows), Side(second, columns, partners, along_columns=True)
 
     def of_samples(self, step: AbstractStep) -> tuple[np.ndarray, np.ndarray]:
         assert step.slot is not None
@@ -76,8 +75,13 @@ class PairBlock(AbstractBlock):
         if layer not in self.through.kept or pairs.grid.zero not in pairs.displacements:
             return
         place = pairs.displacements.index(pairs.grid.zero)
-        Theta = None if pairs.Theta is None else pairs.Theta[place].mean(axis=0)
-        self.kept[layer] = pairs.K[place].mean(axis=0), Theta
+        Theta = None if pairs.Theta is None else _mean(pairs.Theta[place])
+        self.kept[layer] = _mean(pairs.K[place]), Theta
+
+
+def _mean(image: np.ndarray) -> np.ndarray:
+    """The mean over positions, in an array of its own."""
+    return image[0].copy() if len(image) == 1 else image.mean(axis=0)
 
 
 class Propagation:
@@ -99,16 +103,25 @@ class Propagation:
         rows = Samples(X, self.chain.grid)
         self.samples = (rows, rows if X_other is None else Samples(other, self.chain.grid))
         self.numbers = input_numbers(X, X_other)
+        self.all_differ = self.symmetric and bool((np.diff(self.numbers[0]) > 0).all())
         self.end = self._end()
-        self.sizes = block_sizes(self.chain, X.shape[0], other.shape[0])
+        self.sizes = block_sizes(self.chain, X.shape[0], other.shape[0], self.symmetric)
         self._legs: dict[tuple, Legs] = {}
-        self._widest_of: dict[AbstractStep, float] = {}  # the largest variance, rounded up
+        self._widest_of: dict[tuple, float] = {}  # the largest variance, rounded up
         self._lock = threading.Lock()
         self.sampling_error = 0.0  # of averages over draws, so far
+        self._of_thread = threading.local()
         with np.errstate(over="ignore", invalid="ignore"), SingleThreadedProducts():
             for samples in self.samples[: 1 if self.symmetric else 2]:
                 samples.measure(self.chain, self.end, rule, self.sizes.budget)
             share(*self.samples, self.numbers)
+
+    @property
+    def workspace(self) -> Workspace:
+        """The arrays of this thread."""
+        if not hasattr(self._of_thread, "workspace"):
+            self._of_thread.workspace = Workspace()
+        return self._of_thread.workspace
 
     def _end(self) -> int:
         """The number of steps up to the last layer that is kept."""
@@ -116,31 +129,41 @@ class Propagation:
         numbers = enumerate(self.chain.numbers, start=1)
         return next(place for place, number in numbers if number is not None and number >= last)
 
-    def legs(self, step: ActivationStep, tile: Tile) -> tuple[Legs, Legs]:
-        """The legs along rows and columns of a tile, in front of an activation."""
-        variances = [samples.measured[step.slot] for samples in self.samples]
-        orders = step.orders if self.has_ntk else ((0, 0),)
+    def legs(self, step: ActivationStep, tile: Tile) -> list[tuple[Legs, slice]]:
+        """The legs in front of an activation, along rows and along columns, and the tile's part of them."""
+        size = self.sizes.legs
         made = []
         for side, part in ((0, tile.rows), (0 if self.symmetric else 1, tile.columns)):
-            key = (step, side, part[0], part.size)
-            with self._lock:
-                if key not in self._legs:
-                    while len(self._legs) >= self.sizes.legs_kept:
-                        del self._legs[next(iter(self._legs))]
-                    chosen = variances[side][..., part]
-                    widest = self._widest(step, variances)
-                    legs = self.rule.legs(step.activation, chosen, orders, widest=widest)
-                    self._legs[key] = legs.with_rounding(_PARALLEL if self.chain.grid.shape else 0.0)
-                made.append(self._legs[key])
-        return made[0], made[1]
+            start = part.start - part.start % size
+            legs = self._legs_of(step, side, slice(start, start + size))
+            made.append((legs, slice(part.start - start, part.stop - start)))
+        return made
+
+    def _legs_of(self, step: ActivationStep, side: int, part: slice) -> Legs:
+        key = (step.slot, step.orders, side, part.start)
+        with self._lock:
+            if key not in self._legs:
+                variances = [samples.measured[step.slot] for samples in self.samples]
+                widest = self._widest(step, variances)
+                orders = step.orders if self.has_ntk else ((0, 0),)
+                chosen = np.ascontiguousarray(variances[side][..., part])
+                legs = self.rule.legs(step.activation, chosen, orders, widest=widest)
+                most = _LEGS // (8 * legs.numbers_each * legs.variances.size)
+                while len(self._legs) >= max(8, most):
+                    del self._legs[next(iter(self._legs))]
+                self._legs[key] = legs.with_rounding(_PARALLEL if self.chain.grid.shape else 0.0)
+            return self._legs[key]
 
     def _widest(self, step: ActivationStep, variances: list[np.ndarray]) -> float:
-        if step not in self._widest_of:
-            self._widest_of[step] = widest_variance(step.activation, *variances)
-        return self._widest_of[step]
+        key = step.slot, step.orders
+        if key not in self._widest_of:
+            self._widest_of[key] = widest_variance(step.activation, *variances)
+        return self._widest_of[key]
 
     def equal(self, tile: Tile) -> np.ndarray | None:
         """Marks pairs of equal inputs within a tile, (A, B); None if there are none."""
+        if self.all_differ and tile.columns.start >= tile.rows.stop:
+            return None
         marks = self.numbers[0][tile.rows][:, None] == self.numbers[1][tile.columns][None, :]
         return marks if marks.any() else None
 
@@ -153,7 +176,8 @@ class Propagation:
     def block(self, tile: Tile) -> tuple[dict[int, Matrices], float]:
         """K and Theta of one tile at the layers that are kept, and the largest error of an average."""
         block = PairBlock(self, tile)
-        self._behind(self.end, (self.chain.steps[self.end - 1].behind.zero,), block)
+        pairs = self._behind(self.end, (self.chain.steps[self.end - 1].behind.zero,), block)
+        block.workspace.free(pairs.K, pairs.Theta)
         with self._lock:
             self.sampling_error = max(self.sampling_error, block.sampling_error)
         return block.kept, block.error
@@ -169,30 +193,32 @@ class Propagation:
         if not mixing:
             return self.chain.apply(self._inputs(front, block), wanted, block, start, end)
         step = self.chain.steps[mixing[-1]]
-        chunks = (self._behind(mixing[-1], chunk, block) for chunk in self._chunks(step, step.asks(front)))
-        shape = (block.tile.rows.size, block.tile.columns.size)
-        pairs = step.gathered(chunks, front, shape, self.has_ntk)  # type: ignore[attr-defined]
+        chunks = (self._behind(mixing[-1], chunk, block) for chunk in self._chunks(step, front, block))
+        like = Like(*block.tile.shape, self.has_ntk)
+        pairs = step.gathered(chunks, front, like, block.workspace)  # type: ignore[attr-defined]
         return self.chain.apply(pairs, wanted, block, start, end)
 
-    def _chunks(self, step: AbstractStep, asked: Displacements) -> Iterator[Displacements]:
-        size = max(1, self.sizes.budget // (step.grid.size * self.sizes.rows * self.sizes.columns))
+    def _chunks(self, step: AbstractStep, wanted: Displacements, block: PairBlock) -> Iterator[Displacements]:
+        asked = step.asks(wanted)
+        size = max(1, self.sizes.budget // (step.grid.size * math.prod(block.tile.shape)))
         for start in range(0, len(asked), size):
             yield asked[start : start + size]
 
     def _inputs(self, displacements: Displacements, block: PairBlock) -> Pairs:
         grid, tile, equal, (first, second) = self.chain.grid, block.tile, block.equal, self.samples
-        K = first.products(tile.rows, second, tile.columns, grid.partners(displacements))
+        shape, space = (len(displacements), grid.size, *tile.shape), block.workspace
+        K = space.empty(shape)
+        first.products(tile.rows, second, tile.columns, grid.partners(displacements), K)
         if equal is not None and grid.zero in displacements:
             place = displacements.index(grid.zero)
             K[place] = np.where(equal, first.measured[INPUTS][:, tile.rows, None], K[place])
-        return Pairs(grid, displacements, K, np.zeros(K.shape) if self.has_ntk else None)
+        return Pairs(grid, displacements, K, space.zeros(shape) if self.has_ntk else None)
 
     def matrices(self) -> tuple[dict[int, Matrices], float]:
         """K and Theta of all pairs at the layers that are kept, and the largest error of an average."""
         collected = Collected(self)
-        for tile, (blocks, error) in _on_all_cores(self.block, self.tiles):
-            collected.add(tile, blocks, error)
-        return collected.finished(), collected.error
+        error = max(error for _, error in _on_all_cores(collected.fill, self.tiles))
+        return collected.layers, error
 
 
 def first_layer(net: Network, X: np.ndarray, rule: AbstractExpectation) -> tuple[np.ndarray, np.ndarray]:
@@ -206,47 +232,38 @@ class Collected:
     """The matrices of the layers that are kept, filled tile by tile."""
 
     def __init__(self, through: Propagation):
-        self.through, self.error = through, 0.0
+        self.through = through
         shape = tuple(samples.count for samples in through.samples)
-        count = 1 + through.has_ntk
-        self.layers = {layer: [np.empty(shape) for _ in range(count)] for layer in through.kept}
+        self.layers: dict[int, Matrices] = {
+            layer: (np.empty(shape), np.empty(shape) if through.has_ntk else None) for layer in through.kept
+        }
 
-    def add(self, tile: Tile, blocks: dict[int, Matrices], error: float) -> None:
-        """Write the blocks of a tile where they belong, and mirror them."""
-        self.error = max(self.error, error)
-        rows, columns = tile.inside(*(samples.count for samples in self.through.samples))
+    def fill(self, tile: Tile) -> float:
+        """Compute a tile, write it where it belongs and mirror it; the largest error of an average."""
+        blocks, error = self.through.block(tile)
         for layer, matrices in self.layers.items():
-            for matrix, values in zip(matrices, blocks[layer], strict=False):
-                part = values[: rows.size, : columns.size]  # type: ignore[index]
-                matrix[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1] = part
-                if self.through.symmetric:
-                    _mirror(matrix, rows, columns)
+            require_finite(blocks[layer][0], f"the kernel of layer {layer}", "scale X or C_W down")
+            if blocks[layer][1] is not None:
+                remedy = "scale X, C_W or lambda_W down"
+                require_finite(blocks[layer][1], f"the NTK of layer {layer}", remedy)  # type: ignore[arg-type]
+            for matrix, values in zip(matrices, blocks[layer], strict=True):
+                if matrix is not None and values is not None:
+                    self._write(matrix, tile, values)
+        return error
 
-    def finished(self) -> dict[int, Matrices]:
-        """All matrices, or an error where a number is too large."""
-        for layer, (K, *Theta) in self.layers.items():
-            require_finite(K, f"the kernel of layer {layer}", "scale X or C_W down")
-            for matrix in Theta:
-                require_finite(matrix, f"the NTK of layer {layer}", "scale X, C_W or lambda_W down")
-        return {layer: (*matrices, None)[:2] for layer, matrices in self.layers.items()}  # type: ignore[misc]
-
-
-def _mirror(matrix: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
-    """Copy what stands above the diagonal in this block to below it."""
-    block = matrix[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    above = columns[None, :] >= rows[:, None]
-    if above.all():
-        matrix[columns[0] : columns[-1] + 1, rows[0] : rows[-1] + 1] = block.T
-    else:
-        i, j = np.nonzero(above)
-        matrix[columns[j], rows[i]] = block[i, j]
+    def _write(self, matrix: np.ndarray, tile: Tile, values: np.ndarray) -> None:
+        if self.through.symmetric:
+            if tile.rows.start == tile.columns.start:  # what stands above the diagonal counts
+                square = values[:, : tile.shape[0]]
+                square[...] = np.where(np.tri(len(square), k=-1, dtype=bool), square.T, square)
+            matrix[tile.columns, tile.rows] = values.T
+        matrix[tile.rows, tile.columns] = values
 
 
 def _on_all_cores(work, tasks: list[Tile]):
-    """A few tiles are done one after the other: their compiled loops already use all cores."""
-    with SingleThreadedProducts():  # threads that wait for the next product would disturb the tiles
-        if len(tasks) <= 3:
-            yield from ((task, work(task)) for task in tasks)
-            return
-        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-            yield from zip(tasks, pool.map(work, tasks), strict=True)
+    """A single tile needs no thread of its own."""
+    if len(tasks) > 1:
+        yield from on_all_cores(work, tasks)
+        return
+    with SingleThreadedProducts():  # the same bits whatever the number of tiles
+        yield tasks[0], work(tasks[0])

@@ -1,5 +1,6 @@
 """Single samples on their way through a network: their values, and what layers need to know of each."""
 
+import functools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +11,7 @@ from finitewidth.gaussian.two_legs.series_legs import widest_variance
 from finitewidth.theory.layers.activation import ActivationStep
 from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Chain
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
+from finitewidth.theory.layers.workspace import Workspace
 
 INPUTS = -1  # the slot of the mean squares of the inputs themselves, (P, N)
 
@@ -24,15 +26,22 @@ class Samples:
         self.grid = grid
         self.measured: dict[int, np.ndarray] = {}  # by slot, samples along the last axis
 
-    def products(self, rows: np.ndarray, other: "Samples", columns: np.ndarray, partners: np.ndarray):
-        """Mean products over channels of sites p of rows and p + d of columns, (D, P, A, B)."""
-        channels = self.X.shape[-1]
-        first, second = self.X[:, rows], other.X[:, columns]
-        if channels == 1:
-            return first[None] * np.swapaxes(second, 1, 2)[partners]
-        return (first[None] @ np.swapaxes(second, 1, 2)[partners]) / channels
+    @functools.cached_property
+    def turned(self) -> np.ndarray:
+        """The inputs with samples along the last axis."""
+        return np.ascontiguousarray(np.swapaxes(self.X, 1, 2))
 
-    def own(self, rows: np.ndarray, displacements: Displacements) -> Pairs:
+    def products(self, rows: slice, other: "Samples", columns: slice, partners: np.ndarray, out: np.ndarray):
+        """Mean products over channels of sites p of rows and p + d of columns into `out`, (D, P, A, B)."""
+        if self.grid.size == 1:  # one product of matrices
+            np.matmul(self.X[0, rows], other.X[0, columns].T, out=out[0, 0])
+            out /= self.X.shape[-1]
+            return
+        from finitewidth.core.loops import mean_products
+
+        mean_products(self.X, other.turned, rows.start, columns.start, partners, out)
+
+    def own(self, rows: slice, displacements: Displacements) -> Pairs:
         """The inputs met with themselves, (D, P, A, 1)."""
         partners = self.grid.partners(displacements)
         first = self.X[:, rows]
@@ -42,23 +51,17 @@ class Samples:
     def measure(self, chain: Chain, end: int, rule: AbstractExpectation, at_once: int) -> None:
         """Meet samples with themselves, as far as layers up to step `end` need to know of it."""
         displacements = chain.asked((), 0, end, measuring=True)[0] or (self.grid.zero,)
-        size = max(1, min(at_once // (len(displacements) * self.grid.size), _rounded_up(self.count)))
+        size = max(1, at_once // (len(displacements) * self.grid.size))
         parts: list[dict[int, np.ndarray]] = []
+        workspace = Workspace()
         for start in range(0, self.count, size):
-            rows = np.minimum(np.arange(start, start + size), self.count - 1)  # few sizes are compiled
-            pairs, block = self.own(rows, displacements), OwnBlock(rule)
+            rows = slice(start, min(start + size, self.count))
+            pairs, block = self.own(rows, displacements), OwnBlock(rule, workspace)
             place = displacements.index(self.grid.zero)
-            block.measured[INPUTS] = pairs.K[place, :, :, 0]
+            block.measured[INPUTS] = pairs.K[place, :, :, 0].copy()
             chain.apply(pairs, (), block, 0, end)
             parts.append(block.measured)
-        self.measured = {
-            slot: np.concatenate([part[slot] for part in parts], axis=-1)[..., : self.count]
-            for slot in parts[0]
-        }
-
-
-def _rounded_up(count: int) -> int:
-    return 1 << (count - 1).bit_length()
+        self.measured = {slot: np.concatenate([part[slot] for part in parts], axis=-1) for slot in parts[0]}
 
 
 def share(first: Samples, second: Samples, numbers: tuple[np.ndarray, np.ndarray]) -> None:
@@ -75,6 +78,7 @@ class OwnBlock(AbstractBlock):
     """Samples met with themselves, (D, P, A, 1)."""
 
     rule: AbstractExpectation
+    workspace: Workspace
     measured: dict[int, np.ndarray] = field(default_factory=dict)
 
     def sides(self, step: AbstractStep, pairs: Pairs) -> tuple[Side, Side]:
@@ -82,11 +86,7 @@ class OwnBlock(AbstractBlock):
         variances = self.measured[step.slot]
         widest = widest_variance(step.activation, variances)
         legs = self.rule.legs(step.activation, variances, ((0, 0),), widest=widest)
-        partners = pairs.grid.partners(pairs.displacements)
-        return (
-            Side(legs, lambda values: values[..., None, :, :, None]),
-            Side(legs, lambda values: values[..., partners, :][..., None]),
-        )
+        return Side(legs), Side(legs, places=pairs.grid.partners(pairs.displacements))
 
     def of_samples(self, step: AbstractStep) -> tuple[np.ndarray, np.ndarray]:
         assert step.slot is not None

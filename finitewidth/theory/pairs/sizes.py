@@ -1,67 +1,65 @@
-"""How pairs of samples are divided into blocks: bounded memory, work in cache, few compiled shapes."""
+"""How pairs of samples are divided into blocks: bounded memory, and work that stays in cache."""
 
-import math
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.gaussian.tiles import SIDE, tile_side
 from finitewidth.theory.layers.interface import Chain
 
-_BUDGET = 2 * SIDE**2  # pairs of sites at once: a megabyte
-_MOST = 16 * _BUDGET  # pairs of sites that are there at once where a layer needs many displacements
-_OVERHEAD = 16384  # what a step of a block costs besides its arithmetic, in pairs of sites
-_LEGS = 1 << 26  # bytes of tables of legs
+_BUDGET = 1 << 16  # pairs of sites at once: half a megabyte
+_MOST = 32 * _BUDGET  # pairs of sites that are there at once where a layer needs many displacements
+_OVERHEAD = 8192  # what a step of a block costs besides its arithmetic, in pairs of sites
+_THREADS = 16384  # what threads cost, likewise
+_LEGS = 1 << 11  # sites whose legs are prepared together: few of them would cost as much
+_WIDEST = 512  # samples
 
 
 class Sizes(NamedTuple):
-    """Samples along rows and columns of a block, pairs of sites at once, and tables of legs that are kept."""
+    """How many are done at once."""
 
-    rows: int
-    columns: int
-    budget: int
-    legs_kept: int
+    rows: int  # samples along the rows of a block
+    columns: int  # samples along its columns, a multiple of `rows`
+    legs: int  # samples whose legs are prepared together, a multiple of `columns`
+    budget: int  # pairs of sites
 
 
 class Tile(NamedTuple):
-    """Samples along the rows and columns of a block; the last ones repeat to fill it."""
+    """Samples along the rows and columns of a block."""
 
-    rows: np.ndarray
-    columns: np.ndarray
+    rows: slice
+    columns: slice
 
-    def inside(self, row_count: int, column_count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows and columns without repeats."""
-        starts = self.rows[0], self.columns[0]
-        sizes = self.rows.size, self.columns.size
-        return (
-            np.arange(starts[0], min(starts[0] + sizes[0], row_count)),
-            np.arange(starts[1], min(starts[1] + sizes[1], column_count)),
-        )
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of samples along rows and columns."""
+        return self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
 
 
-def block_sizes(chain: Chain, rows: int, columns: int) -> Sizes:
-    """The sizes of blocks for a network and two sets of samples."""
+def block_sizes(chain: Chain, rows: int, columns: int, symmetric: bool) -> Sizes:
+    """The sizes of blocks for a network and two sets of samples; they depend on nothing else."""
     positions = max(_positions(chain))
-    if positions == 1:
-        side = tile_side(max(rows, columns))
-        return Sizes(side, side, _BUDGET, 64)
     pairs = max(1, min(_BUDGET // positions, _MOST // _most_at_once(chain)))
-    most = max(1, math.isqrt(pairs))
-    kept = max(8, _LEGS // (positions * most * 8 * 128))
-    return Sizes(_best_size(rows, most, positions), _best_size(columns, most, positions), _BUDGET, kept)
+    best = _best_sizes(rows, columns, symmetric, pairs, positions)
+    legs = best[1] * max(1, _LEGS // (best[1] * positions))
+    return Sizes(*best, legs, _BUDGET)
 
 
-def _best_size(count: int, most: int, positions: int) -> int:
-    """The number of samples at once, at most `most`, that makes the blocks of a square cheapest.
+@functools.lru_cache(maxsize=1024)
+def _best_sizes(rows: int, columns: int, symmetric: bool, most: int, positions: int) -> tuple[int, int]:
+    """Samples along rows and columns of a block, at most `most` pairs, that make all blocks cheapest."""
+    powers = [1 << k for k in range(_WIDEST.bit_length())]
+    sizes = [(a, b) for b in powers for a in powers if a <= b and a * b <= most]
 
-    Few sizes are possible, so that few shapes are compiled.
-    """
-    sizes = [size for size in (1, 2, 3, 4, 6, 8, 10, *range(12, most + 4, 4)) if size <= most]
-
-    def cost(size: int) -> float:
-        blocks = -(-count // size)
-        return blocks * (blocks + 1) / 2 * (size**2 * positions + _OVERHEAD)
+    def cost(size: tuple[int, int]) -> float:
+        tops = np.arange(0, rows, size[0])
+        lefts = tops if symmetric else np.zeros_like(tops)
+        pairs = np.minimum(size[0], rows - tops) * (columns - lefts)
+        blocks = -(-columns // size[1]) - lefts // size[1]
+        largest = min(size[0], rows) * min(size[1], columns)  # the other cores wait for the last block
+        work = positions * (pairs.sum() + 2 * largest) + _OVERHEAD * blocks.sum()
+        return float(work + _THREADS * (blocks.sum() > 1))
 
     return min(sizes, key=cost)
 
@@ -83,12 +81,12 @@ def _most_at_once(chain: Chain) -> int:
 
 
 def tiles(rows: int, columns: int, sizes: Sizes, symmetric: bool) -> Iterator[Tile]:
-    """The blocks of a (rows, columns) matrix of pairs; of a symmetric one those that reach the diagonal."""
+    """The blocks of a (rows, columns) matrix of pairs; of a symmetric one those on and above the diagonal."""
     for top in range(0, rows, sizes.rows):
-        chosen = np.minimum(np.arange(top, top + sizes.rows), rows - 1)
-        for left in range(0, columns, sizes.columns):
-            if not (symmetric and left + sizes.columns <= top):
-                yield Tile(chosen, np.minimum(np.arange(left, left + sizes.columns), columns - 1))
+        chosen = slice(top, min(top + sizes.rows, rows))
+        for left in range(top - top % sizes.columns if symmetric else 0, columns, sizes.columns):
+            start = max(left, top) if symmetric else left
+            yield Tile(chosen, slice(start, min(left + sizes.columns, columns)))
 
 
 def pairs_of_sites(chain: Chain) -> int:
