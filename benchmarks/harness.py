@@ -1,10 +1,12 @@
 """What the benchmarks against neural-tangents share: tables with targets, times, memory."""
 
+import json
 import math
 import platform
 import sys
+import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -60,6 +62,27 @@ def extra_memory(case: Sequence, side: Side, *, warm: bool = True) -> int:
     done.set()
     watcher.join()
     return max(seen) - before
+
+
+class Kept:
+    """Measurements that are kept on disk, so that a run that was stopped goes on where it was.
+
+    A file belongs to one benchmark and one commit; it is thrown away when the run is complete.
+    """
+
+    def __init__(self, name: str, commit: str):
+        self.path = Path(tempfile.gettempdir()) / f"finitewidth-benchmark-{name}-{commit}.json"
+        self.values = json.loads(self.path.read_text()) if self.path.exists() else {}
+
+    def __call__(self, what: str, measure: Callable):
+        """The kept value, or that of `measure`, which must be plain numbers, strings and lists."""
+        if what not in self.values:
+            self.values[what] = measure()
+            self.path.write_text(json.dumps(self.values))
+        return self.values[what]
+
+    def forget(self) -> None:
+        self.path.unlink(missing_ok=True)
 
 
 # --- tables -----------------------------------------------------------------------------------------

@@ -304,7 +304,9 @@ def closed_forms(report: Report, plan: Plan, ours: Side, peer: Side) -> Times:
         K, Theta = differences(case, ours, peer)
         worst = max(worst, K, Theta)
         rows.append((*case, *seen.cells(), f"{K:.0e}", f"{Theta:.0e}"))
-        if case.N >= 2000 and case.depth == 20:
+        if case.N < 2000 or case.depth < 20:
+            report.target(f"{case}: at least as fast", f"{seen.ratio:.2f}", seen.ratio >= 1)
+        else:
             report.target(f"{case}: at least 1.5 times faster", f"{seen.ratio:.2f}", seen.ratio >= 1.5)
     report.target("closed forms: K and Theta of the two sides agree to 1e-6", f"{worst:.0e}", worst <= 1e-6)
     report.table(
@@ -373,14 +375,18 @@ def limits(report: Report, plan: Plan, times: Times) -> None:
     for case in plan.largest:
         say(f"bare minimum of {case}")
         bare = bare_minimum(case.N, case.depth)
-        rows.append((*case, shown(times[case].ours), shown(bare), f"{times[case].ours / bare:.1f}"))
+        ratio = times[case].ours / bare
+        rows.append((*case, shown(times[case].ours), shown(bare), f"{ratio:.1f}"))
+        if case.N >= 2000:
+            report.target(f"{case}: within 5 times the bare minimum", f"{ratio:.1f}", ratio <= 5)
     report.table(
         "The physical limit",
         "activation | N | depth | finitewidth | bare minimum | ratio",
         rows,
         "The bare minimum is one square root, one arctangent (a division and 13 multiply-adds) and ten "
         "more multiply-adds for every pair and layer, compiled by the same JAX, on all cores, on tiles that "
-        "stay in the cache.",
+        "stay in the cache. finitewidth's own loops do this arithmetic faster than XLA does, so that ratios "
+        "below one are possible.",
     )
 
 
