@@ -2,9 +2,13 @@
 
 import psutil
 
+_SMALL = 1 << 20  # bytes
+
 
 def require_memory(needed: float, what: str, remedy: str) -> None:
-    """Refuse a request for more memory than the machine has free."""
+    """Refuse a request for more memory than the machine has free; small ones are not looked at."""
+    if needed < _SMALL:
+        return
     available = psutil.virtual_memory().available
     if needed > 0.9 * available:
         raise ValueError(

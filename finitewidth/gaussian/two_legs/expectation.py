@@ -6,6 +6,7 @@ depends on one leg only is done once for all blocks.
 """
 
 import abc
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,9 +39,14 @@ class AbstractExpectation(abc.ABC):
 
     @abc.abstractmethod
     def legs(
-        self, activation: Activation, variances: np.ndarray, orders: tuple[Orders, ...], *, widest: float
+        self,
+        activation: Activation,
+        variances: np.ndarray,
+        orders: tuple[Orders, ...],
+        *,
+        widest: Callable[[], float],
     ) -> Legs:
-        """Prepare for legs with these variances; `widest` is at least the largest on both sides of a pair."""
+        """Prepare legs with these variances; `widest()` is at least the largest on both sides of a pair."""
 
     @abc.abstractmethod
     def average(
@@ -91,7 +97,8 @@ class AbstractExpectation(abc.ABC):
         if not count:
             return {pair: values[index] for index, pair in enumerate(orders)}, 0.0
         variances = np.diag(K)[None].copy()
-        legs = self.legs(activation, variances, orders, widest=widest_variance(activation, variances))
+        widest = functools.partial(widest_variance, activation, variances)
+        legs = self.legs(activation, variances, orders, widest=widest)
         worst = 0.0
         for top, left in itertools.product(range(0, count, side), repeat=2):
             part = slice(top, min(top + side, count)), slice(left, min(left + side, count))
@@ -113,7 +120,7 @@ class Automatic(AbstractExpectation):
     def legs(self, activation, variances, orders, *, widest):
         if closed_averages.has_closed_form(activation):
             return ClosedLegs(activation, orders, variances)
-        return SeriesLegs(activation, orders, variances, widest, self.tolerance)
+        return SeriesLegs(activation, orders, variances, widest(), self.tolerance)
 
     def average(self, rows, columns, cross, same=None):
         if isinstance(rows.legs, SeriesLegs):
@@ -157,7 +164,7 @@ class HermiteSeries(AbstractExpectation):
     uses_closed_forms: ClassVar[bool] = False
 
     def legs(self, activation, variances, orders, *, widest):
-        return SeriesLegs(activation, orders, variances, widest, self.tolerance)
+        return SeriesLegs(activation, orders, variances, widest(), self.tolerance)
 
     def average(self, rows, columns, cross, same=None):
         return series_legs.average(rows, columns, cross, same)

@@ -8,6 +8,7 @@ such as variances. So first each sample is met with itself, and then the whole n
 of pairs that stays in cache. Memory is that of the result, whatever the number of positions.
 """
 
+import functools
 import math
 import threading
 from collections.abc import Iterator, Sequence
@@ -144,7 +145,7 @@ class Propagation:
         with self._lock:
             if key not in self._legs:
                 variances = [samples.measured[step.slot] for samples in self.samples]
-                widest = self._widest(step, variances)
+                widest = functools.partial(self._widest, step, variances)
                 orders = step.orders if self.has_ntk else ((0, 0),)
                 chosen = np.ascontiguousarray(variances[side][..., part])
                 legs = self.rule.legs(step.activation, chosen, orders, widest=widest)

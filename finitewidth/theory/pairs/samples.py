@@ -84,7 +84,7 @@ class OwnBlock(AbstractBlock):
     def sides(self, step: AbstractStep, pairs: Pairs) -> tuple[Side, Side]:
         assert isinstance(step, ActivationStep)
         variances = self.measured[step.slot]
-        widest = widest_variance(step.activation, variances)
+        widest = functools.partial(widest_variance, step.activation, variances)
         legs = self.rule.legs(step.activation, variances, ((0, 0),), widest=widest)
         return Side(legs), Side(legs, places=pairs.grid.partners(pairs.displacements))
 
