@@ -115,7 +115,7 @@ def kernels_given_hidden(net: Network, X: jax.Array, drawn: Parameters) -> tuple
     """zz and H of an output neuron, averaged over the parameters of the last layer, and the excess below it.
 
     The last layer is dense. The excess of a hidden layer is the average of zz over its neurons less what the
-    layers before it let expect, C_b + C_W ss/n and gamma^2 times that of the source of a skip: its mean is zero.
+    layers before it let expect, C_b + C_W ss/n and gamma^2 times that of a skip's source: its mean is zero.
     """
     found = outputs_and_ntk(up_to(net, net.depth - 1), drawn[:-1], X)
     H = jnp.einsum("jajb->jab", found.H)  # of neuron j of the last hidden layer with itself
