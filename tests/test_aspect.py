@@ -87,7 +87,7 @@ def test_relu_networks_with_skips_follow_the_closed_form():
         (dict(width=10, gamma=math.nan), "gamma must be a number"),
         (dict(width=10, gamma=0.5, allowed=0.0), "allowed must be a finite number above 0"),
         (dict(width=10, gamma=0.5, input_scale=-1), "input_scale must be a finite number above 0"),
-        (dict(width=1, depth=4), "no gamma below 1 brings the largest ratio down"),
+        (dict(width=1, depth=4, allowed=0.01), "no gamma below 1 brings the largest ratio down"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(options, message):

@@ -1,0 +1,153 @@
+"""Residual networks: what the memory of neurons adds to each tensor, and how deep they can be."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from finitewidth.core.estimate import Estimate
+from finitewidth.critical.aspect import Aspect
+from finitewidth.interface.figures.look import MARKERS, PAPER, ROLES, SERIES
+from finitewidth.interface.figures.parts import (
+    as_records,
+    draw_line,
+    draw_sampled,
+    heading,
+    legend_below,
+    numbers_on_log_axis,
+)
+from finitewidth.interface.figures.saving import in_house_style
+from finitewidth.theory.records import Theory
+
+_THEORY, _ASPECT = "a result of fw.solve", "a result of fw.aspect"
+_HIDDEN = 0.5  # relative standard errors above this hide a tensor
+_LINES = (*SERIES, "sampled networks", "infinite width")
+
+
+@in_house_style
+def memory(
+    theories: Theory | Sequence[Theory],
+    without: Theory | Sequence[Theory],
+    sampled: Sequence[Mapping[str, Estimate]],
+    titles: Sequence[str],
+) -> Figure:
+    """Tensors of the last layer with and without memory, relative to those of sampled networks.
+
+    There is one panel for each network: its theory, that with `memory=False`, and estimates by name, of the
+    first input. Tensors whose standard error exceeds half of their value are left out.
+    """
+    theories = as_records("theories", theories, Theory, _THEORY)
+    without = as_records("without", without, Theory, _THEORY)
+    if not len(theories) == len(without) == len(sampled) == len(titles):
+        counts = f"{len(theories)}, {len(without)}, {len(sampled)} and {len(titles)}"
+        raise ValueError(f"theories, without, sampled and titles must be equally many, got {counts}.")
+    figure = Figure(figsize=(0.8 + 2.3 * len(theories), 4.6))
+    heading(figure, "tensors of order 1/n relative to those of sampled networks")
+    row = figure.subplots(1, len(theories), squeeze=False, sharey=True)[0]
+    names = [name for name in sampled[0] if any(_is_known(one[name]) for one in sampled)]
+    for axes, theory, pairs, estimates, title in zip(row, theories, without, sampled, titles, strict=True):
+        for place, name in enumerate(names):
+            if _is_known(estimates[name]):
+                _draw_tensor(axes, place, name, (theory, pairs), estimates[name])
+        axes.axvline(1.0, color=ROLES["sampled networks"]["color"], linewidth=0.8, zorder=1)
+        axes.set(title=title, xlabel="relative to sampled", xlim=(0, 1.9), ylim=(len(names) - 0.5, -0.5))
+        axes.set_yticks(range(len(names)), names)
+    legend_below(figure)
+    return figure
+
+
+def _first(value) -> float:
+    return float(np.asarray(value).flat[0])
+
+
+def _is_known(estimate: Estimate) -> bool:
+    return _first(estimate.stderr) < _HIDDEN * abs(_first(estimate.value))
+
+
+def _draw_tensor(axes: Axes, place: int, name: str, laws: tuple[Theory, Theory], estimate: Estimate) -> None:
+    value, stderr = _first(estimate.value), abs(_first(estimate.stderr) / _first(estimate.value))
+    colour = ROLES["sampled networks"]["color"]
+    label = "sampled networks, ± standard error"
+    axes.errorbar(
+        [1.0], [place], xerr=[stderr], linestyle="none", marker="", color=colour, elinewidth=5, alpha=0.45
+    )
+    axes.plot([], [], color=colour, linewidth=5, alpha=0.45, label=label)
+    looks = (("finite width", "theory with memory", None), ("infinite width", "theory without memory", PAPER))
+    for index, (law, (role, words, fill)) in enumerate(zip(laws, looks, strict=True)):
+        axes.plot(
+            [_first(getattr(law.output, name)) / value],
+            [place],
+            linestyle="none",
+            marker=MARKERS[index],
+            markersize=6,
+            color=ROLES[role]["color"],
+            markerfacecolor=fill or ROLES[role]["color"],
+            label=words,
+            zorder=6 - index,
+        )
+
+
+@in_house_style
+def depth_and_skips(
+    curves: Sequence[Aspect],
+    limits: Sequence[Sequence[Aspect]],
+    sampled: Mapping[float, Sequence[tuple[int, Estimate]]] | None = None,
+    *,
+    width: int,
+) -> Figure:
+    """Fluctuations over depth for several gamma, and the depth that a width allows over gamma.
+
+    `curves` are of one activation, with a gamma each, and drawn at `width`; `limits` has the records of one
+    activation each, over gamma. `sampled` gives for a gamma layers and the estimates of V/(n K^2) there.
+    """
+    curves = as_records("curves", list(curves), Aspect, _ASPECT)
+    for one in limits:
+        as_records("limits", list(one), Aspect, _ASPECT)
+    figure = Figure(figsize=(9.2, 4.6))
+    first, second = figure.subplots(1, 2)
+    heading(figure, "skip connections let networks of one width be deeper")
+    for index, curve in enumerate(curves):
+        _draw_curve(first, curve, width, index, (sampled or {}).get(curve.gamma, ()))
+    allowed = curves[0].allowed
+    first.axhline(allowed, color=ROLES["asymptote"]["color"], linewidth=1.2, dashes=(1.2, 1.6))
+    first.annotate(f"effectively deep below {allowed:g}", (2, allowed * 1.07), fontsize=8)
+    name = curves[0].activation.name
+    first.set(xscale="log", yscale="log", xlabel="layer l", title=f"{name}, width {width}: V / n K²")
+    numbers_on_log_axis(
+        first.xaxis, [tick for tick in (2, 5, 10, 20, 50, 100, 200) if tick <= curves[0].depth]
+    )
+    first.set_ylim(bottom=0.01)
+    numbers_on_log_axis(first.yaxis, [0.01, 0.03, 0.1, 0.3, 1.0, 3.0])
+    for index, records in enumerate(limits):
+        gammas, depths = [one.gamma for one in records], [one.depth for one in records]
+        draw_line(
+            second,
+            gammas,
+            depths,
+            _LINES[index],
+            records[0].activation.name,
+            marker=MARKERS[index],
+            markersize=4,
+        )
+    second.set(
+        xlabel="gamma", yscale="log", title=f"layers up to a ratio of {allowed:g}, width {limits[0][0].width}"
+    )
+    numbers_on_log_axis(second.yaxis, [tick for tick in (5, 10, 20, 50, 100, 200, 500, 1000, 2000)])
+    legend_below(figure)
+    return figure
+
+
+def _draw_curve(
+    axes: Axes, curve: Aspect, width: int, index: int, sampled: Sequence[tuple[int, Estimate]]
+) -> None:
+    l = np.arange(2, curve.depth + 1)
+    role = _LINES[index % len(_LINES)]
+    words = f"gamma = {curve.gamma:g}" if curve.gamma else "no skips"
+    colour = ROLES[role]["color"]
+    draw_line(axes, l, curve.curve[1:] / width, role, words, dashes=(None, None))
+    if sampled:
+        layers, estimates = zip(*sampled, strict=True)
+        value, stderr = (np.array([_first(part) for part in parts]) for parts in zip(*estimates, strict=True))
+        label = f"sampled networks, {words}, ± standard error"
+        draw_sampled(axes, layers, value, stderr, label, index, color=colour, markersize=5)
