@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from finitewidth.core.estimate import Estimate
 from finitewidth.critical.aspect import Aspect
-from finitewidth.interface.figures.look import MARKERS, PAPER, ROLES, SERIES
+from finitewidth.interface.figures.look import INK, MARKERS, PAPER, ROLES, SERIES
 from finitewidth.interface.figures.parts import (
     as_records,
     draw_line,
@@ -22,7 +22,9 @@ from finitewidth.theory.records import Theory
 
 _THEORY, _ASPECT = "a result of fw.solve", "a result of fw.aspect"
 _HIDDEN = 0.5  # relative standard errors above this hide a tensor
-_LINES = (*SERIES, "sampled networks", "infinite width")
+_LINES = (*SERIES, "infinite width")
+_WITH = {"marker": "_", "markeredgewidth": 2.5, "color": ROLES["finite width"]["color"], "label": "theory"}
+_WITHOUT = {"marker": "D", "markerfacecolor": PAPER, "color": INK, "label": "theory without memory"}
 
 
 @in_house_style
@@ -42,17 +44,23 @@ def memory(
     if not len(theories) == len(without) == len(sampled) == len(titles):
         counts = f"{len(theories)}, {len(without)}, {len(sampled)} and {len(titles)}"
         raise ValueError(f"theories, without, sampled and titles must be equally many, got {counts}.")
-    figure = Figure(figsize=(0.8 + 2.3 * len(theories), 4.6))
+    figure = Figure(figsize=(0.8 + 2.3 * len(theories), 4.2))
     heading(figure, "tensors of order 1/n relative to those of sampled networks")
     row = figure.subplots(1, len(theories), squeeze=False, sharey=True)[0]
     names = [name for name in sampled[0] if any(_is_known(one[name]) for one in sampled)]
     for axes, theory, pairs, estimates, title in zip(row, theories, without, sampled, titles, strict=True):
-        for place, name in enumerate(names):
-            if _is_known(estimates[name]):
-                _draw_tensor(axes, place, name, (theory, pairs), estimates[name])
-        axes.axvline(1.0, color=ROLES["sampled networks"]["color"], linewidth=0.8, zorder=1)
-        axes.set(title=title, xlabel="relative to sampled", xlim=(0, 1.9), ylim=(len(names) - 0.5, -0.5))
-        axes.set_yticks(range(len(names)), names)
+        known = [place for place, name in enumerate(names) if _is_known(estimates[name])]
+        values = np.array([_first(estimates[names[place]].value) for place in known])
+        errors = np.abs([_first(estimates[names[place]].stderr) for place in known] / values)
+        label = "sampled networks, ± standard error"
+        draw_sampled(axes, known, np.ones(len(known)), errors, label, markersize=4)
+        for law, look in ((pairs, _WITHOUT), (theory, _WITH)):
+            ratios = [_first(getattr(law.output, names[place])) for place in known] / values
+            axes.plot(known, ratios, linestyle="none", markersize=7, zorder=6, **look)
+        axes.set(title=title, xlim=(-0.5, len(names) - 0.5), ylim=(0, 1.9))
+        axes.set_xticks(range(len(names)), names)
+        axes.set_xlabel("tensor")
+    row[0].set_ylabel("relative to sampled networks")
     legend_below(figure)
     return figure
 
@@ -63,29 +71,6 @@ def _first(value) -> float:
 
 def _is_known(estimate: Estimate) -> bool:
     return _first(estimate.stderr) < _HIDDEN * abs(_first(estimate.value))
-
-
-def _draw_tensor(axes: Axes, place: int, name: str, laws: tuple[Theory, Theory], estimate: Estimate) -> None:
-    value, stderr = _first(estimate.value), abs(_first(estimate.stderr) / _first(estimate.value))
-    colour = ROLES["sampled networks"]["color"]
-    label = "sampled networks, ± standard error"
-    axes.errorbar(
-        [1.0], [place], xerr=[stderr], linestyle="none", marker="", color=colour, elinewidth=5, alpha=0.45
-    )
-    axes.plot([], [], color=colour, linewidth=5, alpha=0.45, label=label)
-    looks = (("finite width", "theory with memory", None), ("infinite width", "theory without memory", PAPER))
-    for index, (law, (role, words, fill)) in enumerate(zip(laws, looks, strict=True)):
-        axes.plot(
-            [_first(getattr(law.output, name)) / value],
-            [place],
-            linestyle="none",
-            marker=MARKERS[index],
-            markersize=6,
-            color=ROLES[role]["color"],
-            markerfacecolor=fill or ROLES[role]["color"],
-            label=words,
-            zorder=6 - index,
-        )
 
 
 @in_house_style
@@ -142,12 +127,10 @@ def _draw_curve(
     axes: Axes, curve: Aspect, width: int, index: int, sampled: Sequence[tuple[int, Estimate]]
 ) -> None:
     l = np.arange(2, curve.depth + 1)
-    role = _LINES[index % len(_LINES)]
     words = f"gamma = {curve.gamma:g}" if curve.gamma else "no skips"
-    colour = ROLES[role]["color"]
-    draw_line(axes, l, curve.curve[1:] / width, role, words, dashes=(None, None))
+    draw_line(axes, l, curve.curve[1:] / width, _LINES[index % len(_LINES)], words)
     if sampled:
         layers, estimates = zip(*sampled, strict=True)
         value, stderr = (np.array([_first(part) for part in parts]) for parts in zip(*estimates, strict=True))
         label = f"sampled networks, {words}, ± standard error"
-        draw_sampled(axes, layers, value, stderr, label, index, color=colour, markersize=5)
+        draw_sampled(axes, layers, value, stderr, label, index, markersize=5)
