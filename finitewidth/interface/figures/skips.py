@@ -23,7 +23,12 @@ from finitewidth.theory.records import Theory
 _THEORY, _ASPECT = "a result of fw.solve", "a result of fw.aspect"
 _HIDDEN = 0.5  # relative standard errors above this hide a tensor
 _LINES = (*SERIES, "infinite width")
-_WITH = {"marker": "_", "markeredgewidth": 2.5, "color": ROLES["finite width"]["color"], "label": "theory"}
+_WITH = {
+    "marker": "_",
+    "markeredgewidth": 2.5,
+    "color": ROLES["finite width"]["color"],
+    "label": "theory with memory",
+}
 _WITHOUT = {"marker": "D", "markerfacecolor": PAPER, "color": INK, "label": "theory without memory"}
 
 
@@ -57,7 +62,7 @@ def memory(
         for law, look in ((pairs, _WITHOUT), (theory, _WITH)):
             ratios = [_first(getattr(law.output, names[place])) for place in known] / values
             axes.plot(known, ratios, linestyle="none", markersize=7, zorder=6, **look)
-        axes.set(title=title, xlim=(-0.5, len(names) - 0.5), ylim=(0, 1.9))
+        axes.set(title=title, xlim=(-0.5, len(names) - 0.5), ylim=(0, 1.6))
         axes.set_xticks(range(len(names)), names)
         axes.set_xlabel("tensor")
     row[0].set_ylabel("relative to sampled networks")
