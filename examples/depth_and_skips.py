@@ -74,8 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gammas = GAMMAS[1:2] if options.quick else GAMMAS
     curves = [fw.aspect("tanh", depth=depth, gamma=gamma) for gamma in gammas]
     sampled = {curve.gamma: sampled_networks(curve, width, members, layers) for curve in curves}
+    wide = 20 if options.quick else 1000
     over, names = np.linspace(0.0, 0.95, 20), ("tanh", "linear", "relu")[bool(options.quick) :]
-    limits = [[fw.aspect(name, width=width, gamma=float(gamma)) for gamma in over] for name in names]
+    limits = [[fw.aspect(name, width=wide, gamma=float(gamma)) for gamma in over] for name in names]
     fw.plots.save(fw.plots.depth_and_skips(curves, limits, sampled, width=width), options.output)
     print(table(curves, sampled, width))
     print(f"figure written to {options.output}")

@@ -23,6 +23,7 @@ from finitewidth.theory.records import Theory
 _THEORY, _ASPECT = "a result of fw.solve", "a result of fw.aspect"
 _HIDDEN = 0.5  # relative standard errors above this hide a tensor
 _LINES = (*SERIES, "infinite width")
+_DEPTHS = (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _WITH = {
     "marker": "_",
     "markeredgewidth": 2.5,
@@ -107,25 +108,23 @@ def depth_and_skips(
     numbers_on_log_axis(
         first.xaxis, [tick for tick in (2, 5, 10, 20, 50, 100, 200) if tick <= curves[0].depth]
     )
-    first.set_ylim(bottom=0.01)
-    numbers_on_log_axis(first.yaxis, [0.01, 0.03, 0.1, 0.3, 1.0, 3.0])
+    first.set_ylim(bottom=0.002)
+    numbers_on_log_axis(first.yaxis, [0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0])
     for index, records in enumerate(limits):
-        gammas, depths = [one.gamma for one in records], [one.depth for one in records]
-        draw_line(
-            second,
-            gammas,
-            depths,
-            _LINES[index],
-            records[0].activation.name,
-            marker=MARKERS[index],
-            markersize=4,
-        )
-    second.set(
-        xlabel="gamma", yscale="log", title=f"layers up to a ratio of {allowed:g}, width {limits[0][0].width}"
-    )
-    numbers_on_log_axis(second.yaxis, [tick for tick in (5, 10, 20, 50, 100, 200, 500, 1000, 2000)])
+        _draw_limit(second, records, index)
+    second.set(xlabel="gamma", yscale="log", xlim=(-0.03, 1.12))
+    second.set_title(f"layers up to a ratio of {allowed:g}, width {limits[0][0].width}")
+    numbers_on_log_axis(second.yaxis, _DEPTHS)
     legend_below(figure)
     return figure
+
+
+def _draw_limit(axes: Axes, records: Sequence[Aspect], index: int) -> None:
+    gammas, depths = [one.gamma for one in records], [one.depth for one in records]
+    draw_line(axes, gammas, depths, _LINES[index], marker=MARKERS[index], markersize=4)
+    end = (gammas[-1], depths[-1])
+    name = str(records[0].activation.name)
+    axes.annotate(name, end, xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
 
 
 def _draw_curve(
@@ -137,5 +136,5 @@ def _draw_curve(
     if sampled:
         layers, estimates = zip(*sampled, strict=True)
         value, stderr = (np.array([_first(part) for part in parts]) for parts in zip(*estimates, strict=True))
-        label = f"sampled networks, {words}, ± standard error"
+        label = "sampled networks, ± standard error"
         draw_sampled(axes, layers, value, stderr, label, index, markersize=5)
