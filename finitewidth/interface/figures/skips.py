@@ -50,7 +50,7 @@ def memory(
     if not len(theories) == len(without) == len(sampled) == len(titles):
         counts = f"{len(theories)}, {len(without)}, {len(sampled)} and {len(titles)}"
         raise ValueError(f"theories, without, sampled and titles must be equally many, got {counts}.")
-    figure = Figure(figsize=(0.8 + 2.3 * len(theories), 4.2))
+    figure = Figure(figsize=(max(4.4, 0.8 + 2.3 * len(theories)), 4.2))
     heading(figure, "tensors of order 1/n relative to those of sampled networks")
     row = figure.subplots(1, len(theories), squeeze=False, sharey=True)[0]
     names = [name for name in sampled[0] if any(_is_known(one[name]) for one in sampled)]
