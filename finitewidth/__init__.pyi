@@ -8,6 +8,8 @@ from .critical.activations.classification import Criticality as Criticality
 from .critical.activations.classification import criticality as criticality
 from .critical.activations.susceptibilities import Susceptibilities as Susceptibilities
 from .critical.activations.susceptibilities import susceptibilities as susceptibilities
+from .critical.aspect import Aspect as Aspect
+from .critical.aspect import aspect as aspect
 from .critical.asymptotes import Asymptotes as Asymptotes
 from .critical.asymptotes import asymptotes as asymptotes
 from .critical.audit import Audit as Audit

@@ -14,9 +14,10 @@ import numpy as np
 from scipy.interpolate import BSpline
 
 from finitewidth.comparison.claims import FILES
+from finitewidth.comparison.statements import residual
 from finitewidth.critical import one_input
 from finitewidth.network.algorithms import clock, projectors
-from finitewidth.theory import recursion, single, solve
+from finitewidth.theory import recursion, single, single_stream, solve, streams
 from finitewidth.theory.layers.activation import ActivationStep
 from finitewidth.theory.layers.sites import Pairs
 from finitewidth.theory.tensors import SHAPES
@@ -258,4 +259,60 @@ def wrong_trained(original, modes, s):
     return free + FACTOR * (found - free)
 
 
-FAULTS = {fault.name: fault for fault in (*_statistics(), *_training())}
+def wrong_stream(name: str) -> Callable:
+    """One input through skips: a tensor without its bare terms, a mean, or the memory A of a neuron."""
+
+    def wrong(original, *arguments):
+        found = original(*arguments)
+        if name in found._fields:
+            return found._replace(**{name: FACTOR * getattr(found, name)})
+        row, column = (single_stream._PLACE[letter] for letter in BLOCKS[name])
+        N = found.N.copy()
+        N[row, column] *= FACTOR
+        return found._replace(N=N)
+
+    return wrong
+
+
+def no_memory(original, *arguments):
+    found = original(*arguments)
+    return found._replace(A=np.zeros_like(found.A))
+
+
+def without_memory_of_relu(original, a_plus, a_minus, gamma, depth):
+    """Only what a layer's noise has in common with itself."""
+    kept = 2 * (1 - gamma**4) + 3 * (1 - gamma**2) ** 2
+    return kept * np.arange(depth)
+
+
+def _streams() -> Iterator[Fault]:
+    deep = ("residual.memory", "residual.odd-class")
+    about_stream = {"A": ("residual.memory", "residual.fixed-kernel"), "K": deep[1:], "Theta": deep[1:]}
+    about_stream |= dict.fromkeys(("G1", "B", "F", "P", "U"), deep)
+    about_stream |= {"V": (*deep, "residual.linear", "appendix-B.depth", "appendix-B.networks")}
+    words = {"A": "memory of a neuron"}
+    for name, claims in about_stream.items():
+        inject = functools.partial(replaced, single_stream, "_next", wrong_stream(name))
+        yield Fault(f"{words.get(name, name)}, one input with skips", inject, claims)
+    inject = functools.partial(replaced, single_stream, "_next", no_memory)
+    yield Fault("no memory of a neuron", inject, ("residual.memory", "residual.memory-sampled"))
+    for function, wrong, what in (
+        ("_two_layers", scaled_result, "correlation of two layers"),
+        ("own_terms", wrong_own, "action of a neuron on itself"),
+        ("bare_averages", wrong_bare, "bare pairs"),
+    ):
+        inject = functools.partial(replaced, streams, function, wrong)
+        yield Fault(f"{what}, several inputs with skips", inject, ("residual.memory",))
+    inject = functools.partial(replaced, residual, "scale_invariant_vertex", without_memory_of_relu)
+    yield Fault("no memory of relu networks", inject, ("residual.relu",))
+
+
+def wrong_own(original, *arguments):
+    return tuple(FACTOR * term for term in original(*arguments))
+
+
+def wrong_bare(original, *arguments):
+    return {family: FACTOR * value for family, value in original(*arguments).items()}
+
+
+FAULTS = {fault.name: fault for fault in (*_statistics(), *_training(), *_streams())}

@@ -16,22 +16,13 @@ from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.correlators import DIFFERENTIALS as DIFFERENTIALS
 from finitewidth.experiment.correlators import FLUCTUATIONS, STRUCTURES
 from finitewidth.experiment.directions import Outputs, differentials, outputs_and_ntk
-from finitewidth.experiment.layers.dense import DenseParameters
-from finitewidth.experiment.sampling import Parameters, preactivations, up_to
+from finitewidth.experiment.sampling import Parameters, passages, real_network, up_to
 from finitewidth.network.network import Network
 
 
 def parameters(net: Network, normals: jax.Array) -> Parameters:
     """Biases and weights of every layer, of variance C_b and C_W / fan-in, from standard normal numbers."""
-    found, start = [], 0
-    for l, (fan_in, fan_out) in enumerate(zip(net.widths, net.widths[1:], strict=False)):
-        end = start + fan_out
-        b = np.sqrt(net.C_b[l]) * normals[start:end]
-        start, end = end, end + fan_in * fan_out
-        W = np.sqrt(net.C_W[l] / fan_in) * normals[start:end].reshape(fan_out, fan_in)
-        found.append(DenseParameters(b, W))
-        start = end
-    return tuple(found)
+    return real_network(net).initial(normals)
 
 
 def outputs(net: Network, X: jax.Array, drawn: Parameters, *, order: int) -> Outputs:
@@ -83,7 +74,7 @@ def batch_estimates(
     GG, HG, HH = (_product_of_means(each[a], each[b]) for a, b in (("G", "G"), ("H", "G"), ("H", "H")))
     all_pairs = GG + GG.transpose(0, 2, 1, 3) + GG.transpose(0, 2, 3, 1)  # (12)(34), (13)(24), (14)(23)
     disconnected = {"V": GG, "zzzz": all_pairs, "D": HG, "Hzz": HG, "A": HH, "HH": HH}
-    n = net.widths[-2]
+    n = net.ladder.widths[-2]
     tensors = {name: n * (found[name] - disconnected.get(name, 0.0)) for name in found.keys() - {"G", "H"}}
     return {"G": found["G"], "H": found["H"], **tensors}
 
@@ -110,7 +101,7 @@ def sample(
 def _draws(net, batches, size, seed):
     random = np.random.default_rng(seed)
     for _ in range(batches):
-        yield random.standard_normal((size, net.parameter_count))
+        yield random.standard_normal((size, real_network(net).normal_count))
 
 
 def _over_batches(values):
@@ -123,26 +114,30 @@ def _over_batches(values):
 def kernels_given_hidden(net: Network, X: jax.Array, drawn: Parameters) -> tuple[jax.Array, ...]:
     """zz and H of an output neuron, averaged over the parameters of the last layer, and the excess below it.
 
-    The excess of a hidden layer is the average of zz over its neurons less what the layer before it lets
-    expect, C_b + C_W ss/n: its mean is zero.
+    The last layer is dense. The excess of a hidden layer is the average of zz over its neurons less what the
+    layers before it let expect, C_b + C_W ss/n and gamma^2 times that of a skip's source: its mean is zero.
     """
     found = outputs_and_ntk(up_to(net, net.depth - 1), drawn[:-1], X)
     H = jnp.einsum("jajb->jab", found.H)  # of neuron j of the last hidden layer with itself
-    s, slope = net.activations[-1].derivatives(found.z.T, 1)
+    last = net.ladder.dense[-1]
+    s, slope = net.ladder.activations[-1].derivatives(found.z.T, 1)
     overlap, n = s @ s.T, s.shape[1]
-    G_out = net.C_b[-1] + net.C_W[-1] / n * overlap
-    H_out = net.lambda_b[-1] + net.lambda_W[-1] / n * overlap
-    H_out += net.C_W[-1] / n * jnp.einsum("aj,bj,jab->ab", slope, slope, H)
+    G_out = last.C_b + last.C_W / n * overlap
+    H_out = last.lambda_b + last.lambda_W / n * overlap
+    H_out += last.C_W / n * jnp.einsum("aj,bj,jab->ab", slope, slope, H)
     return G_out, H_out, _excess(net, X, drawn[:-1])
 
 
 def _excess(net, X, drawn):
-    incoming, found = X, []
-    upper = np.triu_indices(X.shape[0])
-    for l, z in enumerate(preactivations(up_to(net, len(drawn)), drawn, X)):
-        expected = net.C_b[l] + net.C_W[l] / net.widths[l] * incoming @ incoming.T
-        found.append((z @ z.T / net.widths[l + 1] - expected)[upper])
-        incoming = net.activations[l](z)
+    found, ladder, upper = [], net.ladder, np.triu_indices(X.shape[0])
+    traced = passages(up_to(net, net.depth - 1), drawn, X)
+    overlaps = [passage.preactivations @ passage.preactivations.T for passage in traced]
+    for l, passage in enumerate(traced):
+        layer, skip, n = ladder.dense[l], ladder.skips[l], ladder.widths[l + 1]
+        expected = layer.C_b + layer.C_W / ladder.widths[l] * passage.incoming @ passage.incoming.T
+        if skip is not None:
+            expected += skip.gamma**2 * overlaps[skip.source - 1] / n
+        found.append((overlaps[l] / n - expected)[upper])
     return jnp.concatenate(found)
 
 

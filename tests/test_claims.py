@@ -41,6 +41,9 @@ TOPICS = [
     "10.footnote-37",
     "inf.relu-width",
     "inf.relu-depth",
+    "residual.memory",
+    "residual.odd-class",
+    "appendix-B.depth",
 ]
 # cheap, deterministic, and between them about every recursion and every projector
 QUICK = (
@@ -52,6 +55,7 @@ QUICK = (
     "inf.149-153",
 )
 QUICK += ("inf.101-102", "inf.126-130", "inf.155", "10.130-10.131", "10.67", "10.70")
+QUICK += ("residual.memory", "residual.odd-class", "residual.fixed-kernel", "residual.linear")
 
 
 def call(*arguments: object) -> int:
@@ -186,6 +190,7 @@ def test_quick_claims_hold(id):
 SLOW = tuple(f"{name}, one input" for name in NAMES if name != "R")
 SLOW += tuple(f"sign of the {part} in the mean" for part in ("dNTK", "first ddNTK", "second ddNTK"))
 SLOW += ("evolved_ntk of one network", "one input through thousands of layers", "angle of relu networks")
+SLOW += ("no memory of relu networks",)
 
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if name not in SLOW])

@@ -110,7 +110,23 @@ def expected_loss() -> Figure:
     return fw.plots.expected_loss(fw.ExpectedLoss(depths, widths, two, two, one, one, one, one, one))
 
 
+def memory() -> Figure:
+    block = fw.Residual("gelu", fw.Dense(8), gamma=0.8)
+    net = fw.Network(1, fw.Dense(8), block, "gelu", fw.Dense(1))
+    laws = [fw.solve(net, [[1.0]], memory=memory) for memory in (True, False)]
+    found = {name: fw.Estimate(1.1 * getattr(laws[0].output, name), np.full(1, 0.05)) for name in ("V", "G1")}
+    return fw.plots.memory(*laws, [found], ["gelu, three layers"])
+
+
+def depth_and_skips() -> Figure:
+    over = [[fw.aspect(name, width=20, gamma=gamma) for gamma in (0.0, 0.9)] for name in ("relu", "linear")]
+    curves = [fw.aspect("linear", depth=20, gamma=gamma) for gamma in (0.0, 0.9)]
+    point = (10, fw.Estimate(np.array(0.2), np.array(STDERR)))
+    return fw.plots.depth_and_skips(curves, over, {0.9: [point]}, width=32)
+
+
 SAMPLED = (kernels_over_depth, fluctuations, trained_outputs, residuals, ntk_ellipses)
+SAMPLED += (memory, depth_and_skips)
 FIGURES = (*SAMPLED, starpolation, phase_diagrams, spectrum, inductive_bias, expected_loss)
 
 
@@ -221,6 +237,10 @@ def test_what_is_no_record_is_refused(tmp_path):
         fw.plots.fluctuations(fw.solve(DEEP, [[1.0, -1.0]]), tensors=("W",))
     with refused("for which there is no theory; solve that network"):
         fw.plots.fluctuations(fw.solve(DEEP, [[1.0, -1.0]]), [sampled(fw.MLP((2, 3, 1), "tanh"), 2)])
+    with refused("curves must be a result of fw.aspect"):
+        fw.plots.depth_and_skips([3], [], width=10)
+    with refused("theories, without, sampled and titles must be equally many, got 1, 1, 0 and 1"):
+        fw.plots.memory(*[fw.solve(DEEP, [[1.0, -1.0]])] * 2, [], ["one"])
     with refused("path must end in .svg, .png or .pdf, got .*; rename it"):
         fw.plots.save(Figure(), tmp_path / "figure.gif")
     with refused("cannot be written"):

@@ -30,6 +30,7 @@ FILES = (
     "one_network",
     "projectors",
     "ensembles",
+    "residual",
 )
 
 

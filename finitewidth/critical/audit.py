@@ -17,6 +17,7 @@ from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.critical.activations.words import number
 from finitewidth.critical.architectures.explanation import steps_of_layers
 from finitewidth.critical.architectures.two_inputs import TwoInputs, follow_inputs
+from finitewidth.critical.aspect import longer_skips
 from finitewidth.critical.explanation import settings_in_words, steps_in_words
 from finitewidth.critical.findings import LOST, Finding, losses
 from finitewidth.critical.initialization import critical_points, is_critical
@@ -26,11 +27,12 @@ from finitewidth.critical.stream_audit import stream_advice, stream_findings, st
 from finitewidth.critical.tuning import critical_network
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.network import Network
-from finitewidth.theory import single
+from finitewidth.theory import single, single_stream
 from finitewidth.theory.ratios import HOPELESS, TRUSTED, Report, ratios
 from finitewidth.theory.solve import solve
 
 _SLOW_LAYERS = 64  # kinked activations other than two straight lines are solved layer by layer
+_SLOW_BODIES = 20  # bodies of several layers are solved pair by pair of layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +78,8 @@ def audit(net: Network, *, input_scale=1.0) -> Audit:
     `net` is an MLP, with one activation or with one for each hidden layer, or any other network.
     `input_scale` is the mean square of the input components. `steps` of the verdict says of each layer of a
     network with different activations or other layers how it is initialized and whether that is critical.
-    Whether the width is enough is judged for dense layers only.
+    Whether the width is enough is judged where order 1/n is known: for dense layers and residual blocks of
+    them.
     """
     if not (isinstance(input_scale, numbers.Real) and math.isfinite(input_scale) and input_scale > 0):
         raise ValueError(f"input_scale must be a finite number above 0, got {input_scale!r}.")
@@ -107,7 +110,7 @@ def _audit_of_stream(net: Network, input_scale: float) -> Audit:
     """The verdict on a network with other layers than dense ones, from inputs that are taken through it."""
     path = follow_inputs(net, input_scale)
     findings = stream_findings(net, path)
-    missing = "the audit judges fluctuations between networks, of order 1/width, for dense layers only"
+    report, deepest, missing = _aspect(net, input_scale, path)
     activations = [layer for layer in net.walked if isinstance(layer, Activation)]
     return Audit(
         net,
@@ -115,12 +118,12 @@ def _audit_of_stream(net: Network, input_scale: float) -> Audit:
         findings,
         path,
         *stream_lengths(path),
-        report=None,
+        report=report,
         report_missing=missing,
-        aspect_verdict=_aspect_verdict(None, missing, lost=bool(findings)),
-        deepest=None,
+        aspect_verdict=_aspect_verdict(report, missing, lost=bool(findings)),
+        deepest=deepest,
         points=tuple(criticality(activation) for activation in activations or [as_activation("linear")]),
-        advice=(stream_advice(net, input_scale),) if findings else (),
+        advice=_advice_on_stream(net, input_scale, findings, report),
         steps=steps_of_layers(net, input_scale),
     )
 
@@ -182,22 +185,32 @@ def _findings(net: Network, path: OneInput, parallel: float, perp: float) -> tup
     return losses(signal, nearby, angle[-1] / angle, lengths, names)
 
 
-def _aspect(net: Network, input_scale: float, path: OneInput) -> tuple[Report | None, int | None, str | None]:
+def _aspect(
+    net: Network, input_scale: float, path: OneInput | TwoInputs
+) -> tuple[Report | None, int | None, str | None]:
     """Ratios of the output layer, the last layer whose ratios stay within range, and what prevents both."""
     if not np.isfinite(path.K).all():
         return None, None, "the kernel grows beyond double precision"
     if path.K.min() < 1e-100 or path.Theta.min() < 1e-100:
         return None, None, "the signal is lost, so ratios to it mean nothing"
-    if net.depth > _SLOW_LAYERS and not single.applies(net):
-        return None, None, f"more than {_SLOW_LAYERS} layers of an activation with kinks would take long"
-    X = np.full((1, net.widths[0]), math.sqrt(input_scale))
     try:
-        theory = solve(net, X)
+        if long := _takes_long(net):
+            return None, None, long
+        theory = solve(net, np.full((1, net.ladder.widths[0]), math.sqrt(input_scale)))
     except ValueError as error:
         return None, None, str(error)
     reports = [ratios(theory.layer(l)) for l in range(1, net.depth + 1)]
     beyond = [report.layer for report in reports if report.expansion_parameter >= TRUSTED]
     return reports[-1], beyond[0] - 1 if beyond else None, None
+
+
+def _takes_long(net: Network) -> str | None:
+    """Why one input through the network is not a matter of seconds, if it is not."""
+    if not net.ladder.has_skips and net.depth > _SLOW_LAYERS and not single.applies(net):
+        return f"more than {_SLOW_LAYERS} layers of an activation with kinks would take long"
+    if net.ladder.has_skips and net.depth > _SLOW_BODIES and not single_stream.applies(net):
+        return f"more than {_SLOW_BODIES} layers in residual bodies of several layers would take long"
+    return None
 
 
 def _aspect_verdict(report: Report | None, missing: str | None, *, lost: bool) -> str:
@@ -223,12 +236,24 @@ def _advice(
 ) -> tuple[str, ...]:
     if findings:  # the ratios will change with the initialization
         return (_advice_on_initialization(net, input_scale) if _differ(net) else _advice_on_point(points[0]),)
-    if report is not None and report.expansion_parameter >= TRUSTED:
-        factor = report.expansion_parameter / TRUSTED
-        return (
-            f"make the hidden layers about {number(factor, 2)} times wider, or the network as much shallower",
-        )
-    return ()
+    return _advice_on_width(report)
+
+
+def _advice_on_width(report: Report | None, more: str = "") -> tuple[str, ...]:
+    if report is None or report.expansion_parameter < TRUSTED:
+        return ()
+    wider = number(report.expansion_parameter / TRUSTED, 2)
+    return (f"make the hidden layers about {wider} times wider, or the network as much shallower{more}",)
+
+
+def _advice_on_stream(
+    net: Network, input_scale: float, findings: tuple[Finding, ...], report: Report | None
+) -> tuple[str, ...]:
+    if findings:
+        return (stream_advice(net, input_scale),)
+    if report is None or report.expansion_parameter < TRUSTED:
+        return ()
+    return _advice_on_width(report, longer_skips(net, input_scale))
 
 
 def _advice_on_point(point: Criticality) -> str:

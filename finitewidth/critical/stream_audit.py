@@ -83,7 +83,7 @@ def correlation_length(curve: np.ndarray, stream: Sequence[int], *, whole: bool 
         (logs.size // (2 * part), logs.size // part - 1) for part in (4, 2, 1)
     ]  # doublings of the depth
     rates = [_rate(layers, logs, *ends) for ends in halves]
-    changes = [abs(logs[last] - logs[first]) for first, last in halves]
+    changes = [abs(logs[last] - logs[first]) if last > first else 0.0 for first, last in halves]
     strongest = int(np.argmax(changes))
     if changes[strongest] > _EXPONENTIAL:
         return 1 / abs(rates[strongest])

@@ -11,14 +11,17 @@ from finitewidth.interface.figures.depth import fluctuations, kernels_over_depth
 from finitewidth.interface.figures.learning import spectrum, starpolation, trained_outputs
 from finitewidth.interface.figures.phases import phase_diagrams
 from finitewidth.interface.figures.saving import save
+from finitewidth.interface.figures.skips import depth_and_skips, memory
 from finitewidth.interface.figures.widths import ntk_ellipses, residuals
 from finitewidth.training.infinite.spectrum import Spectrum
 
 __all__ = [
+    "depth_and_skips",
     "expected_loss",
     "fluctuations",
     "inductive_bias",
     "kernels_over_depth",
+    "memory",
     "ntk_ellipses",
     "phase_diagrams",
     "residuals",
