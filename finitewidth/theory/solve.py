@@ -1,7 +1,7 @@
 """The theory of a network on a data set: its statistics at every layer."""
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,8 @@ from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.network import Network
 from finitewidth.theory import single, single_stream
 from finitewidth.theory.averages import FourLegs
-from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance
+from finitewidth.theory.checks import accuracy_or_error, check_layer, check_memory, check_tolerance, is_local
+from finitewidth.theory.local import LocalStreams, memory_size
 from finitewidth.theory.pairs.propagation import Propagation, first_layer
 from finitewidth.theory.records import Layer, Theory
 from finitewidth.theory.recursion import State, next_layer
@@ -37,7 +38,7 @@ def solve(
     four_leg_tolerance: float | None = None,
     layers: Iterable[int] | None = None,
     tensors: Iterable[str] | None = None,
-    memory: bool = True,
+    memory: bool | int = True,
     client: Any = None,
     store: str | Path | None = None,
     progress: Progress = False,
@@ -48,9 +49,12 @@ def solve(
     `four_leg_tolerance` the absolute accuracy of four-leg averages (1e-8, or 1e-5 with kinks). `layers` and
     `tensors` say which to keep, all by default. Single precision and integers are promoted to float64.
 
-    At order 1 a network has dense layers, activations and residual blocks of them. `memory=False` leaves out
-    what a neuron of a residual network remembers of its past beyond pairs. It is faster, exact where the
-    skip connections are read linearly, and otherwise an approximation with errors of 10 to 200 percent.
+    At order 1 a network has dense layers, activations and residual blocks of them. A neuron of a residual
+    network remembers its past through skip connections, so that every two layers of a stream are correlated.
+    With `memory=8`, or another number, they are correlated by at most so many lines (degrees of Wick
+    monomials): a series, whose truncation error is `memory_error` of the result, in a time that grows as the
+    depth and not as its third power. `memory=False` leaves out what is remembered beyond pairs. It is exact
+    where skip connections are read linearly, and otherwise off by 10 to 200 percent.
 
     At order 1 most of the time goes into the four-leg averages of the layers, which are independent tasks for
     the Dask `client`; a `store` (a path that ends in .zarr) keeps those that are finished, so that a run that
@@ -88,7 +92,7 @@ def solve_with(
     four_leg_tolerance: float | None = None,
     layers: Iterable[int] | None = None,
     tensors: Iterable[str] | None = None,
-    memory: bool = True,
+    memory: bool | int = True,
     remedy: str = "keep fewer layers (layers=), fewer tensors (tensors=), or contract them in fw.unroll",
 ) -> Theory:
     """The theory that `solve` returns, for inputs already checked, its tasks run by a runner.
@@ -104,8 +108,9 @@ def solve_with(
     has_skips = order == 1 and net.ladder.has_skips  # layers that order 1/n does not know are refused here
     kept = _kept_layers(layers, net.depth)
     names = _kept_tensors(tensors, net, max(kept)) if order == 1 else ()
+    check_memory(memory, net if has_skips else None)
     if has_skips:
-        _require_for_skips(X.shape[0], max(kept), len(kept) * len(names), remedy)
+        _require_for_skips(X.shape[0], max(kept), len(kept) * len(names), remedy, memory)
     else:
         _check_memory(X.shape[0], order, len(kept), names, remedy)
     distinct, places = merge_inputs(X)
@@ -116,7 +121,7 @@ def solve_with(
         solved = _finite_width(net, distinct, _Request(kept, names, tolerance, accuracy, memory), running)
     accuracy_or_error(solved.error, tolerance, net.activation_name)
     whole = {l: Layer(net, l, _expanded(part, places)) for l, part in solved.layers.items()}
-    return Theory(net, X, order, solved.error, solved.four_leg_error, whole)
+    return Theory(net, X, order, solved.error, solved.four_leg_error, whole, solved.memory_error)
 
 
 class _Solved(NamedTuple):
@@ -125,6 +130,7 @@ class _Solved(NamedTuple):
     layers: dict[int, dict[str, np.ndarray]]
     error: float
     four_leg_error: float = 0.0
+    memory_error: float | None = 0.0  # None where it is not known
 
 
 class _Request(NamedTuple):
@@ -134,7 +140,7 @@ class _Request(NamedTuple):
     names: tuple[str, ...]
     tolerance: float
     accuracy: float  # of four-leg averages
-    memory: bool  # whether neurons remember more of their past than pairs
+    memory: bool | int  # whether neurons remember more of their past than pairs, or up to how many lines
 
     def at(self, net: Network, layer: int) -> tuple[str, ...]:
         """The tensors asked for that exist at a layer."""
@@ -194,7 +200,9 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
     if last == 1:
         return _Solved({1: _arrays(State.first_layer(*first), request.at(net, 1))}, 0.0)
     ladder = list(steps(net, first, last, rule))
-    streams = Streams(net.ladder, ladder, memory=request.memory)
+    if is_local(request.memory):
+        return _with_local_memory(net, ladder, request, running)
+    streams = Streams(net.ladder, ladder, memory=bool(request.memory))
     pairs, four_leg_error = streams.pairs, 0.0
     work = functools.partial(_pair_averages, [streams.legs(pair) for pair in pairs], request.accuracy)
     results = running.results(work, len(pairs), name="layers", what="averaging over pairs of layers")
@@ -207,7 +215,27 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
         for layer, state in enumerate(streams.states(), start=1)
         if layer in request.kept
     }
-    return _Solved(arrays, max(step.moments.error for step in ladder), four_leg_error)
+    error, unknown = max(step.moments.error for step in ladder), None if not request.memory else 0.0
+    return _Solved(arrays, error, four_leg_error, unknown)
+
+
+def _with_local_memory(net: Network, ladder: list[Step], request: _Request, running: Runner) -> _Solved:
+    """The same with what neurons remember carried from layer to layer: a task for each layer."""
+    work = functools.partial(_averages, [_Legs.of(step) for step in ladder], request.accuracy)
+    results = running.results(work, len(ladder), name="layers", what="averaging over layers")
+    streams, four_leg_error, arrays = LocalStreams(net.ladder, ladder, request.memory), [0.0], {}
+
+    def averages() -> Iterator[FourLegs]:
+        for result in results:
+            made = FourLegs.from_arrays(result)
+            four_leg_error.append(made.error)
+            yield made
+
+    for layer, state in enumerate(streams.states(averages()), start=1):
+        if layer in request.kept:
+            arrays[layer] = _arrays(state, request.at(net, layer))
+    error, left_out = max(step.moments.error for step in ladder), (streams.left_out[l] for l in request.kept)
+    return _Solved(arrays, error, max(*four_leg_error, streams.error), max(left_out))
 
 
 def _pair_averages(legs: Sequence[tuple], accuracy: float, task: int) -> dict[str, np.ndarray]:
@@ -293,7 +321,9 @@ def _check_memory(count: int, order: int, layers: int, names: tuple[str, ...], r
     require_memory(needed, f"{what} of {layers} layers for {count} inputs", remedy)
 
 
-def _require_for_skips(count: int, last: int, kept: int, remedy: str) -> None:
+def _require_for_skips(count: int, last: int, kept: int, remedy: str, memory: bool | int) -> None:
     working = 11 * (last - 1) + 17 + 8  # blocks of all layers, averages of two layers, and what a pair holds
+    if is_local(memory):
+        working = 11 * 16 + memory_size(memory)  # blocks of one layer, three times, and where a skip starts
     needed = 8 * count**4 * (working + kept)
     require_memory(needed, f"statistics at order 1/n of {last} layers for {count} inputs", remedy)
