@@ -9,8 +9,8 @@ $$A' = \gamma^t\, T\, [M A + \Theta^t \Psi], \qquad
   N' = M N M^T + \langle\Psi\Psi\rangle + (M A)\Psi^T + \Psi (M A)^T,$$
 
 with t ties of Theta, averages $\Psi$ of a layer's own features with monomials, and N the tensors without
-their bare terms. Monomials of all degrees exist; those beyond `degree` are left out. How much that is, is estimated
-from what the last degrees add, two at a time: odd activations give some statistics every second degree only.
+their bare terms. Monomials of all degrees exist; those beyond `degree` are left out. How much that is, is
+estimated from what the last degrees add, two at a time: odd activations give every second degree only.
 
 Skips may lead over several layers: rows and columns of N are then moved separately behind the place where the
 skip starts. Skips within skips are not treated.
