@@ -1,0 +1,251 @@
+"""Residual networks at order 1/n: trained ensembles against the theory, and what the theory costs.
+
+    python benchmarks/residual.py                   everything, about half an hour of two cores
+    python benchmarks/residual.py --only trained    one section; the others stay as they were written
+    python benchmarks/residual.py --quick           small sizes, a check of this script; nothing is written
+
+Sections: trained, speed, growth. Tables are printed and written to benchmarks/results/residual.md. Times are
+those of a clock and, in brackets, of the processor over all cores, which depends less on what else runs.
+"""
+
+import argparse
+import re
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from harness import HERE, processor, say
+from provenance import stamp
+from trained_networks import Case, largest, pull_rows, run, scaling
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the finitewidth of this tree
+
+import finitewidth as fw  # noqa: E402
+from finitewidth.training.first_order import statistics  # noqa: E402
+
+RESULTS = HERE / "results" / "residual.md"
+DESCENT = fw.GradientDescent(0.2, 16)
+
+
+class Seconds(NamedTuple):
+    """Of a clock, and of the processor over all cores."""
+
+    clock: float
+    cores: float
+
+    def __str__(self) -> str:
+        return f"{self.clock:.3g} s ({self.cores:.3g} s)"
+
+
+def timed(work: Callable[[], object]) -> Seconds:
+    clock, cores = time.perf_counter(), time.process_time()
+    work()
+    return Seconds(time.perf_counter() - clock, time.process_time() - cores)
+
+
+def table(header: str, rows: Iterable[tuple]) -> str:
+    names = header.split(" | ")
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+
+
+# --- trained ensembles --------------------------------------------------------------------------------
+
+
+def trained(quick: bool) -> str:
+    """Pulls at both orders, and how the difference from the theory falls with the width."""
+    share = 20 if quick else 1
+    members = {32: 60_000, 64: 40_000, 128: 24_000}
+    widths = [Case("gelu", 3, n, 1, DESCENT, count // share, gamma=0.8) for n, count in members.items()]
+    others = [
+        Case(name, 3, 48, 1, DESCENT, 12_000 // share, gamma=gamma)
+        for name, gamma in (("gelu", 0.5), ("gelu", 1.0), ("tanh", 0.5), ("tanh", 0.8), ("tanh", 1.0))
+    ]
+    seen, checked = [], []
+    for outcomes, cases in ((seen, widths), (checked, others)):
+        for case in cases:
+            outcomes.append(run(case))
+            say(f"{case.activation}, gamma {case.gamma}, width {case.width}: {outcomes[-1].seconds:.0f} s")
+    rows = pull_rows([*seen, *checked])
+    rows[0] = rows[0].replace("| activation |", "| activation | gamma |")
+    rows[1] = rows[1].replace("| --- |", "| --- | --- |", 1)
+    gammas = [case.gamma for case in (*widths, *others)]
+    rows[2:] = [
+        re.sub(r"^\| (\w+) \|", rf"| \1 | {g} |", row) for g, row in zip(gammas, rows[2:], strict=True)
+    ]
+    return "\n\n".join(
+        [
+            "A dense layer, two residual layers and a dense output; three training and two test points, 16 "
+            "steps of descent. Ensembles use the infinite-width prediction as a control variate.",
+            "\n".join(rows),
+            "Difference of the mean from the theory over widths, gelu, gamma 0.8:",
+            "\n".join(scaling(seen)),
+            missed_by_pairs(seen[0]),
+        ]
+    )
+
+
+def missed_by_pairs(outcome) -> str:
+    """The same ensemble against a theory that leaves out the memory of neurons."""
+    case = outcome.case
+    pairs = _without_memory(lambda: fw.predict(case.net, *case.data, algorithm=case.algorithm))
+    full, without = (fw.compare(p, outcome.ensemble) for p in (outcome.prediction, pairs))
+    return (
+        f"At width {case.width} a theory without the memory of neurons (`memory=False`) has largest pulls of "
+        f"{largest(without.pulls):.1f} (mean) and {largest(without.covariance_pulls):.1f} (covariance) "
+        f"instead of {largest(full.pulls):.1f} and {largest(full.covariance_pulls):.1f}."
+    )
+
+
+def _without_memory(work: Callable):
+    """Statistics of training with pairs alone, which the library does not offer."""
+    real = statistics.solve_with
+    statistics.solve_with = lambda *args, **options: real(*args, **options, memory=False)
+    try:
+        return work()
+    finally:
+        statistics.solve_with = real
+
+
+# --- time ---------------------------------------------------------------------------------------------
+
+
+def stream(layers: int, activation: str = "gelu", inputs: int = 6, gamma: float = 0.7, skips: bool = True):
+    """A dense layer, residual layers and a dense output; or the same layers without skips."""
+    first, body, last = (fw.Dense(n, 0.1, 0.9, 0.5, 0.7) for n in (256, 256, 1))
+    middle = [fw.Residual(activation, body, gamma=gamma) if skips else (activation, body)] * layers
+    flat = (one for part in middle for one in (part if isinstance(part, tuple) else (part,)))
+    return fw.Network(inputs, first, *flat, activation, last)
+
+
+def samples(count: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((count, 6))
+
+
+def solving(net: fw.Network, count: int, **options) -> Callable[[], object]:
+    return lambda: fw.solve(net, samples(count), layers=(net.depth,), **options)
+
+
+def speed(quick: bool) -> str:
+    count, training = (4, 5) if quick else (16, 20)
+    solving(stream(4), 3)(), solving(stream(4, skips=False), 3)()  # compilation
+    residual, dense = (
+        timed(solving(stream(4, skips=skips), count, four_leg_tolerance=1e-6)) for skips in (True, False)
+    )
+    allowed = 4 * dense.cores * 15 / 5
+    inputs = samples(training + 5)
+    data = inputs[:training], np.sin(inputs[:training, :1]), inputs[training:]
+    mean = timed(lambda: fw.predict(stream(4), *data, covariance=False, progress=False))
+    alone = timed(solving(stream(1000, gamma=0.9), 1))
+    rows = [
+        (f"{count} inputs, gelu, 4 residual layers, 1e-6", residual, f"dense {dense}"),
+        ("at most 4 times dense times 15 pairs over 5 layers, processor", residual, f"{allowed:.3g} s"),
+        (f"{training} training points, trained mean, 4 residual layers", mean, "60 s on two cores"),
+        ("one input, 1000 residual layers", alone, "5 s"),
+    ]
+    met = residual.cores <= allowed, mean.cores <= 120, alone.clock <= 5 or alone.cores <= 5
+    verdicts = ("", *("met" if one else "MISSED" for one in met))
+    cells = ((*row, verdict) for row, verdict in zip(rows, verdicts, strict=True))
+    return table("what | seen | target | verdict", cells)
+
+
+# --- growth -------------------------------------------------------------------------------------------
+
+
+def power(sizes: list[int], times: list[Seconds]) -> float:
+    return float(np.polyfit(np.log(sizes), np.log([t.cores for t in times]), 1)[0])
+
+
+def growth(quick: bool) -> str:
+    """The exact form against the local one, over inputs and over depth."""
+    depths = (2, 4) if quick else (2, 4, 8, 16)
+    counts = (2, 3) if quick else (4, 8, 12)
+    kinds = {"exact": True, "8 lines": 8}
+    parts = []
+    for title, sizes, of in (
+        ("4 inputs, residual layers", depths, lambda size: (stream(size), 4)),
+        ("4 residual layers, inputs", counts, lambda size: (stream(4), size)),
+    ):
+        rows = []
+        for kind, memory in kinds.items():
+            solving(stream(2), 3, memory=memory)()  # compilation
+            times = []
+            for size in sizes:
+                net, count = of(size)
+                times.append(timed(solving(net, count, memory=memory, four_leg_tolerance=1e-6)))
+                say(f"{title} {size}, {kind}: {times[-1]}")
+            rows.append((kind, *times, f"{power(list(sizes), times):.2f}"))
+        parts.append(table(f"{title} | {' | '.join(map(str, sizes))} | power", rows))
+    return "\n\n".join([*parts, errors(quick), deep(quick)])
+
+
+def errors(quick: bool) -> str:
+    """Truncation against the exact form."""
+    net, count = stream(2 if quick else 4), 3
+    exact, rows = solving(net, count)(), []
+    for lines in (2, 4, 6, 8, 10):
+        found = solving(net, count, memory=lines)()
+        apart = {
+            name: largest(getattr(found.output, name) - getattr(exact.output, name))
+            / largest(getattr(exact.output, name))
+            for name in ("V", "D", "A", "F", "B", "U", "G1", "H1")
+        }
+        rows.append((lines, f"{found.memory_error:.1e}", *(f"{value:.1e}" for value in apart.values())))
+    return f"Error of a number of lines, relative to the largest entry, {count} inputs:\n\n" + table(
+        "lines | reported | V | D | A | F | B | U | G1 | H1", rows
+    )
+
+
+def deep(quick: bool) -> str:
+    rows = []
+    for activation in ("gelu", "tanh"):
+        net = stream(8 if quick else 48, activation, gamma=0.9)
+        work = solving(net, 4, memory=8)
+        seconds, theory = timed(work), work()
+        rows.append((activation, net.depth, 4, seconds, f"{theory.memory_error:.1e}"))
+    return "Deep streams, 8 lines:\n\n" + table("activation | layers | inputs | time | reported error", rows)
+
+
+SECTIONS = {
+    "trained": ("Trained ensembles", trained),
+    "speed": ("Speed", speed),
+    "growth": ("Exact and local form", growth),
+}
+
+
+def written() -> dict[str, str]:
+    """The sections of earlier runs by title."""
+    if not RESULTS.exists():
+        return {}
+    parts = RESULTS.read_text().split("\n## ")[1:]
+    return {part.split("\n", 1)[0]: part.split("\n", 1)[1].strip() for part in parts}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", choices=SECTIONS)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", fw.ExpansionWarning)
+    for name, (title, make) in SECTIONS.items():
+        if options.only in (None, name):
+            text = f"{stamp()}, {processor()}\n\n{make(options.quick)}"
+            print(f"## {title}\n\n{text}\n", flush=True)
+            if not options.quick:
+                keep(title, text)
+
+
+def keep(title: str, text: str) -> None:
+    """Write one section beside those that are there."""
+    sections = {**written(), title: text}
+    body = [f"## {name}\n\n{sections[name]}" for name, _ in SECTIONS.values() if name in sections]
+    opening = "# Residual networks at order 1/n\n\nWritten by `python benchmarks/residual.py`."
+    RESULTS.write_text("\n\n".join([opening, *body]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
