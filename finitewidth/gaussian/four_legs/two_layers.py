@@ -186,8 +186,9 @@ class TwoLayers(PairConditioning):
         lower = Tower(activations[0], top)
         upper = lower if activations[1] == activations[0] else Tower(activations[1], top)
         below, above = (float(np.diagonal(K)[part].max()) for part in (slice(count), slice(count, None)))
-        dealt = tuple(sorted({orders for family in families for orders in _within_pairs(family)}))
-        made = cls((lower, lower, upper, upper), K, dealt, tolerance, (below, below, above, above))
+        dealt = {orders for family in families for orders in _within_pairs(family)}
+        one_way = tuple(sorted(orders for orders in dealt if orders[2] >= orders[3]))
+        made = cls((lower, lower, upper, upper), K, one_way, tolerance, (below, below, above, above))
         made.count, made.families = count, families
         return made
 
@@ -212,7 +213,9 @@ class TwoLayers(PairConditioning):
             task, given = tasks[index], conditioned[index]
             grid = plane_grid(steps[index], self.steps.radius, self.is_odd)
             legs = self._leg_values(task, given, grid, plans[index])
-            return self._with_coincident(self.contraction(legs), legs, given, grid[0])
+            sums = self._with_coincident(self.contraction(legs), legs, given, grid[0])
+            # rows and columns are the same legs: the other half are transposes
+            return sums | {(a, b, d, c): value.T for (a, b, c, d), value in sums.items() if c != d}
 
         for index, sums in on_all_cores(work, range(len(tasks))):
             p, q = tasks[index].p, tasks[index].q
@@ -242,7 +245,8 @@ class TwoLayers(PairConditioning):
         if not entries:
             return
         lower, _, upper, _ = self.towers
-        dealt = tuple(sorted({(a, c, b, d) for a, b, c, d in self.dealt}))
+        both = {one for a, b, c, d in self.dealt for one in ((a, b, c, d), (a, b, d, c))}
+        dealt = tuple(sorted((a, c, b, d) for a, b, c, d in both))
         mixed = PairConditioning((lower, upper, lower, upper), self.K, dealt, self.tolerance)
         shift = self.count
         tasks = [Task(p, shift + r, np.array([q]), np.array([shift + s])) for p, q, r, s in entries]
