@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from finitewidth.core.checkpoint import digest
+from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.core.inputs import as_inputs, merge_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
@@ -53,7 +54,7 @@ def solve(
     network remembers its past through skip connections, so that every two layers of a stream are correlated.
     With `memory=8`, or another number, they are correlated by at most so many lines (degrees of Wick
     monomials): a series, whose truncation error is `memory_error` of the result, in a time that grows as the
-    depth and not as its third power. `memory=False` leaves out what is remembered beyond pairs. It is exact
+    depth and not faster than its square. `memory=False` leaves out what is remembered beyond pairs. It is exact
     where skip connections are read linearly, and otherwise off by 10 to 200 percent.
 
     At order 1 most of the time goes into the four-leg averages of the layers, which are independent tasks for
@@ -231,9 +232,10 @@ def _with_local_memory(net: Network, ladder: list[Step], request: _Request, runn
             four_leg_error.append(made.error)
             yield made
 
-    for layer, state in enumerate(streams.states(averages()), start=1):
-        if layer in request.kept:
-            arrays[layer] = _arrays(state, request.at(net, layer))
+    with SingleThreadedProducts():  # the same bits for any number of cores
+        for layer, state in enumerate(streams.states(averages()), start=1):
+            if layer in request.kept:
+                arrays[layer] = _arrays(state, request.at(net, layer))
     error, left_out = max(step.moments.error for step in ladder), (streams.left_out[l] for l in request.kept)
     return _Solved(arrays, error, max(*four_leg_error, streams.error), max(left_out))
 
@@ -264,7 +266,8 @@ def _averages(legs: Sequence[_Legs], accuracy: float, task: int) -> dict[str, np
 
 def _one_input(net: Network, X: np.ndarray, request: _Request) -> _Solved:
     solve_one = single_stream.single_stream if net.ladder.has_skips else single.single_input
-    scan = solve_one(net, float(np.mean(X**2)), request.tolerance)
+    with SingleThreadedProducts():  # of small matrices, which would wait for the threads of a BLAS
+        scan = solve_one(net, float(np.mean(X**2)), request.tolerance)
     layers = {}
     for layer in request.kept:
         matrices = {name: scan.layers[name][layer - 1].reshape(1, 1) for name in MATRICES}
