@@ -54,8 +54,8 @@ def solve(
     network remembers its past through skip connections, so that every two layers of a stream are correlated.
     With `memory=8`, or another number, they are correlated by at most so many lines (degrees of Wick
     monomials): a series, whose truncation error is `memory_error` of the result, in a time that grows as the
-    depth and not faster than its square. `memory=False` leaves out what is remembered beyond pairs. It is exact
-    where skip connections are read linearly, and otherwise off by 10 to 200 percent.
+    depth and not faster than its square. `memory=False` leaves out what is remembered beyond pairs. It is
+    exact where skip connections are read linearly, and otherwise off by 10 to 200 percent.
 
     At order 1 most of the time goes into the four-leg averages of the layers, which are independent tasks for
     the Dask `client`; a `store` (a path that ends in .zarr) keeps those that are finished, so that a run that
