@@ -116,11 +116,11 @@ class LegSlices:
         families = {product.family for of_shape in parts.values() for p in of_shape for product in p.products}
         averages = self._averages(pair, fixed, tuple(sorted(families)))
         weight = self.unrolled.sources[pair.lower - 1].weight
-        return {
-            str(index): weight
-            * sum(_request_slice(p, request, fixed, averages) for p in parts[request.tensor])
-            for index, request in enumerate(self.requests)
-        }
+        slices: dict[str, np.ndarray] = {}
+        for index, request in enumerate(self.requests):
+            shares = [_request_slice(part, request, fixed, averages) for part in parts[request.tensor]]
+            slices[str(index)] = weight * np.sum(np.stack(shares), axis=0)
+        return slices
 
     def parts(self, pair: Pair) -> dict[str, list[Part]]:
         """What a pair of source layers adds to each tensor that is asked for."""
