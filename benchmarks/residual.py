@@ -108,8 +108,8 @@ def resolution(outcomes: list[Outcome]) -> str:
         return "Differences from order 1/n are resolved at every width."
     return (
         "Differences from order 1/n are not resolved at every width (largest pulls "
-        f"{', '.join(f'{pull:.1f}' for pull in pulls)}), so that these ensembles do not determine their power of "
-        "the width: they agree with 1/n^2 and do not show it."
+        f"{', '.join(f'{pull:.1f}' for pull in pulls)}), so that these ensembles do not determine their "
+        "power of the width: they agree with 1/n^2 and do not show it."
     )
 
 
@@ -193,7 +193,7 @@ def load() -> str:
 
 
 def verdict(seen: Seconds, allowed: float, cores: float) -> str:
-    """By the clock, and by the processor: how long an idle machine would take is not measured on a busy one."""
+    """By the clock, and by the processor: what an idle machine would take is not measured on a busy one."""
     words = ("met" if met else "MISSED" for met in (seen.clock <= allowed, seen.cores <= cores))
     return "clock {}, processor {}".format(*words)
 
