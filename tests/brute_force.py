@@ -21,6 +21,7 @@ class Sites(NamedTuple):
     Theta: np.ndarray
     shape: tuple[int, ...]  # of positions
     same: np.ndarray  # (N, N), whether two samples are one and the same input
+    gain: float = 0.0  # rates of the gains of norms since the last weights: they gave gain * K of Theta
 
     def mapped(self, K: np.ndarray, Theta: np.ndarray, shape: tuple[int, ...] | None = None) -> "Sites":
         return self._replace(K=K, Theta=Theta, shape=self.shape if shape is None else shape)
@@ -56,7 +57,7 @@ def behind(layers: list, sites: Sites) -> Sites:
 
 
 def activated(activation: str | tuple[Callable, Callable], sites: Sites) -> Sites:
-    """K' = <s s>, Theta' = <s' s'> Theta."""
+    """K' = <s s>, Theta' = <s' s'> Theta; of the share gain * K of Theta it makes gain * <z s' z s'>."""
     name, _, listed = activation.rstrip(")").partition("(") if isinstance(activation, str) else ("", "", "")
     numbers = [float(part) for part in listed.split(",") if part.strip()]
     N, P = sites.K.shape[:2]
@@ -64,12 +65,16 @@ def activated(activation: str | tuple[Callable, Callable], sites: Sites) -> Site
     v = np.diag(K)
     if name in _SLOPES:
         mean, slope = piecewise_linear(K, v, *_SLOPES[name](*numbers))
+        moved = mean  # z s'(z) = s(z)
     elif name == "erf":
         mean, slope = erf_averages(K, v)
+        moved = averages(lambda z: 2 / np.sqrt(np.pi) * z * np.exp(-z * z), K, v) if sites.gain else 0.0
     else:
-        functions = _FUNCTIONS[name](*numbers) if name else activation
-        mean, slope = (averages(function, K, v) for function in functions)
-    return sites.mapped(mean.reshape(sites.K.shape), slope.reshape(sites.K.shape) * sites.Theta)
+        function, derivative = _FUNCTIONS[name](*numbers) if name else activation
+        mean, slope = averages(function, K, v), averages(derivative, K, v)
+        moved = averages(lambda z: z * derivative(z), K, v) if sites.gain else 0.0
+    Theta = slope * (sites.Theta.reshape(K.shape) - sites.gain * K) + sites.gain * moved
+    return sites.mapped(mean.reshape(sites.K.shape), Theta.reshape(sites.K.shape))._replace(gain=0.0)
 
 
 _SLOPES = {
@@ -147,7 +152,8 @@ def _weights(layer: dict, sites: Sites, gathered: Callable, shape: tuple[int, ..
     C_b, C_W = layer.get("C_b", 0.0), layer.get("C_W", 1.0)
     lambda_b, lambda_W = layer.get("lambda_b", 1.0), layer.get("lambda_W", 1.0)
     K, Theta = gathered(sites.K), gathered(sites.Theta)
-    return sites.mapped(C_b + C_W * K, lambda_b + lambda_W * K + C_W * Theta, shape)
+    behind = sites.mapped(C_b + C_W * K, lambda_b + lambda_W * K + C_W * Theta, shape)
+    return behind._replace(gain=0.0)
 
 
 def dense(layer: dict, sites: Sites) -> Sites:
@@ -182,7 +188,7 @@ def self_attention(layer: dict, sites: Sites) -> Sites:
     def attended(M):
         return C_b + C_OV * np.einsum("apx,axby,bqy->apbq", a, M, a, optimize=True)
 
-    return sites.mapped(attended(sites.K), attended(sites.Theta + 2 * sites.K))
+    return sites.mapped(attended(sites.K), attended(sites.Theta + 2 * sites.K))._replace(gain=0.0)
 
 
 def _with_positions(K, shape, mixing: str = "sum", variance: float = 1.0, length: float = 0.0) -> np.ndarray:
@@ -273,8 +279,9 @@ def layer_norm(layer: dict, sites: Sites) -> Sites:
     root = 1 / np.sqrt(v + layer.get("epsilon", 1e-5))
     c = np.einsum("ap,bq->apbq", root, root)
     K = c * sites.K
-    Theta = c * sites.Theta + layer.get("lambda_gain", 0.0) * K + layer.get("lambda_offset", 0.0)
-    return sites.mapped(K, Theta)
+    gain = layer.get("lambda_gain", 0.0)
+    Theta = c * sites.Theta + gain * K + layer.get("lambda_offset", 0.0)
+    return sites.mapped(K, Theta)._replace(gain=sites.gain + gain)
 
 
 def dropout(layer: dict, sites: Sites) -> Sites:

@@ -83,8 +83,8 @@ def pool(rng) -> dict:
 
 
 def normed(rng) -> list:
-    axes = ("channels", "all")[rng.integers(2)]
-    return [{"kind": "LayerNorm", "epsilon": 0.1, "axes": axes, "lambda_gain": 0.0, "lambda_offset": 0.1}]
+    axes, gain = ("channels", "all")[rng.integers(2)], (0.0, 0.3)[rng.integers(2)]
+    return [{"kind": "LayerNorm", "epsilon": 0.1, "axes": axes, "lambda_gain": gain, "lambda_offset": 0.1}]
 
 
 def attention(rng) -> dict:

@@ -108,6 +108,28 @@ def test_layer_norm_leaves_angles_alone():
     np.testing.assert_allclose(Theta, 1 + 0.3 * cosines + learned_before, rtol=EXACT)
 
 
+@pytest.mark.parametrize("slope", [0.0, 0.3, 1.0])
+def test_gain_behind_a_norm_learns_what_weights_behind_the_activation_learn(slope):
+    """z s'(z) = s(z) for slopes 1 and `slope`, so that both add a rate times <s s>; at any angle."""
+    X, activation = IMAGES[[0, 1, 0, 2], 0, 0], f"leaky_relu({slope})"
+    first, still = fw.Dense(5, C_W=1.7, lambda_W=0.5), {"C_W": 1.3, "lambda_b": 0.0}
+    gain = fw.Network(2, first, fw.LayerNorm(lambda_gain=0.6), activation, fw.Dense(1, lambda_W=0.0, **still))
+    weights = fw.Network(2, first, fw.LayerNorm(), activation, fw.Dense(1, lambda_W=0.6 * 1.3, **still))
+    for found, exact in zip(both(fw.kernels(gain, X)), both(fw.kernels(weights, X)), strict=True):
+        np.testing.assert_allclose(found, exact, rtol=EXACT)
+
+
+def test_gain_of_post_norm_blocks_is_averaged_by_the_next_weights():
+    """Skips carry its share on: a linear network has K = c K_1 and Theta = c (Theta_1 + 2 gains K_1)."""
+    X = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [0.6, -1.28062484748657]])  # of length sqrt(2)
+    still = {"lambda_b": 0.0, "lambda_W": 0.0}
+    norm, block = fw.LayerNorm(epsilon=0.0, lambda_gain=0.5), fw.Residual(fw.Dense(5, C_W=0.3, **still))
+    net = fw.Network(2, fw.Dense(5, lambda_b=0.0), norm, block, norm, fw.Dense(1, **still))
+    K, Theta = both(fw.kernels(net, X))
+    np.testing.assert_allclose(K, X @ X.T / 2, rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(Theta, (1 + 2 * 0.5) * K, rtol=1e-11, atol=1e-14)
+
+
 def test_attention_to_everything_alike_is_an_average():
     X = RANDOM.standard_normal((4, 6, 2))
     uniform = fw.Network((6, 2), fw.SelfAttention(4, C_OV=1.3, sigma_QK=0.0), fw.Flatten(), fw.Dense(1))

@@ -42,6 +42,13 @@ def test_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, cap
     CHECKS.get(page, lambda names, printed: None)(document.namespace, capsys.readouterr().out)
 
 
+def test_tests_that_pages_name_exist():
+    named = {pair for page in PAGES for pair in re.findall(r"(test_\w+\.py)::(test_\w+)", text(page))}
+    assert len(named) > 15
+    for file, name in named:
+        assert f"def {name}(" in text(f"tests/{file}"), f"{file}::{name}"
+
+
 def check_prediction(names: dict, printed: str) -> None:
     assert Path("spectrum.svg").exists()
     np.testing.assert_allclose(names["path"].mean[-1], names["prediction"].mean, rtol=1e-6, atol=1e-8)

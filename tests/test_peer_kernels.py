@@ -40,6 +40,18 @@ BEYOND_THE_PEER = {
         GLOBAL,
     ],
     "gain and offset": [CONV, NORM, CONV, "relu", CONV, {**NORM, "axes": "all"}, CONV, "erf", FLATTEN],
+    "gain before activations": [
+        CONV,
+        NORM,
+        "tanh",
+        {**POOL, "stride": 1, "padding": 1},
+        CONV,
+        {**NORM, "axes": "all"},
+        {**POOL, "window": 2},
+        NORM,
+        "gelu",
+        GLOBAL,
+    ],
     "tanh": [CONV, "tanh", {**CONV, "stride": 2}, "tanh", GLOBAL],
 }
 

@@ -12,7 +12,8 @@ from sklearn.kernel_ridge import KernelRidge
 from trained_networks import pulls, train
 
 import finitewidth as fw
-from finitewidth.core.inputs import coincident_rows
+from finitewidth.core.inputs import input_numbers
+from finitewidth.training.infinite.conditioning import equal_rows
 
 RANDOM = np.random.default_rng(1)
 X, Y = RANDOM.normal(size=(9, 3)), RANDOM.normal(size=(9, 2))
@@ -340,13 +341,10 @@ def test_equal_rows_are_found_wherever_they_are():
     inputs = random.integers(0, 2, size=(60, 40)).astype(float) * np.r_[np.zeros(37), np.ones(3)]
     other = np.concatenate([inputs[:5], -inputs[5:9], inputs[9:12] + 1])
     for second in (None, other):
-        found = set(zip(*(a.tolist() for a in coincident_rows(inputs, second)), strict=True))
+        first, numbers = input_numbers(inputs, second)
         columns = inputs if second is None else second
-        expected = {
-            (i, j)
-            for i in range(60)
-            for j in range(len(columns))
-            if (second is not None or i < j) and np.array_equal(inputs[i], columns[j])
-        }
-        assert found == expected and expected
-    assert coincident_rows(random.normal(size=(20, 3)))[0].size == 0
+        expected = [[np.array_equal(one, two) for two in columns] for one in inputs]
+        np.testing.assert_array_equal(first[:, None] == numbers[None, :], expected)
+        assert np.any(expected)
+    assert equal_rows(random.normal(size=(20, 3))) is None
+    assert equal_rows(np.array([[1.0], [2.0], [3.0], [-0.0], [2.0], [0.0], [2.0]])) == (1, 4)

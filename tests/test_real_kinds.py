@@ -1,5 +1,8 @@
 """Every kind of layer in real networks: its action by other means, and its derivatives by the definition."""
 
+import dataclasses
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -118,19 +121,25 @@ def test_layer_norm_is_that_of_pytorch(axes, normalized):
 def test_attention_is_its_definition(mixing, scaling):
     x = RANDOM.standard_normal((3, 4, 2))
     positions = mixing and fw.Positions(mixing, 0.7, 1.3)
-    layer = fw.SelfAttention(5, C_OV=1.4, C_b=0.2, sigma_QK=1.6, positions=positions, scaling=scaling)
-    _, (b, W_O, W_V, W_K, features) = layer_of(layer, (4, 2))
-    behind = np.empty((3, 4, 5))
+    layer = fw.SelfAttention(
+        6, C_OV=1.4, C_b=0.2, sigma_QK=1.6, positions=positions, scaling=scaling, heads=2
+    )
+    _, (b, W_O, W_V, W_K, features, W_Q) = layer_of(layer, (4, 2))
+    behind = np.empty((3, 4, 6))
     for sample in range(3):
         seen = x[sample]
         if mixing == "sum":
             seen = seen + features
         if mixing == "concatenate":
             seen = np.concatenate([seen, features], axis=1)
-        for p in range(4):
-            keys = seen @ W_K.T
-            a = np.exp(1.6 * keys @ keys[p] / (5 if scaling == "linear" else 5**0.5))
-            behind[sample, p] = W_O @ (a / a.sum() @ x[sample] @ W_V.T) + b
+        for p, head in itertools.product(range(4), range(2)):
+            part = slice(3 * head, 3 * head + 3)
+            keys = seen @ W_K[part].T
+            query = keys[p] if W_Q is None else seen[p] @ W_Q[part].T
+            a = np.exp(1.6 * keys @ query / (3 if scaling == "linear" else 3**0.5))
+            behind[sample, p] = a / a.sum() @ x[sample] @ W_V[part].T @ W_O[:, part].T + (
+                behind[sample, p] if head else b
+            )
     np.testing.assert_allclose(applied(layer, x), behind, rtol=1e-12)
 
 
@@ -141,7 +150,11 @@ def test_attention_is_drawn_as_its_definition_says():
     for part, variance in zip(parameters[:4], (0.3, 1.5 / 40, 1 / 60, 1 / 120), strict=True):
         assert np.mean(np.square(part)) == pytest.approx(variance, rel=4 * (2 / part.size) ** 0.5)
     np.testing.assert_allclose(built.rates[:3], (0.3, 1.5 / 40, 1 / 60), rtol=1e-14)
-    assert built.rates[3:] == (0.0, 0.0)
+    assert built.rates[3:] == (0.0, 0.0, None)
+    root, (*_, W_K, features, W_Q) = layer_of(dataclasses.replace(layer, scaling="root"), (3, 60))
+    assert np.mean(np.square(W_Q)) == pytest.approx(1 / 120, rel=4 * (2 / W_Q.size) ** 0.5)
+    assert abs(np.mean(W_Q * W_K)) < 4 / 120 / W_Q.size**0.5
+    np.testing.assert_allclose(root.rates[3:], (1 / 120, 0, 1 / 120), rtol=1e-14)
     normals = jnp.asarray(RANDOM.standard_normal((200, built.normal_count)))
     many = np.asarray(jax.jit(jax.vmap(built.initial))(normals).features)
     R = np.einsum("mpc,mqc->pq", many, many) / (200 * 60)

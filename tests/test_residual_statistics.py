@@ -278,7 +278,6 @@ def test_skips_of_different_length_meet():
             [fw.Dense(5), fw.Residual("gelu", fw.Dense(5), fw.Residual("gelu", fw.Dense(5)))],
             "ends in Residual",
         ),
-        ([fw.Dense(5), fw.Residual("relu", fw.Dense(5)), "gelu", fw.Dense(2)], "'relu'"),
     ],
 )
 def test_what_order_one_does_not_know_is_refused_by_name(layers, named):

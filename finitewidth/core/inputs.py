@@ -117,9 +117,7 @@ def merge_inputs(X: np.ndarray, *, keep: int = 0) -> tuple[np.ndarray, np.ndarra
 
     The first `keep` rows all stay, even if some of them are equal.
     """
-    first = np.empty(X.shape[0], dtype=int)
-    for rows in _groups(X).values():
-        first[rows] = rows[0]
+    first = input_numbers(X)[0]
     first[:keep] = np.arange(keep)
     distinct, places = np.unique(first, return_inverse=True)
     return X[distinct], places
@@ -132,38 +130,6 @@ def input_numbers(X: np.ndarray, other: np.ndarray | None = None) -> tuple[np.nd
     """
     first: dict[bytes, int] = {}
     everything = X if other is None else np.concatenate([X, other])
-    numbers = np.array([first.setdefault((x + 0.0).tobytes(), row) for row, x in enumerate(everything)])
+    signless = enumerate(everything + 0.0)  # -0.0 becomes 0.0
+    numbers = np.array([first.setdefault(x.tobytes(), row) for row, x in signless], dtype=int)
     return numbers[: len(X)], numbers[: len(X)] if other is None else numbers[len(X) :]
-
-
-def coincident_rows(X: np.ndarray, other: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of equal rows of X and `other`, as two arrays; without `other`, pairs i < j within X.
-
-    Later rows come first. If several rows are equal and each overwrites the same entry, the first row is thus
-    the one that remains.
-    """
-    few = np.unique(np.linspace(0, X.shape[1] - 1, 16).astype(int))  # columns that tell most rows apart
-    if other is None:
-        alike = [group for group in _groups(X[:, few]).values() if len(group) > 1]
-        rows = columns = sorted(row for group in alike for row in group)
-    else:
-        seen, met = _groups(X[:, few]), _groups(other[:, few])
-        both = seen.keys() & met.keys()
-        rows, columns = (sorted(i for key in both for i in groups[key]) for groups in (seen, met))
-    whole = _groups((X if other is None else other)[columns])
-    pairs = [
-        (row, columns[j])
-        for row, x in zip(rows, X[rows] + 0.0, strict=True)
-        for j in whole.get(x.tobytes(), ())
-    ]
-    chosen = [(i, j) for i, j in pairs if other is not None or i < j]
-    first, second = np.asarray(chosen[::-1], dtype=int).reshape(-1, 2).T
-    return first, second
-
-
-def _groups(X: np.ndarray) -> dict[bytes, list[int]]:
-    """Row indices, grouped by the content of the rows."""
-    seen: dict[bytes, list[int]] = {}
-    for row, x in enumerate(X + 0.0):  # + 0.0 turns -0.0 into 0.0
-        seen.setdefault(x.tobytes(), []).append(row)
-    return seen

@@ -356,7 +356,8 @@ def _check_end(layers: tuple[AbstractLayer, ...], shape: Shape) -> None:
         raise ValueError("layers must end in weights; add fw.Dense(outputs).")
     if behind is not Values.GAUSSIAN:
         raise ValueError(
-            f"the last skip carries {behind.value}, so the output is not Gaussian; add fw.Dense(outputs)."
+            f"the last skip carries {behind.value}, so that outputs are not Gaussian with a fixed NTK; add "
+            "fw.Dense(outputs)."
         )
     if len(shape) > 1:
         raise ValueError(

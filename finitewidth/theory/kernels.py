@@ -30,12 +30,14 @@ class Kernels:
     K: Float[np.ndarray, "N M"]
     Theta: Float[np.ndarray, "N M"] | None  # None where the activation has no derivative
     error: float  # largest error of an average, in units of the scale it lives on
+    sampling_error: float = 0.0  # largest standard error of random attention, in units of its largest entry
 
     def save(self, path: str | Path) -> None:
         """Write the kernels and the network to one npz file."""
         arrays = {"K": self.K} if self.Theta is None else {"K": self.K, "Theta": self.Theta}
         about = {"network": self.net.to_dict(), "layer": self.layer, "error": self.error}
-        write_arrays(path, arrays, {"kind": "kernels", **about})
+        errors = {"sampling_error": self.sampling_error}
+        write_arrays(path, arrays, {"kind": "kernels", **about, **errors})
 
     @classmethod
     def load(cls, path: str | Path) -> "Kernels":
@@ -43,7 +45,8 @@ class Kernels:
         arrays, about = read_arrays(path, kind="kernels")
         try:
             net = network_from_dict(about["network"])
-            return cls(net, about["layer"], arrays["K"], arrays.get("Theta"), about["error"])
+            errors = about["error"], about.get("sampling_error", 0.0)
+            return cls(net, about["layer"], arrays["K"], arrays.get("Theta"), *errors)
         except KeyError as missing:
             raise ValueError(
                 f"{str(path)!r} has no {missing} and is no file of kernels; write it again with save."
@@ -85,9 +88,10 @@ def kernels(
     if client is not None or store is not None or progress:
         request = Request(net, X, other, layer, tolerance)
         with runner(client, store, progress, kind="kernel", configuration=request.configuration) as running:
-            K, Theta, error = assembled(running, request)
+            matrices, error, sampling_error = assembled(running, request)
     else:
-        layers, error = Propagation(net, X, other, Automatic(tolerance), (layer,)).matrices()
-        K, Theta = layers[layer]
+        through = Propagation(net, X, other, Automatic(tolerance), (layer,))
+        layers, error = through.matrices()
+        matrices, sampling_error = layers[layer], through.sampling_error
     accuracy_or_error(error, tolerance, net.activation_name)
-    return Kernels(net, layer, K, Theta, error)
+    return Kernels(net, layer, *matrices, error, sampling_error)

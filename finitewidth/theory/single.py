@@ -146,6 +146,7 @@ class SingleInput(NamedTuple):
 
     layers: dict[str, np.ndarray]  # name: (L,)
     error: float
+    rest: float = 0.0  # of series over a neuron's memory, relative to the scale of four-leg averages
 
 
 def applies(net: Network) -> bool:

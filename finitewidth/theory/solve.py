@@ -147,6 +147,10 @@ class _Request(NamedTuple):
         """The tensors asked for that exist at a layer."""
         return tuple(name for name in self.names if name in existing(net, layer))
 
+    def is_bare(self, net: Network) -> bool:
+        """Whether only what kinks leave between parallel inputs is asked for."""
+        return not net.is_smooth and set(self.names) <= set(BARE_TENSORS)
+
 
 def _infinite_width(net: Network, X: np.ndarray, kept: set[int], tolerance: float) -> _Solved:
     layers, error = Propagation(net, X, None, Automatic(tolerance), tuple(kept)).matrices()
@@ -166,8 +170,7 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
         return _with_skips(net, X, request, running)
     if X.shape[0] == 1 and single.applies(net):
         return _one_input(net, X, request)
-    rule = Automatic(request.tolerance)
-    bare = not net.is_smooth and set(request.names) <= set(BARE_TENSORS)
+    rule, bare = Automatic(request.tolerance), request.is_bare(net)
     K, Theta = first_layer(net, X, rule)
     state = State.first_layer(K, Theta, bare=bare)
     arrays = {1: _arrays(state, request.at(net, 1))} if 1 in request.kept else {}
@@ -189,23 +192,21 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
 
 def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner) -> _Solved:
     """The same where skips correlate layers: a task for each pair of layers of one stream."""
-    if net.kinked is not None:
-        raise ValueError(
-            f"activation {net.kinked.name!r} has a kink, which order 1/n does not know in networks with skip "
-            "connections; use a smooth activation such as gelu or swish, or order=0."
-        )
     if X.shape[0] == 1 and request.memory and single_stream.applies(net):
-        return _one_input(net, X, request)
-    rule = Automatic(request.tolerance)
+        solved = _one_input(net, X, request)
+        if solved.four_leg_error <= request.accuracy or not request.is_bare(net):
+            return _accurate(solved, request.accuracy)
+    rule, bare = Automatic(request.tolerance), request.is_bare(net)
     first, last = first_layer(net, X, rule), max(request.kept)
     if last == 1:
-        return _Solved({1: _arrays(State.first_layer(*first), request.at(net, 1))}, 0.0)
-    ladder = list(steps(net, first, last, rule))
+        return _Solved({1: _arrays(State.first_layer(*first, bare=bare), request.at(net, 1))}, 0.0)
+    ladder = list(steps(net, first, last, rule, bare=bare))
     if is_local(request.memory):
         return _with_local_memory(net, ladder, request, running)
     streams = Streams(net.ladder, ladder, memory=bool(request.memory))
-    pairs, four_leg_error = streams.pairs, 0.0
-    work = functools.partial(_pair_averages, [streams.legs(pair) for pair in pairs], request.accuracy)
+    pairs, four_leg_error = streams.pairs, max(step.moments.derivative_error for step in ladder)
+    asked = [(streams.legs(pair), streams.averaged(pair)) for pair in pairs]
+    work = functools.partial(_pair_averages, asked, request.accuracy)
     results = running.results(work, len(pairs), name="layers", what="averaging over pairs of layers")
     for number, result in enumerate(results):
         averages = FourLegs.from_arrays(result)
@@ -216,8 +217,10 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
         for layer, state in enumerate(streams.states(), start=1)
         if layer in request.kept
     }
-    error, unknown = max(step.moments.error for step in ladder), None if not request.memory else 0.0
-    return _Solved(arrays, error, four_leg_error, unknown)
+    largest = max(1.0, *(step.K.max() for step in ladder))  # averages of four legs grow as its square
+    error, left_out = max(step.moments.error for step in ladder), 0.0 if request.memory else None
+    solved = _Solved(arrays, error, four_leg_error, left_out)
+    return _accurate(solved, largest**2 * request.accuracy)
 
 
 def _with_local_memory(net: Network, ladder: list[Step], request: _Request, running: Runner) -> _Solved:
@@ -240,9 +243,22 @@ def _with_local_memory(net: Network, ladder: list[Step], request: _Request, runn
     return _Solved(arrays, error, max(*four_leg_error, streams.error), max(left_out))
 
 
-def _pair_averages(legs: Sequence[tuple], accuracy: float, task: int) -> dict[str, np.ndarray]:
+def _accurate(solved: _Solved, accuracy: float) -> _Solved:
+    """Refuse averages with kinks that are much worse than was asked for, by the reason."""
+    if solved.four_leg_error > 100 * accuracy:
+        raise ValueError(
+            "the weights of a residual block add little to its skip connection, where averages with kinks "
+            f"reach an accuracy of {solved.four_leg_error:.0e} only; raise C_W or C_b of the block, ask for "
+            f"four_leg_tolerance={2 * solved.four_leg_error:.0e}, keep tensors=('V', 'F', 'B') only, or use "
+            "a smooth activation."
+        )
+    return solved
+
+
+def _pair_averages(asked: Sequence[tuple], accuracy: float, task: int) -> dict[str, np.ndarray]:
     """Four-leg averages of one layer, or of two layers of one stream."""
-    return FourLegs.of(pair_averages(legs[task], None, accuracy)).to_arrays()
+    legs, families = asked[task]
+    return FourLegs.of(pair_averages(legs, families, accuracy)).to_arrays()
 
 
 class _Legs(NamedTuple):
@@ -273,7 +289,7 @@ def _one_input(net: Network, X: np.ndarray, request: _Request) -> _Solved:
         matrices = {name: scan.layers[name][layer - 1].reshape(1, 1) for name in MATRICES}
         tensors = {name: scan.layers[name][layer - 1].reshape(1, 1, 1, 1) for name in request.at(net, layer)}
         layers[layer] = matrices | tensors
-    return _Solved(layers, scan.error, scan.error)
+    return _Solved(layers, scan.error, max(scan.error, scan.rest))
 
 
 def _arrays(state: State, names: tuple[str, ...]) -> dict[str, np.ndarray]:

@@ -48,8 +48,9 @@ class Source:
     def lifted(self, step: Step, skipped: "Source | None" = None, gamma: float = 0.0) -> "Source":
         """The same source seen from one layer further up, where a skip may add what `skipped` shows."""
         features = moved(self.features, step)
-        for name, feature in ({} if skipped is None else skipped.features).items():
-            for legs, coefficient in feature.items():
+        below = {} if skipped is None else skipped.features
+        for name in features.keys() & below.keys():  # kinks on the way end some features
+            for legs, coefficient in below[name].items():
                 add_to(features[name], legs, gamma**2 * coefficient)
         weight = self.weight * step.width_ratio
         return Source(self.activation, self.K, self.Theta, self.moments, weight, features)

@@ -15,6 +15,10 @@ Means are corrected by the tensors without their bare terms, and by what a neuro
 
 Without memory, a source answers to earlier ones of its stream only as far as they change the pairs of its own
 layer (the pair law). That is exact where at most one layer of a stream is read by an activation.
+
+Kinks end the features with second derivatives of the activation, as in dense networks: a tensor of a layer
+has the average of both features at each single layer below, where delta functions meet. The others remain,
+and what a neuron does to itself is finite: its past and its present are different legs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +30,7 @@ import numpy as np
 from finitewidth.gaussian.average import Average
 from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.four_legs.families import FAMILIES, Family
+from finitewidth.gaussian.four_legs.kinked import FUNCTIONS, RESPONSES
 from finitewidth.gaussian.four_legs.two_layers import TWO_LAYER_FAMILIES, four_legs_of_two_layers
 from finitewidth.network.ladder import Ladder
 from finitewidth.network.layers.activation import Activation
@@ -85,6 +90,15 @@ class Streams:
         cross = self.crossed(*pair)[0]
         return (lower.activation, upper.activation), np.block([[lower.K, cross], [cross, upper.K]])
 
+    def averaged(self, pair: Pair) -> tuple[Family, ...]:
+        """The four-leg averages that `add` needs: no delta functions behind the first kink."""
+        upper, alone = self.steps[pair.upper - 1], pair.lower == pair.upper
+        if upper.smooth:
+            return FAMILIES if alone else TWO_LAYER_FAMILIES
+        if alone:
+            return tuple(family for family in FAMILIES if max(family) <= 1)
+        return FUNCTIONS if upper.bare else FUNCTIONS + RESPONSES
+
     def crossed(self, lower: int, upper: int) -> tuple[np.ndarray, np.ndarray]:
         """K and Theta between two layers of one stream."""
         relation = self.ladder.relation(lower, upper)
@@ -100,11 +114,12 @@ class Streams:
         """Add what a pair of source layers gives to the tensors of all layers above."""
         k, p = pair
         for layer in range(p + 1, self.last + 1):
-            for shape in SHAPES.values():
+            there = self.seen[layer][k - 1].features.keys()
+            for shape in (one for one in SHAPES.values() if {one.row, one.column} <= there):
                 block = self.block(layer, pair, shape, averages)
                 total, key = self.blocks[layer], (shape.row, shape.column)
                 total[key] = total[key] + block if key in total else block
-        if k < p:
+        if k < p and not self.steps[p - 1].bare:
             source, moments = self.seen[p][k - 1], self.steps[p - 1].moments
             own = own_terms(source, averages, moments, self.crossed(k, p)[1])
             self.own[p] = self.own[p].plus(Own(*(source.weight * term for term in own)))
@@ -133,14 +148,14 @@ class Streams:
     def states(self) -> Iterator[State]:
         """Layer 1, 2, ... with all their statistics."""
         first = self.steps[0]
-        state = State.first_layer(first.K, first.Theta)
+        state = State.first_layer(first.K, first.Theta, bare=first.bare)
         means = [np.zeros((2, *first.K.shape))]  # G1 and H1
         yield state
         for layer, step in enumerate(self.steps, start=1):
             G1, H1 = corrections(state, step, self.own[layer])
-            assert G1 is not None and H1 is not None  # activations are smooth
-            G1, H1 = np.stack([G1, H1]) + self._carried(layer, means)
-            means.append(np.stack([G1, H1]))
+            if G1 is not None and H1 is not None:
+                means.append(np.stack([G1, H1]) + self._carried(layer, means))
+                G1, H1 = means[-1][0], means[-1][1]
             state = State(*step.means_above, G1, H1, self.blocks.pop(layer + 1))
             whole = replace(state, blocks=self._with_bare(layer + 1, state.blocks))
             state = state if self.memory else whole
@@ -157,8 +172,9 @@ class Streams:
         """The blocks with the correlations of sources and bare pairs of the layer; without memory, of all."""
         total = dict(blocks)
         for shape in SHAPES.values():
-            for block in self.bare_blocks(layer, shape):
-                total[shape.row, shape.column] = total[shape.row, shape.column] + block
+            if (key := (shape.row, shape.column)) in total:
+                for block in self.bare_blocks(layer, shape):
+                    total[key] = total[key] + block
         return total
 
     def bare_blocks(self, layer: int, shape: Shape) -> Iterator[np.ndarray]:
@@ -180,14 +196,13 @@ class Streams:
 
 
 def pair_averages(
-    legs: tuple[tuple[Activation, ...], np.ndarray], families: Sequence[Family] | None, tolerance: float
+    legs: tuple[tuple[Activation, ...], np.ndarray], families: Sequence[Family], tolerance: float
 ) -> dict[Family, Average]:
-    """Four-leg averages of one layer, or of two layers of one stream; all families by default."""
+    """Four-leg averages of one layer, or of two layers of one stream."""
     activations, K = legs
     if len(activations) == 1:
-        return four_legs(activations[0], K, families or FAMILIES, tolerance=tolerance)
-    both = activations[0], activations[1]
-    return four_legs_of_two_layers(both, K, families or TWO_LAYER_FAMILIES, tolerance=tolerance)
+        return four_legs(activations[0], K, families, tolerance=tolerance)
+    return four_legs_of_two_layers((activations[0], activations[1]), K, families, tolerance=tolerance)
 
 
 def _two_layers(
@@ -221,11 +236,11 @@ def bare_averages(moments: Moments, K: np.ndarray) -> dict[Family, np.ndarray]:
       = \sum_{a,b \in 12} \langle\partial_a\partial_b f_{12}\rangle K_{a3} K_{b4}, \qquad
     \langle f_{12}\, z_4\rangle = \sum_{a \in 12} \langle\partial_a f_{12}\rangle K_{a4}$$
 
-    K is that between the two layers; a bare leg with a derivative is one.
+    K is that between the two layers; a bare leg with a derivative is one. With kinks between parallel
+    inputs, only the averages without derivatives of <sigma' sigma'> are there.
     """
-    e20, e31, e22 = moments.leading, moments.third, moments.slope.slope
-    assert e20 is not None and e31 is not None and e22 is not None and e22.both is not None
-    e11, e22 = moments.slope.value, e22.both
+    e20, e11, e31, slope = moments.leading, moments.slope.value, moments.third, moments.slope.slope
+    assert e20 is not None
     whole = (len(K),) * 4
 
     def pair(first: np.ndarray, both: np.ndarray) -> np.ndarray:
@@ -241,13 +256,22 @@ def bare_averages(moments: Moments, K: np.ndarray) -> dict[Family, np.ndarray]:
         values = np.einsum("ab,ad->abd", first, K) + np.einsum("ab,bd->abd", both, K)
         return np.broadcast_to(values[:, :, None, :], whole)
 
-    none = {(1, 1): e11, (2, 0): e20, (3, 1): e31, (2, 2): e22}
-    return {
+    def none(values: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(values[:, :, None, None], whole)
+
+    averages = {
         (0, 0, 0, 0): pair(e20, e11),
-        (1, 1, 0, 0): pair(e31, e22),
         (1, 0, 1, 0): one(e20, e11),
-        (2, 1, 1, 0): one(e31, e22),
-        **{(*orders, 1, 1): np.broadcast_to(e[:, :, None, None], whole) for orders, e in none.items()},
+        (1, 1, 1, 1): none(e11),
+        (2, 0, 1, 1): none(e20),
+    }
+    if e31 is None or slope is None or slope.both is None:
+        return averages
+    return averages | {
+        (1, 1, 0, 0): pair(e31, slope.both),
+        (2, 1, 1, 0): one(e31, slope.both),
+        (3, 1, 1, 1): none(e31),
+        (2, 2, 1, 1): none(slope.both),
     }
 
 

@@ -1,11 +1,13 @@
 r"""Self-attention of real networks,
 
 $$z_p = b + W_O \sum_q a_{pq} W_V x_q, \qquad
-  a_{pq} = \mathrm{softmax}_q(\sigma_{QK}\, k_p \cdot k_q / d), \qquad k = W_K x.$$
+  a_{pq} = \mathrm{softmax}_q(\sigma_{QK}\, q_p \cdot k_q / d), \qquad k = W_K x,$$
 
-$W_K$ and $W_V$ have variance one over the number of channels that they see, $W_O$ has $C_{OV}$ over the
-width, which is also the number d of components of a key. $W_V$, $W_O$ and b learn at rates equal to their
-variances. Features of positions are seen by keys, not by values; neither they nor keys learn.
+in each head, of d = width/heads components. Queries q are the keys k; with `scaling="root"`, which divides by
+the root of d, they are independent of keys, $q = W_Q x$. $W_K$, $W_Q$ and $W_V$ have variance one over the
+number of channels that they see, $W_O$ has $C_{OV}$ over the width. $W_V$, $W_O$ and b learn at rates equal
+to their variances, and so do $W_K$ and $W_Q$ where both exist; a $W_K$ alone does not learn. Features of
+positions are seen by keys and queries, not by values; they do not learn.
 """
 
 import math
@@ -23,13 +25,14 @@ from finitewidth.network.layers.attention import SelfAttention
 
 
 class AttentionParameters(NamedTuple):
-    """Biases, weights of outputs, values and keys, and features of positions, if there are any."""
+    """Biases, weights of outputs, values and keys; features of positions and weights of queries, if any."""
 
     b: Float[Array, "*members n"]
     W_O: Float[Array, "*members n n"]
     W_V: Float[Array, "*members n fan_in"]
     W_K: Float[Array, "*members n seen"]
-    features: Float[Array, "*members P channels"] | None
+    features: Float[Array, "*members P channels"] | None = None
+    W_Q: Float[Array, "*members n seen"] | None = None
 
 
 @dataclass(frozen=True)
@@ -53,46 +56,61 @@ class RealSelfAttention(AbstractRealLayer):
         return self.fan_in * (1 + doubled)
 
     @property
-    def _shapes(self) -> tuple[Shape, ...]:
-        """The shape of every parameter."""
-        n, fan_in = self.layer.width, self.fan_in
-        features = (math.prod(self.shape[:-1]) * (self.layer.positions is not None), self.shape[-1])
-        return (n,), (n, n), (n, fan_in), (n, self.seen_by_keys), features
+    def _drawn(self) -> dict[str, tuple[Shape, float]]:
+        """Shape and variance of the parameters, in the order in which they are drawn."""
+        layer, n, seen = self.layer, self.layer.width, self.seen_by_keys
+        drawn = {
+            "b": ((n,), layer.C_b),
+            "W_O": ((n, n), layer.C_OV / n),
+            "W_V": ((n, self.fan_in), 1 / self.fan_in),
+            "W_K": ((n, seen), 1 / seen),
+        }
+        if layer.positions is not None:
+            drawn["features"] = ((math.prod(self.shape[:-1]), self.fan_in), 1.0)
+        if layer.scaling == "root":
+            drawn["W_Q"] = drawn["W_K"]
+        return drawn
 
     @property
     def normal_count(self) -> int:
-        return sum(math.prod(shape) for shape in self._shapes)
+        return sum(math.prod(shape) for shape, _ in self._drawn.values())
 
     def initial(self, normals: Float[Array, " count"]) -> AttentionParameters:
-        ends = np.cumsum([math.prod(shape) for shape in self._shapes])[:-1]
-        parts = zip(jnp.split(normals, ends), self._shapes, strict=True)
-        b, W_O, W_V, W_K, features = (part.reshape(shape) for part, shape in parts)
-        positions = self.layer.positions
-        if positions is not None:
-            features = jnp.asarray(_root(positions.kernel(self.shape[:-1]))) @ features
-        W_O, W_V = (self.layer.C_OV / self.layer.width) ** 0.5 * W_O, self.fan_in**-0.5 * W_V
-        b, W_K = self.layer.C_b**0.5 * b, self.seen_by_keys**-0.5 * W_K
-        return AttentionParameters(b, W_O, W_V, W_K, features if positions else None)
+        made, start = {}, 0
+        for name, (shape, variance) in self._drawn.items():
+            end = start + math.prod(shape)
+            made[name], start = variance**0.5 * normals[start:end].reshape(shape), end
+        if self.layer.positions is not None:
+            root = jnp.asarray(_root(self.layer.positions.kernel(self.shape[:-1])))
+            made["features"] = root @ made["features"]
+        return AttentionParameters(**made)
 
     @property
     def rates(self) -> AttentionParameters:
-        features = None if self.layer.positions is None else 0.0
-        learning = (self.layer.C_b, self.layer.C_OV / self.layer.width, 1 / self.fan_in)
-        return AttentionParameters._make((*learning, 0.0, features))
+        rates = {name: variance for name, (_, variance) in self._drawn.items()}
+        still = ("features", "W_K") if self.layer.scaling == "linear" else ("features",)
+        rates |= {name: 0.0 for name in still if name in rates}
+        return AttentionParameters._make(map(rates.get, AttentionParameters._fields))
 
     @property
     def sizes(self) -> tuple[int, ...]:
         positions = math.prod(self.shape[:-1])
-        return *(positions * self.layer.width,) * 4, 2 * positions**2
+        return *(positions * self.layer.width,) * 5, 2 * self.layer.heads * positions**2
 
     def apply(self, parameters: AttentionParameters, z: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
         x = z.reshape(z.shape[0], -1, z.shape[-1])
-        keys, values = self._with_positions(parameters, x) @ parameters.W_K.T, x @ parameters.W_V.T
-        d = self.layer.width
+        seen = self._with_positions(parameters, x)
+        keys, values = self._in_heads(seen @ parameters.W_K.T), self._in_heads(x @ parameters.W_V.T)
+        queries = keys if parameters.W_Q is None else self._in_heads(seen @ parameters.W_Q.T)
+        d = self.layer.width // self.layer.heads
         scale = self.layer.sigma_QK / (d if self.layer.scaling == "linear" else d**0.5)
-        attention = jax.nn.softmax(scale * keys @ keys.swapaxes(1, 2), axis=-1)
-        behind = attention @ values @ parameters.W_O.T + parameters.b[None, None]
-        return behind.reshape(*z.shape[:-1], d)
+        attention = jax.nn.softmax(scale * queries @ keys.swapaxes(2, 3), axis=-1)
+        attended = (attention @ values).swapaxes(1, 2).reshape(*x.shape[:2], self.layer.width)
+        behind = attended @ parameters.W_O.T + parameters.b[None, None]
+        return behind.reshape(*z.shape[:-1], self.layer.width)
+
+    def _in_heads(self, x: Float[Array, "N P n"]) -> Float[Array, "N heads P d"]:
+        return x.reshape(*x.shape[:2], self.layer.heads, -1).swapaxes(1, 2)
 
     def _with_positions(self, parameters: AttentionParameters, x: Float[Array, "N P C"]) -> Array:
         positions = self.layer.positions

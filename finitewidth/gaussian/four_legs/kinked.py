@@ -1,35 +1,33 @@
-r"""Four-leg averages of activations with kinks, for one set of samples at a time.
+r"""Four-leg averages of activations with kinks, of one layer or of two, for one set of samples at a time.
 
-The distinct samples of a quadruple are $z = L x$ with a pivoted Cholesky factor. All variables but
-the last are integrated on nested Gauss-Legendre panels that end where a leg, or the crossing of two
-legs, meets a kink. The last leg is averaged beforehand over its variance given the others. Hence the
-integrand is analytic on every panel, whatever the rank of K.
+Two layers of which one has kinks need, for the corrections of means, derivatives of the upper legs that may
+be delta functions or their derivatives. The Gaussian is differentiated instead: with
+$z^{(p)} = R z^{(k)} + \eta$, $\eta$ independent of layer k with covariance Q, and $y = Q^{-1}\eta$,
+
+$$\langle A^{(k)}\, \partial_c f^{(p)} \rangle = \langle A\, y_c f \rangle, \qquad
+  \langle A^{(k)}\, \partial_c \partial_d f^{(p)} \rangle = \langle A\, (y_c y_d - Q^{-1}_{cd}) f \rangle.$$
+
+For one sample, f is $\sigma^2$ or $\sigma'^2$ and the whole derivative of it is what exists. It is given to
+the averages such that their sums over legs are right, as for derivatives by the kernel of one layer.
 """
 
-import functools
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from scipy.interpolate import CubicSpline
-from scipy.linalg import get_lapack_funcs
 
 from finitewidth.core.cores import on_all_cores
-from finitewidth.gaussian.four_legs.families import Family
+from finitewidth.gaussian.four_legs.families import Family, highest_order
 from finitewidth.gaussian.four_legs.filling import Filling
+from finitewidth.gaussian.four_legs.panels import Key, LegTower, Sums, Z, integrate
 from finitewidth.gaussian.tower import Tower
 from finitewidth.network.layers.activation import Activation
 
 ACCURACY = 1e-5  # reached by panels in reasonable time; a tighter tolerance is treated as this one
-_NODES = ((4, 6), (6, 9), (9, 13))  # coarse and fine numbers of nodes on a panel
-_REACH = 6.0
-_LONGEST = 2.0  # length of a panel over which a normal density is smooth
+_SMALLEST = 1e-9  # relative determinant of the noise between two layers that derivatives are trusted with
 
-(_dpstrf,) = get_lapack_funcs(("pstrf",), dtype=np.float64)  # Cholesky factorization with pivots
-_gauss_legendre = functools.cache(np.polynomial.legendre.leggauss)
-
-Key = tuple[tuple[int, ...], ...]  # for every leg, the orders of the derivatives that sit on it
+Terms = dict[Key, float]  # a sum of averages
+Labels = tuple[int, ...]
 
 
 def check_orders(activation: Activation, families: tuple[Family, ...]) -> None:
@@ -44,6 +42,9 @@ def check_orders(activation: Activation, families: tuple[Family, ...]) -> None:
             )
 
 
+# --- one layer ------------------------------------------------------------------------------------------
+
+
 def fill_kinked(filling: Filling, tower: Tower, K: np.ndarray, tolerance: float) -> float:
     """Fill the arrays and return an estimate of the largest error."""
     families = tuple(filling.arrays)
@@ -53,181 +54,161 @@ def fill_kinked(filling: Filling, tower: Tower, K: np.ndarray, tolerance: float)
         for samples in itertools.combinations(range(len(K)), size)
         if filling.fixed is None or filling.fixed in samples
     ]
-    largest = 0.0
-    keys = {size: sorted({key for _, _, key in _assignments(families, size)}) for size in range(1, 5)}
+    largest, legs_tower = 0.0, LegTower(tower.activation, tower.highest)
+    assigned = {size: list(_assignments(families, size)) for size in range(1, 5)}
+    sums = {size: Sums.of([{key: 1.0} for _, _, key in listed]) for size, listed in assigned.items()}
 
     def work(samples: tuple[int, ...]):
-        return _averages(tower, K[np.ix_(samples, samples)], keys[len(samples)], max(tolerance, ACCURACY))
+        size = len(samples)
+        return integrate([legs_tower] * size, K[np.ix_(samples, samples)], sums[size], _reachable(tolerance))
 
     for samples, (values, error) in on_all_cores(work, sets):
         largest = max(largest, error)
-        for family, legs, key in _assignments(families, len(samples)):
-            filling.put(family, [samples[leg] for leg in legs], values[key])
+        for (family, legs, _), value in zip(assigned[len(samples)], values, strict=True):
+            filling.put(family, [samples[leg] for leg in legs], value)
     return largest
 
 
-def _assignments(families: tuple[Family, ...], size: int) -> Iterator[tuple[Family, tuple[int, ...], Key]]:
+def _reachable(tolerance: float) -> float:
+    return max(tolerance, ACCURACY)
+
+
+def _assignments(families: tuple[Family, ...], size: int) -> Iterator[tuple[Family, Labels, Key]]:
     """Every way to put all of `size` samples into the four slots of a family."""
     for family in families:
         for legs in itertools.product(range(size), repeat=4):
             if len(set(legs)) == size:
-                on_leg = [[family[slot] for slot in range(4) if legs[slot] == leg] for leg in range(size)]
-                yield family, legs, tuple(tuple(sorted(orders)) for orders in on_leg)
+                yield family, legs, _key(zip(legs, family, strict=True), size)
 
 
-def _averages(
-    tower: Tower, K: np.ndarray, keys: list[Key], accuracy: float
-) -> tuple[dict[Key, float], float]:
-    """Averages of products of legs for one set of distinct samples, and an estimate of their error."""
-    order, factor = _pivoted_cholesky(K)
-    problem = _Problem(tower, factor, [tuple(key[leg] for leg in order) for key in keys])
-    for coarse, fine in _NODES:
-        rough, values = problem.integrate(coarse), problem.integrate(fine)
-        error = float(np.abs(values - rough).max())
-        if error <= accuracy:
-            break
-    return dict(zip(keys, values, strict=True)), error
+def _key(placed, size: int) -> Key:
+    """The orders on every leg, from pairs of a leg and an order."""
+    on_leg: list[list[int]] = [[] for _ in range(size)]
+    for leg, order in placed:
+        on_leg[leg].append(order)
+    return tuple(tuple(sorted(orders)) for orders in on_leg)
 
 
-def _pivoted_cholesky(K: np.ndarray) -> tuple[list[int], np.ndarray]:
-    """The legs, each time the one with the largest variance given those before, and L with K = L L^T."""
-    variances = np.diagonal(K)
-    smallest = variances[variances > 0].min(initial=np.finfo(float).max)
-    factor, order, rank, _ = _dpstrf(K, lower=1, tol=1e-13 * smallest)
-    factor = np.tril(factor)
-    factor[:, rank:] = 0.0  # columns that LAPACK has not factorized
-    return (order - 1).tolist(), factor
+# --- two layers -----------------------------------------------------------------------------------------
+
+FUNCTIONS: tuple[Family, ...] = ((0, 0, 0, 0), (0, 0, 1, 1), (1, 1, 0, 0), (1, 1, 1, 1), (1, 0, 1, 0))
+RESPONSES: tuple[Family, ...] = ((0, 0, 2, 0), (0, 0, 3, 1), (0, 0, 2, 2), (1, 0, 2, 1))
 
 
-@dataclass(frozen=True)
-class Plane:
-    """Points with direction . x = offset, where the integrand changes over a distance `width`."""
+def kinked_layers(
+    activations: tuple[Activation, Activation], K: np.ndarray, families: tuple[Family, ...], tolerance: float
+) -> tuple[dict[Family, np.ndarray], float]:
+    """Averages with two legs in each of two layers, at least one of them with kinks, and their error.
 
-    direction: np.ndarray
-    offset: float
-    width: float
-
-
-class _Problem:
-    """Nested integrals over x for one factor L, shared by all distributions of derivative orders."""
-
-    def __init__(self, tower: Tower, factor: np.ndarray, keys: list[Key]):
-        self.tower, self.factor, self.keys = tower, factor, keys
-        self.legs = len(factor)
-        self.kinks = tower.activation.kinks
-        self.planes = _planes_by_level(factor, self.kinks)
-        self.last = {key[-1]: self._smoothed(key[-1]) for key in keys}
-
-    def integrate(self, nodes: int) -> np.ndarray:
-        """One value for every key."""
-        total = np.zeros(len(self.keys))
-        levels = self.legs - 1
-        start = np.zeros((1, 0)), np.ones(1)
-        if levels == 0:
-            return np.array([float(self.last[key[0]](np.zeros(1))[0]) for key in self.keys])
-        outer = self._extend(*start, 0, nodes)
-        for begin in range(0, len(outer[1]), 16):  # some outer points at a time: little memory
-            x, weights = (part[begin : begin + 16] for part in outer)
-            for level in range(1, levels):
-                x, weights = self._extend(x, weights, level, nodes)
-            total += self._sum(x, weights)
-        return total
-
-    def _sum(self, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        z = x @ self.factor[:, : x.shape[1]].T
-        values = self.tower(z[:, :-1].T)  # (order, leg, point)
-        last = {orders: function(z[:, -1]) for orders, function in self.last.items()}
-        sums = []
-        for key in self.keys:
-            product = weights * last[key[-1]]
-            for leg, orders in enumerate(key[:-1]):
-                for order in orders:
-                    product = product * values[order, leg]
-            sums.append(product.sum())
-        return np.array(sums)
-
-    def _extend(self, x: np.ndarray, weights: np.ndarray, level: int, nodes: int):
-        """Add one variable, integrated on panels that depend on the variables before."""
-        if self.factor[level, level] == 0:  # nothing is left open: the leg is known already
-            return np.concatenate([x, np.zeros((len(x), 1))], axis=1), weights
-        edges = self._edges(x, level)
-        abscissas, parts = _gauss_legendre(nodes)
-        lengths = np.diff(edges, axis=1)[:, :, None]
-        y = (edges[:, :-1, None] + lengths * (abscissas + 1) / 2).reshape(len(x), -1)
-        new = (lengths * parts / 2).reshape(len(x), -1) * np.exp(-(y**2) / 2) / np.sqrt(2 * np.pi)
-        total = weights[:, None] * new
-        keep = total > 1e-12
-        rows = np.nonzero(keep)[0]
-        return np.concatenate([x[rows], y[keep][:, None]], axis=1), total[keep]
-
-    def _edges(self, x: np.ndarray, level: int) -> np.ndarray:
-        regular = np.arange(-_REACH, _REACH + 0.1, _LONGEST)
-        edges = [np.broadcast_to(regular, (len(x), regular.size))]
-        for plane in self.planes[level]:
-            slope = plane.direction[level]
-            centre = (plane.offset - x @ plane.direction[:level]) / slope
-            width = plane.width / abs(slope)
-            spread = np.array([0.0]) if width < 1e-9 else np.array([-4.0, -1.5, 0.0, 1.5, 4.0]) * width
-            if width < _LONGEST / 2:
-                edges.append(np.clip(centre[:, None] + spread, -_REACH, _REACH))
-        edges = np.concatenate(edges, axis=1)
-        return np.unique(edges)[None, :] if len(x) == 1 else np.sort(edges, axis=1)
-
-    def _smoothed(self, orders: tuple[int, ...]):
-        """The product of derivatives on the last leg, averaged given the others: a function of its mean."""
-        deviation = abs(self.factor[-1, -1])
-
-        def raw(z):
-            return self.tower(z)[list(orders)].prod(axis=0)
-
-        if deviation < 1e-7:
-            return raw
-        g, w = _gauss_legendre(24)
-
-        def averaged(mean: np.ndarray) -> np.ndarray:
-            cuts = [np.clip((kink - mean) / deviation, -8.0, 8.0) for kink in self.kinks]
-            fixed = [np.full_like(mean, end) for end in (-8.0, 0.0, 8.0)]
-            ends = np.sort(np.stack([*fixed, *cuts]), axis=0)
-            half = np.diff(ends, axis=0)[..., None] / 2
-            y = ends[:-1, :, None] + half * (g + 1)
-            values = raw(mean[:, None] + deviation * y) * np.exp(-(y**2) / 2) * w * half
-            return values.sum(axis=(0, 2)) / np.sqrt(2 * np.pi)
-
-        if self.legs == 1:
-            return averaged
-        reach = (_REACH + 1) * float(np.abs(self.factor[-1, :-1]).sum()) + 1e-9
-        near = np.sinh(np.linspace(-6, 6, 481)) / np.sinh(6) * 2 * reach
-        near = np.concatenate([near * 1.0, np.linspace(-12, 12, 481) * deviation])
-        grid = np.concatenate([kink + near for kink in self.kinks] + [[-reach, reach]])
-        grid = np.unique(np.round(grid[np.abs(grid) <= reach], 12))
-        return CubicSpline(grid, averaged(grid)) if grid.size > 3 else averaged
-
-
-def _planes_by_level(factor: np.ndarray, kinks: tuple[float, ...]) -> list[list[Plane]]:
-    """Where, at every level of the nested integral, the integrand in that variable changes fast.
-
-    These are the planes on which the mean of a leg, given the variables so far, meets a kink, and
-    the projections of the lines in which two planes of the next level cross.
+    `K` is the joint kernel. Derivatives beyond the first of an upper layer with kinks (`RESPONSES`) are
+    filled in where the two layers have the same one or two samples, and are zero elsewhere, where nothing
+    asks for them.
     """
-    legs = len(factor)
-    levels: list[list[Plane]] = [[] for _ in range(legs)]
-    for level in reversed(range(legs - 1)):
-        for leg in range(level, legs):
-            direction = factor[leg, : level + 1]
-            width = float(np.sqrt((factor[leg, level + 1 :] ** 2).sum()))
-            levels[level] += [Plane(direction, kink, width) for kink in kinks]
-        if level + 1 < legs - 1:
-            levels[level] += _crossings(levels[level + 1], level + 1)
-        levels[level] = [plane for plane in levels[level] if abs(plane.direction[level]) > 1e-9]
-    return levels
+    count, largest = len(K) // 2, 0.0
+    functions = families if activations[1].is_smooth else tuple(f for f in families if f in FUNCTIONS)
+    towers = [LegTower(activation, highest_order(functions)) for activation in activations]
+    chosen = [(a,) for a in range(count)] + list(itertools.combinations(range(count), 2))
+    sets = list(itertools.product(chosen, chosen))
+    arrays = {family: np.zeros((count,) * 4) for family in families}
+
+    def work(samples: tuple[Labels, Labels]):
+        lower, upper = samples
+        places = [*lower, *(count + sample for sample in upper)]
+        joint = K[np.ix_(places, places)]
+        terms = dict(_of_functions(functions, len(lower), len(upper)))
+        if lower == upper and len(functions) < len(families):
+            terms |= _responses(joint, activations[1].name)
+        legs = [towers[0]] * len(lower) + [towers[1]] * len(upper)
+        values, error = integrate(legs, joint, Sums.of(list(terms.values())), _reachable(tolerance))
+        return dict(zip(terms, values, strict=True)), error
+
+    for (lower, upper), (values, error) in on_all_cores(work, sets):
+        largest = max(largest, error)
+        for (family, (a, b, c, d)), value in values.items():
+            arrays[family][lower[a], lower[b], upper[c], upper[d]] = value
+    return arrays, largest
 
 
-def _crossings(planes: list[Plane], level: int) -> list[Plane]:
-    crossings = []
-    for one, other in itertools.combinations(planes, 2):
-        slopes = one.direction[level], other.direction[level]
-        direction = one.direction[:level] / slopes[0] - other.direction[:level] / slopes[1]
-        offset = one.offset / slopes[0] - other.offset / slopes[1]
-        width = one.width / abs(slopes[0]) + other.width / abs(slopes[1])
-        crossings.append(Plane(direction, offset, width))
-    return crossings
+Placed = tuple[Family, Labels]  # a family and, for each slot, a sample of its layer's set
+
+
+def _of_functions(families: Sequence[Family], lower: int, upper: int) -> Iterator[tuple[Placed, Terms]]:
+    """Every way to put all samples of both layers into the slots of a family, as averages of functions."""
+    slots = [range(lower)] * 2 + [range(upper)] * 2
+    for family, labels in itertools.product(families, itertools.product(*slots)):
+        a, b, c, d = labels
+        if len({a, b}) == lower and len({c, d}) == upper:
+            yield (family, labels), {_key(_legs(family, labels, lower), lower + upper): 1.0}
+
+
+def _legs(family: Sequence[int], labels: Labels, lower: int) -> list[tuple[int, int]]:
+    """Pairs of a leg and an order; the legs of the upper layer come behind those of the lower."""
+    shift = (0, 0, lower, lower)
+    return [(label + more, order) for label, more, order in zip(labels, shift, family, strict=True)]
+
+
+def _responses(joint: np.ndarray, name: str | None) -> dict[Placed, Terms]:
+    """What `RESPONSES` stand for, where both layers have the same samples."""
+    size = len(joint) // 2
+    below, cross = joint[:size, :size], joint[size:, :size]
+    slope = cross @ np.linalg.pinv(below, rcond=1e-12, hermitian=True)
+    noise = joint[size:, size:] - slope @ cross.T
+    if np.linalg.det(noise) <= _SMALLEST * np.prod(np.diagonal(joint)[size:]):
+        raise ValueError(
+            "the weights of a residual block add almost nothing to its skip connection, where G1, H1, D and "
+            f"A with the kinks of activation {name!r} are not computed; raise C_W or C_b of the block, keep "
+            "tensors=('V', 'F', 'B') only, or use a smooth activation."
+        )
+    inverse = np.linalg.inv(noise)
+    y = np.concatenate([-inverse @ slope, inverse], axis=1)  # (sample, leg)
+
+    def first(family: Family, labels: Labels, c: int) -> Terms:
+        """<A d_c f>."""
+        legs, terms = _legs(family, labels, size), {}
+        for leg in range(2 * size):
+            _add(terms, _key([*legs, (leg, Z)], 2 * size), y[c, leg])
+        return terms
+
+    def second(family: Family, labels: Labels, c: int, d: int) -> Terms:
+        """<A d_c d_d f>."""
+        legs = _legs(family, labels, size)
+        terms: Terms = {_key(legs, 2 * size): -inverse[c, d]}
+        for one, other in itertools.product(range(2 * size), repeat=2):
+            _add(terms, _key([*legs, (one, Z), (other, Z)], 2 * size), y[c, one] * y[d, other])
+        return terms
+
+    return _of_one(first, second) if size == 1 else _of_two(first, second)
+
+
+def _of_one(first, second) -> dict[Placed, Terms]:
+    """One sample: half of the second derivative of sigma^2 less its part with two slopes, and so on."""
+    same = (0, 0, 0, 0)
+    leading = _scaled(second((0, 0, 0, 0), same, 0, 0), 0.5)
+    _add(leading, _key(_legs((0, 0, 1, 1), same, 1), 2), -1.0)
+    return {
+        ((0, 0, 2, 0), same): leading,
+        ((0, 0, 3, 1), same): {_key(_legs((0, 0, 1, 1), same, 1), 2): 0.0},
+        ((0, 0, 2, 2), same): _scaled(second((0, 0, 1, 1), same, 0, 0), 0.5),
+        ((1, 0, 2, 1), same): _scaled(first((1, 0, 1, 1), same, 0), 0.5),
+    }
+
+
+def _of_two(first, second) -> dict[Placed, Terms]:
+    """Two samples, with the legs of the lower layer on any of them."""
+    terms = {}
+    for a, b, c in itertools.product((0, 1), repeat=3):
+        labels = (a, b, c, 1 - c)
+        terms[(0, 0, 2, 2), labels] = second((0, 0, 1, 1), labels, c, 1 - c)
+        terms[(1, 0, 2, 1), labels] = first((1, 0, 1, 1), labels, c)
+        if a == b == c:  # a leg that is bent twice answers to its own fluctuations alone
+            terms[(0, 0, 2, 0), labels] = second((0, 0, 0, 0), labels, c, c)
+            terms[(0, 0, 3, 1), labels] = second((0, 0, 1, 1), labels, c, c)
+    return terms
+
+
+def _add(terms: Terms, key: Key, coefficient: float) -> None:
+    terms[key] = terms.get(key, 0.0) + coefficient
+
+
+def _scaled(terms: Terms, factor: float) -> Terms:
+    return {key: factor * coefficient for key, coefficient in terms.items()}

@@ -23,6 +23,7 @@ from finitewidth.gaussian.four_legs.conditioning import Conditioned, PairConditi
 from finitewidth.gaussian.four_legs.contraction import LegValues
 from finitewidth.gaussian.four_legs.families import Family, highest_order
 from finitewidth.gaussian.four_legs.interpolation import smoothed_legs
+from finitewidth.gaussian.four_legs.kinked import kinked_layers
 from finitewidth.gaussian.four_legs.plans import SHORT, Plan
 from finitewidth.gaussian.four_legs.trapezoid import Unreachable, plane_grid
 from finitewidth.gaussian.kernel_matrix import as_positive_kernel
@@ -48,12 +49,15 @@ def four_legs_of_two_layers(
 ) -> dict[Family, Average]:
     """Averages (N, N, N, N), the first two slots in the first layer, the others in the second.
 
-    `K` is the joint kernel (2 N, 2 N) of the samples in the first and then in the second layer.
+    `K` is the joint kernel (2 N, 2 N) of the samples in the first and then in the second layer. With kinks
+    the averages are those of `kinked_layers`, to 1e-5 at best, and the error reports the accuracy reached.
     """
     require_double_precision()
     K, families = as_positive_kernel(K), tuple(families)
     if have_closed_form(activations):
         values, error = _in_closed_form(activations, K, families), 0.0
+    elif not all(activation.is_smooth for activation in activations):
+        values, error = kinked_layers(activations, K, families, tolerance)
     else:
         values, error = _conditioned(activations, K, families, tolerance), tolerance
     largest = {family: float(np.abs(value).max()) for family, value in values.items()}

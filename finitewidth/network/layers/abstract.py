@@ -20,6 +20,12 @@ class Values(enum.Enum):
     FLATTENED = "fw.Flatten()"  # channels that came from different positions
     DROPPED = "fw.Dropout()"
     GAINED = "fw.LayerNorm with a gain that learns"  # Gaussian, but the NTK of a neuron knows its value
+    CARRIED = "a skip behind fw.LayerNorm with a gain that learns"  # the NTK knows a part of the value
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether values are Gaussian of mean zero, alike in all channels of a position."""
+        return self in (Values.GAUSSIAN, Values.GAINED, Values.CARRIED)
 
 
 class AbstractLayer(abc.ABC):

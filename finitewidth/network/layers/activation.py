@@ -1,5 +1,6 @@
 """Activations as values: a function with its derivatives, its kinks and its name."""
 
+import dataclasses
 import functools
 import math
 import warnings
@@ -119,12 +120,12 @@ class Activation(AbstractLayer):
 
     def values_behind(self, values: Values) -> Values:
         """An activation stands behind weights: on nothing else is its average Gaussian."""
-        if values is Values.GAUSSIAN:
+        if values in (Values.GAUSSIAN, Values.GAINED):
             return Values.ACTIVATED
         where = "comes first" if values is Values.DATA else f"follows {values.value}"
         remedies = {
             Values.ACTIVATED: ", or compose two activations in one function",
-            Values.GAINED: ", or set lambda_gain=0",
+            Values.CARRIED: ", or set lambda_gain=0",
         }
         remedy = remedies.get(values, "")
         raise ValueError(f"activation {self.name!r} {where}; put weights before it{remedy}.")
@@ -171,19 +172,35 @@ def as_activation(activation: "str | Activation | Callable") -> Activation:
 def shifted(activation: Activation, value: float) -> Activation:
     """sigma(z) - value, with the kinks and jumps that sigma is known to have."""
     exact = activation.exact
-    fields = {
-        "function": lambda z: activation.function(z) - value,
-        "name": f"{activation.name} {'-' if value > 0 else '+'} {abs(value):.6g}",
-        "kinks": activation.kinks,
-        "family": None,
-        "parameters": (),
-        "jump_order": activation.jump_order,
-        "exact": (lambda z, m: (exact(z, 0)[0] - value, *exact(z, m)[1:])) if exact else None,
-    }
-    moved = object.__new__(Activation)  # sigma has passed the checks of a new activation
-    for name, field in fields.items():
-        object.__setattr__(moved, name, field)
-    return moved
+    return _made_from(
+        activation,
+        function=lambda z: activation.function(z) - value,
+        name=f"{activation.name} {'-' if value > 0 else '+'} {abs(value):.6g}",
+        exact=(lambda z, m: (exact(z, 0)[0] - value, *exact(z, m)[1:])) if exact else None,
+    )
+
+
+@functools.lru_cache(maxsize=256)  # the same function for the same activation, which compiled code knows
+def times_slope(activation: Activation) -> Activation:
+    """z sigma'(z), with the kinks of sigma: at zero they are as smooth as those of sigma."""
+    if activation.slopes is not None:
+        return activation
+    return _made_from(
+        activation,
+        function=lambda z: z * activation.derivatives(z, 1)[1],
+        name=f"z times the slope of {activation.name}",
+        jump_order=activation.jump_order - any(activation.kinks),
+        exact=None,
+    )
+
+
+def _made_from(activation: Activation, **changes) -> Activation:
+    """A function made from sigma, which has passed the checks of a new activation."""
+    made = object.__new__(Activation)
+    fields = {field.name: getattr(activation, field.name) for field in dataclasses.fields(Activation)}
+    for name, value in {**fields, "family": None, "parameters": (), **changes}.items():
+        object.__setattr__(made, name, value)
+    return made
 
 
 def _tower(function: Callable, highest: int) -> Callable:

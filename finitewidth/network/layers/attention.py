@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.inputs import as_count
 from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values, shown
 from finitewidth.network.layers.weights import as_variance, check_weights
 
@@ -47,14 +48,21 @@ class Positions:
 
 @dataclass(frozen=True)
 class SelfAttention(AbstractLayer):
-    r"""Attention of all positions to all, with tied keys and queries.
+    r"""Attention of all positions to all.
 
     $$z_p = b + W_O \sum_q a_{pq} W_V x_q, \qquad
       a_{pq} = \mathrm{softmax}_q(\sigma_{QK}\, k_p \cdot k_q / d)$$
 
     for keys k of d components. `C_OV` is the variance of $W_O$ times its number of inputs, $W_V$ has 1; both
     learn at rates equal to their variances, and so do the biases of variance `C_b`; keys do not learn.
-    `scaling="root"` divides by the root of d instead. `positions` is an `fw.Positions` or None.
+    `positions` is an `fw.Positions` or None. Each of the `heads` has keys, attention and values of its own,
+    of d = width/heads components.
+
+    `scaling="root"` is the attention of transformers: scores are $\sigma_{QK}\, q_p \cdot k_q / \sqrt d$ with
+    queries q that are independent of keys, and both learn at rates equal to their variances. Attention is
+    then random in wide networks too. Outputs are Gaussian if heads are many, and the theory is that of
+    infinitely many. It averages over `draws` random scores, made from `key`, with the standard error
+    `Kernels.sampling_error`.
     """
 
     width: int
@@ -63,9 +71,16 @@ class SelfAttention(AbstractLayer):
     sigma_QK: float = 1.0
     positions: Positions | None = None
     scaling: str = "linear"
+    heads: int = 1
+    draws: int = 1024
+    key: int = 0
 
     def __post_init__(self):
         check_weights(self, ("C_OV", "C_b", "sigma_QK"))
+        for name, lowest in (("heads", 1), ("draws", 2), ("key", 0)):
+            object.__setattr__(self, name, as_count(name, getattr(self, name), lowest=lowest))
+        if self.width % self.heads:
+            raise ValueError(f"heads must divide width={self.width}, got {self.heads}; change one of them.")
         if not (self.positions is None or isinstance(self.positions, Positions)):
             raise ValueError(f"positions must be None or an fw.Positions, got {self.positions!r}.")
         if self.scaling not in SCALINGS:
@@ -92,6 +107,9 @@ class SelfAttention(AbstractLayer):
 
     def to_plain(self) -> dict[str, Any]:
         plain = super().to_plain()
+        for name, usual in (("heads", 1), ("draws", 1024), ("key", 0)):
+            if plain[name] == usual:
+                del plain[name]
         if self.positions is not None:
             plain["positions"] = dataclasses.asdict(self.positions)
         return plain

@@ -30,7 +30,7 @@ class Dropout(AbstractLayer):
         return shape
 
     def values_behind(self, values: Values) -> Values:
-        return Values.DROPPED if values is Values.GAUSSIAN else values
+        return Values.DROPPED if values.is_gaussian else values
 
     def __repr__(self) -> str:
         return shown(self)

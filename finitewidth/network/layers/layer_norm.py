@@ -15,8 +15,8 @@ class LayerNorm(AbstractLayer):
 
     Mean and variance are taken over the channels of a position, or with `axes="all"` over all positions and
     channels. Gain and offset learn at rates `lambda_gain` and `lambda_offset`; PyTorch's learn like weights.
-    A gain that learns must meet weights before the next activation: to the NTK of a neuron it adds
-    `lambda_gain` $x_1 x_2$, which does not average out against its slopes $\sigma'(x_1)\sigma'(x_2)$.
+    To the NTK of a neuron of value x a gain that learns adds `lambda_gain` $x_1 x_2$, which an activation
+    right behind the norm averages together with its slopes.
     """
 
     epsilon: float = 1e-5
@@ -37,8 +37,10 @@ class LayerNorm(AbstractLayer):
         return shape
 
     def values_behind(self, values: Values) -> Values:
-        if values is Values.GAUSSIAN:
-            return Values.GAINED if self.lambda_gain else values
+        if values is Values.GAUSSIAN and self.lambda_gain:
+            return Values.GAINED
+        if values.is_gaussian:
+            return values
         if values is Values.DATA:
             raise ValueError(
                 "LayerNorm comes first, where the mean is that of the data; standardize X instead."

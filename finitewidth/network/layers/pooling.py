@@ -68,7 +68,7 @@ class Flatten(AbstractLayer):
         return (math.prod(shape),)
 
     def values_behind(self, values: Values) -> Values:
-        return Values.FLATTENED if values is Values.GAUSSIAN else values
+        return Values.FLATTENED if values.is_gaussian else values
 
 
 def _require_positions(kind: str, shape: Shape) -> None:

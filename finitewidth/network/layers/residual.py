@@ -79,7 +79,8 @@ class Residual(AbstractLayer):
 
     def values_behind(self, values: Values) -> Values:
         values_behind(self.layers, values)
-        return values_behind(self.shortcut, values)
+        skipped = values_behind(self.shortcut, values)
+        return Values.CARRIED if skipped is Values.GAINED else skipped
 
     def walk(self) -> Iterator[AbstractLayer]:
         yield self

@@ -2,7 +2,12 @@ r"""Activations in the theory.
 
 $$K' = \langle\sigma\sigma\rangle_K, \qquad \Theta' = \langle\sigma'\sigma'\rangle_K\, \Theta$$
 
-at infinite width. At order 1/n a step also asks how these averages answer to a change of the kernel: a change
+at infinite width. Where gains of norms right before the activation learn, Theta contains their share
+$\lambda K$, the average of $\lambda z_1 z_2$ over neurons, and behind the activation this share is
+$\lambda \langle z_1 z_2 \sigma'_1 \sigma'_2\rangle_K$: the average $\langle uu \rangle_K$ of the function
+$u(z) = z \sigma'(z)$.
+
+At order 1/n a step also asks how these averages answer to a change of the kernel: a change
 v of it changes $\langle u_1 u_2 \rangle$, with u = sigma or u = sigma', by
 
 $$\tfrac12 \langle u''_1 u_2 \rangle v_{11} + \langle u'_1 u'_2 \rangle v_{12}
@@ -12,7 +17,7 @@ and to second order by fourth derivatives. For kinked activations the separate a
 the two legs coincide, while the derivative with respect to the kernel does not.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +25,9 @@ from jaxtyping import Float
 
 from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
 from finitewidth.gaussian.two_legs.kernel_derivatives import kernel_derivatives
+from finitewidth.gaussian.two_legs.orders import Orders
 from finitewidth.network.layers.abstract import Shape
-from finitewidth.network.layers.activation import Activation
+from finitewidth.network.layers.activation import Activation, times_slope
 from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Counter, register
 from finitewidth.theory.layers.pair_map import PairMap
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
@@ -34,6 +40,8 @@ class ActivationStep(AbstractStep):
     grid: Grid
     activation: Activation
     slot: int
+    gain: float = 0.0  # learning rates of the gains of norms right before it, added up
+    orders: tuple[Orders, ...] = ((0, 0), (1, 1))  # of the derivatives that Theta needs
 
     def apply(self, pairs: Pairs, wanted: Displacements, block: AbstractBlock) -> Pairs:
         rows, columns = block.sides(self, pairs)
@@ -44,12 +52,27 @@ class ActivationStep(AbstractStep):
         block.error = max(block.error, error)
         if pairs.Theta is not None:
             pairs.Theta *= averages[1]
+            if self.gain:
+                moved = self._of_gains(pairs, K, same, averages[0], block)
+                pairs.Theta += self.gain * (moved - K * averages[1])
         return Pairs(pairs.grid, wanted, averages[0], pairs.Theta)
+
+    def _of_gains(
+        self, pairs: Pairs, K: np.ndarray, same: np.ndarray | None, known: np.ndarray, block: AbstractBlock
+    ) -> np.ndarray:
+        """The average <u u> of u(z) = z sigma'(z); `known` is <sigma sigma>."""
+        u = times_slope(self.activation)
+        if u is self.activation:
+            return known
+        rows, columns = block.sides(replace(self, activation=u, orders=((0, 0),)), pairs)
+        averages, error = block.rule.average(rows, columns, K, same)
+        block.error = max(block.error, error)
+        return averages[0]
 
 
 @register
 def _(layer: Activation, shape: Shape, count: Counter) -> AbstractStep:
-    return ActivationStep(Grid(shape[:-1]), layer, count.slot())
+    return ActivationStep(Grid(shape[:-1]), layer, count.slot(), count.gain)
 
 
 class KernelResponse(NamedTuple):
@@ -80,7 +103,7 @@ class Moments(NamedTuple):
     sigma: KernelResponse  # of <sigma sigma>
     slope: KernelResponse  # of <sigma' sigma'>
     leading: np.ndarray | None  # <sigma'' sigma>, for the maps that treat the two legs differently
-    third: np.ndarray | None  # <sigma''' sigma'>
+    third: np.ndarray | None  # <sigma''' sigma'>; with kinks zero for one sample, as slope.first
     error: float  # of averages, in units of the scale they live on
     derivative_error: float  # of derivatives with respect to the kernel, where kinks ask for them
 
@@ -120,7 +143,8 @@ def _kinked(activation: Activation, K: np.ndarray, rule: AbstractExpectation) ->
         slope = PairMap(first, d.both if u else values[1, 1], second)
         bend = (4 * d.first2, 2 * d.first_both, d.both2, 2 * d.first_both.T, 4 * d.first2.T)
         responses.append(KernelResponse(values[u, u], slope, bend))
-    return Moments(responses[0], responses[1], values[2, 0], None, error, derivative_error)
+    third = 2 * derivatives[1].first
+    return Moments(responses[0], responses[1], values[2, 0], third, error, derivative_error)
 
 
 def _bare(activation: Activation, K: np.ndarray, rule: AbstractExpectation) -> Moments:

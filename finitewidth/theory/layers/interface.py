@@ -27,6 +27,7 @@ class Counter:
     def __init__(self):
         self.layers = 0  # with weights
         self.slots = 0  # of steps that need to know single samples
+        self.gain = 0.0  # learning rates of the gains of norms since the last weights, added up
 
     def slot(self) -> int:
         """The place of a step among those that need to know single samples."""
@@ -45,6 +46,7 @@ class AbstractBlock(abc.ABC):
     rule: AbstractExpectation
     measured: "dict[int, np.ndarray] | None" = None  # in a pass of samples with themselves: slot and value
     error: float = 0.0  # of averages so far, in units of the scale that each lives on
+    sampling_error: float = 0.0  # the standard error of averages over draws, in units of the largest entry
 
     @abc.abstractmethod
     def sides(self, step: "AbstractStep", pairs: Pairs) -> tuple[Side, Side]:
@@ -141,6 +143,8 @@ class Chain:
                 steps.append(step)
                 numbers.append(None)
             shape = layer.output_shape(shape)
+            if layer.has_weights:
+                count.gain = 0.0
             if counted and layer.has_weights and not (ends_inside and place == len(layers)):
                 numbers[-1] = count.layer()
         return cls(grid, tuple(steps), tuple(numbers))

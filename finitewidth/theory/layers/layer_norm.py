@@ -4,7 +4,8 @@ $$K' = c K, \qquad \Theta' = c\, \Theta + \lambda_{\mathrm{gain}} K' + \lambda_{
   c = \frac{1}{\sqrt{(v_1 + \epsilon)(v_2 + \epsilon)}}$$
 
 with the variances v of the two sites, or their means over positions: fluctuations and derivatives of v are of
-order 1/n.
+order 1/n. The share of the gain is the average of $\lambda_{\mathrm{gain}} x_1 x_2$ over neurons of value x;
+an activation right behind the norm takes the average together with its slopes (`activation.py`).
 """
 
 from dataclasses import dataclass
@@ -48,4 +49,5 @@ class LayerNormStep(AbstractStep):
 
 @register
 def _(layer: LayerNorm, shape: Shape, count: Counter) -> AbstractStep:
+    count.gain += layer.lambda_gain
     return LayerNormStep(Grid(shape[:-1]), layer, count.slot())

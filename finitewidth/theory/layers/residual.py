@@ -53,6 +53,8 @@ class ResidualStep(AbstractStep):
 
 @register
 def _(layer: Residual, shape: Shape, count: Counter) -> AbstractStep:
+    gain = count.gain
     body = Chain.of(layer.layers, shape, count, ends_inside=True)
+    count.gain = gain
     shortcut = Chain.of(layer.shortcut, shape, count, counted=False)
     return ResidualStep(Grid(shape[:-1]), body, shortcut, layer.gamma)

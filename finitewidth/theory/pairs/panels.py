@@ -95,22 +95,24 @@ def _panel(request: Request, task: int) -> Arrays:
     through = Propagation(net, X[rows], None if alone else second[columns], Automatic(tolerance), (layer,))
     matrices, error = through.matrices()
     named = zip(("K", "Theta"), matrices[layer], strict=True)
-    return {"error": np.asarray(error)} | {n: _padded(m, panels.side) for n, m in named if m is not None}
+    errors = {"error": np.asarray(error), "sampling_error": np.asarray(through.sampling_error)}
+    return errors | {n: _padded(m, panels.side) for n, m in named if m is not None}
 
 
 def _padded(matrix: np.ndarray, side: int) -> np.ndarray:
     return np.pad(matrix, [(0, side - size) for size in matrix.shape])
 
 
-def assembled(running: Runner, request: Request) -> tuple[np.ndarray, np.ndarray | None, float]:
-    """K, Theta and the largest error from the results of all panels."""
+def assembled(running: Runner, request: Request) -> tuple[tuple[np.ndarray, np.ndarray | None], float, float]:
+    """K and Theta, the largest error and the largest standard error of draws from the results of panels."""
     whole: Arrays = {}
-    error, panels = 0.0, request.panels
+    errors, panels = np.zeros(2), request.panels
     for (rows, columns), arrays in run_panels(running, request):
-        error = max(error, float(arrays.pop("error")))
+        found = float(arrays.pop("error")), float(arrays.pop("sampling_error", 0.0))
+        errors = np.maximum(errors, found)
         for name, values in arrays.items():
             matrix = whole.setdefault(name, np.empty((panels.rows, panels.columns)))
             matrix[rows, columns] = values[: rows.stop - rows.start, : columns.stop - columns.start]
             if panels.symmetric:
                 matrix[columns, rows] = matrix[rows, columns].T
-    return whole["K"], whole.get("Theta"), error
+    return (whole["K"], whole.get("Theta")), float(errors[0]), float(errors[1])

@@ -102,8 +102,9 @@ class Propagation:
         self.end = self._end()
         self.sizes = block_sizes(self.chain, X.shape[0], other.shape[0])
         self._legs: dict[tuple, Legs] = {}
-        self._widest_of: dict[int, float] = {}  # by slot: the largest variance, rounded up
+        self._widest_of: dict[AbstractStep, float] = {}  # the largest variance, rounded up
         self._lock = threading.Lock()
+        self.sampling_error = 0.0  # of averages over draws, so far
         with np.errstate(over="ignore", invalid="ignore"), SingleThreadedProducts():
             for samples in self.samples[: 1 if self.symmetric else 2]:
                 samples.measure(self.chain, self.end, rule, self.sizes.budget)
@@ -118,10 +119,10 @@ class Propagation:
     def legs(self, step: ActivationStep, tile: Tile) -> tuple[Legs, Legs]:
         """The legs along rows and columns of a tile, in front of an activation."""
         variances = [samples.measured[step.slot] for samples in self.samples]
-        orders = ((0, 0), (1, 1)) if self.has_ntk else ((0, 0),)
+        orders = step.orders if self.has_ntk else ((0, 0),)
         made = []
         for side, part in ((0, tile.rows), (0 if self.symmetric else 1, tile.columns)):
-            key = (step.slot, side, part[0], part.size)
+            key = (step, side, part[0], part.size)
             with self._lock:
                 if key not in self._legs:
                     while len(self._legs) >= self.sizes.legs_kept:
@@ -134,9 +135,9 @@ class Propagation:
         return made[0], made[1]
 
     def _widest(self, step: ActivationStep, variances: list[np.ndarray]) -> float:
-        if step.slot not in self._widest_of:
-            self._widest_of[step.slot] = widest_variance(step.activation, *variances)
-        return self._widest_of[step.slot]
+        if step not in self._widest_of:
+            self._widest_of[step] = widest_variance(step.activation, *variances)
+        return self._widest_of[step]
 
     def equal(self, tile: Tile) -> np.ndarray | None:
         """Marks pairs of equal inputs within a tile, (A, B); None if there are none."""
@@ -153,6 +154,8 @@ class Propagation:
         """K and Theta of one tile at the layers that are kept, and the largest error of an average."""
         block = PairBlock(self, tile)
         self._behind(self.end, (self.chain.steps[self.end - 1].behind.zero,), block)
+        with self._lock:
+            self.sampling_error = max(self.sampling_error, block.sampling_error)
         return block.kept, block.error
 
     def _behind(self, end: int, wanted: Displacements, block: PairBlock) -> Pairs:

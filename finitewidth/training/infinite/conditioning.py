@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from finitewidth.core.inputs import coincident_rows
+from finitewidth.core.inputs import input_numbers
 from finitewidth.network.network import Network
 
 REMEDY = "pass ridge=, or cutoff= for the limit of a vanishing ridge, or stop at a finite time"
@@ -66,11 +66,9 @@ def dependent_inputs(net: Network, X: np.ndarray, Y: np.ndarray) -> str | None:
 
 def equal_rows(X: np.ndarray) -> tuple[int, int] | None:
     """The first row that repeats an earlier one, and that one."""
-    first, second = coincident_rows(X)
-    if first.size == 0:
-        return None
-    later = int(second.min())
-    return int(first[second == later].min()), later
+    numbers = input_numbers(X)[0]
+    repeats = np.flatnonzero(numbers != np.arange(len(X)))
+    return (int(numbers[repeats[0]]), int(repeats[0])) if repeats.size else None
 
 
 def _parallel_rows(net: Network, X: np.ndarray) -> tuple[int, int] | None:
