@@ -32,6 +32,7 @@ X = np.array([[1.2, -0.4, 0.3], [-0.5, 1.1, 0.8], [0.2, 0.7, -1.3], [0.6, 0.5, 0
 TRAINING = 3
 TARGETS = np.array([[1.0, -0.6], [-0.8, 0.9], [0.5, 0.7]])
 C_W = {"tanh": 1.2, "gelu": 1.8, "sin": 1.2}
+C_BODY = {"tanh": 0.6, "gelu": 0.8}  # in residual networks
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,22 @@ class Case:
     algorithm: fw.GradientDescent | fw.GradientFlow
     members: int
     scale: float = 1.0  # of the targets
+    gamma: float | None = None  # of skips over the hidden layers behind the first
 
     @property
-    def net(self) -> fw.MLP:
+    def net(self) -> fw.Network:
+        if self.gamma is not None:
+            return self._residual(self.gamma)
         widths = (3, *[self.width] * self.hidden, self.outputs)
         return fw.MLP(widths, self.activation, C_b=0.1, C_W=C_W[self.activation], lambda_b=0.5)
+
+    def _residual(self, gamma: float) -> fw.Network:
+        """A stream of hidden layers, with half the rates: skips add to the NTK."""
+        C_W = C_BODY[self.activation]
+        shapes = [(self.width, 1.0), *[(self.width, C_W)] * (self.hidden - 1), (self.outputs, 1.0)]
+        first, *bodies, last = (fw.Dense(n, 0.1, variance, 0.25, 0.5) for n, variance in shapes)
+        blocks = (fw.Residual(self.activation, body, gamma=gamma) for body in bodies)
+        return fw.Network(3, first, *blocks, self.activation, last)
 
     @property
     def data(self):

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from test_cli import call
 from test_cli import refused as refused_by_command
 
 import finitewidth as fw
+from finitewidth.interface.runs import run_files
 
 RANDOM = np.random.default_rng(17)
 SHAPE = (4, 5, 2)
@@ -223,7 +225,8 @@ def write(folder, **tables) -> str:
 def test_solve_predicts_at_order_zero_and_says_why(capsys, folder):
     assert call("solve", write(folder), "--no-figure") == 0
     reason = (
-        "Order 1/n is left out: it knows dense layers and activations only, not the Conv of this network."
+        "Order 1/n is left out: it knows dense layers, activations and residual blocks of them only, not the "
+        "Conv of this network."
     )
     assert reason in capsys.readouterr().out.replace("\n", " ")
     assert "not the Conv" in (folder / "results/run/report.html").read_text(encoding="utf-8")
@@ -249,10 +252,8 @@ def test_solve_shows_kernels_of_images(capsys, folder):
 
 def test_runs_that_do_not_fit_are_one_line(capsys, folder):
     path = write(folder, theory={"order": 1})
-    assert (
-        "order 1/n knows dense layers and activations only, not Conv; write order = 0"
-        in refused_by_command(capsys, "solve", path)
-    )
+    reason = "residual blocks of them only, not Conv; write order = 0"
+    assert reason in refused_by_command(capsys, "solve", path)
     path = write(folder, data={**RUN["data"], "train_inputs": "data.npz:turned"})
     assert "takes inputs of shape (4, 5, 2), channels last, but [data] train_inputs has samples of shape" in (
         refused_by_command(capsys, "solve", path)
@@ -329,3 +330,21 @@ REFUSED = [
 def test_refusals_are_one_sentence(ask, message):
     with refused(message):
         ask()
+
+
+def test_solve_compares_residual_networks_at_order_one(capsys, folder):
+    """Without a word about the order it is 1, as for perceptrons; a skip into the output leaves it at 0."""
+    dense = {"kind": "Dense", "width": 24, "C_b": 0.1, "lambda_b": 0.5, "lambda_W": 0.7}
+    block = {"kind": "Residual", "layers": ["sin", dense], "gamma": 0.8}
+    rows = {"train_inputs": [[1.0, -0.6], [0.2, 0.9]], "train_targets": [[0.8], [-0.5]]}
+    data = {**rows, "test_inputs": [[-0.5, 0.4]]}
+    layers = [dense, block, "sin", {**dense, "width": 1}]
+    training = {"algorithm": "gradient_descent", "learning_rate": 0.1, "steps": 6}
+    tables = {"data": data, "training": training, "ensemble": {"members": 40, "key": 1}}
+    path = write(folder, network={"input_shape": [2], "layers": layers}, **tables)
+    assert call("solve", path, "--no-figure", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["order"] == 1 and abs(document["predictions"][0]["pull_finite_width"]) < 4
+    wide = {**data, "train_targets": np.zeros((2, 24)).tolist()}
+    path = write(folder, network={"input_shape": [2], "layers": layers[:2]}, **tables | {"data": wide})
+    assert run_files.read(Path(path)).order == 0

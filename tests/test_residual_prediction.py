@@ -74,7 +74,35 @@ def test_expected_loss_and_inductive_bias_take_residual_networks():
         fw.expected_loss(network(), X, Y, X_TEST, Y_test, depths=[4], widths=[64])
 
 
+def test_the_mean_of_many_samples_is_contracted_leg_by_leg(monkeypatch):
+    """Averages of sin cost little; five samples stand for more than 64."""
+    blocks = [fw.Residual("sin", dense(40), gamma=gamma) for gamma in (0.8, -0.5)]
+    net = fw.Network(3, dense(40), *blocks, "sin", dense(2))
+    more = np.concatenate([X_TEST, -X])
+    whole = fw.predict(net, X, Y, more, covariance=False)
+    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.streamed.GROUP", 3)
+    streamed = fw.predict(net, X, Y, more, covariance=False)
+    assert streamed.contributions.keys() == whole.contributions.keys()
+    for name, part in whole.contributions.items():
+        np.testing.assert_allclose(streamed.contributions[name], part, atol=1e-10)
+
+
+def test_depths_of_residual_networks_come_from_a_function_of_widths():
+    def build(widths):
+        n_0, first, *hidden, n_L = widths
+        return fw.Network(
+            n_0, dense(first), *(fw.Residual("sin", dense(n), gamma=0.8) for n in hidden), "sin", dense(n_L)
+        )
+
+    sweep = fw.expected_loss(build, X, Y, X_TEST, np.zeros((2, 2)), depths=[2, 3], widths=[64])
+    alone = fw.test_loss(fw.predict(build((3, 64, 64, 2)), X, Y, X_TEST), np.zeros((2, 2)))
+    assert sweep.total[1, 0] == pytest.approx(float(alone.bias + alone.variance), rel=1e-9)
+
+
 def test_a_skip_into_the_output_is_refused():
+    """The outputs are then as many as the stream is wide: outputs/width is no small number."""
     net = fw.Network(3, dense(5), fw.Residual("gelu", dense(5)))
     with pytest.raises(ValueError, match="a skip ends in the output .* add fw.Dense"):
         fw.predict(net, X, np.zeros((2, 5)))
+    assert fw.predict(net, X, np.zeros((2, 5)), order=0).mean.shape == (2, 5)

@@ -20,6 +20,7 @@ from finitewidth.gaussian.tower import Tower
 from finitewidth.network.layers.activation import as_activation
 from finitewidth.theory import solve as solving
 from finitewidth.theory.tensors import MATRICES, TENSORS
+from finitewidth.theory.unrolled.slots import LegSlices, Request, contract_slots
 
 EXACT, FINE = 1e-12, 1e-11
 NAMES = MATRICES + TENSORS
@@ -308,6 +309,20 @@ def test_the_unrolled_form_gives_the_same_tensors(layer):
     vectors = np.random.default_rng(3).standard_normal((4, 2))
     exact = np.einsum("abcd,a,b,c,d", statistics.T, *vectors)
     assert form.contract("T", vectors, tolerance=FINE) == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("activation", ["sin", pytest.param("gelu", marks=pytest.mark.long)])
+def test_every_slot_may_be_left_open_against_a_dual_on_the_others(activation):
+    """Duals on the first two of three samples; all tensors and slots in one pass over pairs of layers."""
+    net = chain([0.8, -0.6, None], [activation, "sin", activation])
+    part, duals = fw.unroll(net, inputs(3, 3)), np.random.default_rng(3).standard_normal((2, 2, 2, 2))
+    requests = [Request(name, slot, duals) for name in TENSORS for slot in range(4)]
+    found = contract_slots(LegSlices(part, lambda: requests, 1e-9))
+    tensors = {name: part.tensor(name, tolerance=1e-9) for name in TENSORS}
+    for request, values in zip(requests, found, strict=True):
+        tensor = np.moveaxis(tensors[request.tensor], request.slot, 0)
+        exact = np.einsum("dxyz,kxyz->kd", tensor[:, :2, :2, :2], duals)
+        assert np.abs(values - exact).max() <= 1e-8 * np.abs(tensor).max() * np.abs(duals).sum()
 
 
 @pytest.mark.parametrize("name", ["V", "D", "F", "Q", "B", "P", "S", "U"])

@@ -1,9 +1,14 @@
 """Checks that every entry to the theory shares."""
 
+import itertools
+from typing import TypeGuard
+
 import numpy as np
 
 from finitewidth.core.inputs import as_number
 from finitewidth.network.network import Network
+
+MOST_LINES = 20  # between a neuron and its past
 
 
 def check_tolerance(name: str, value) -> None:
@@ -37,3 +42,27 @@ def check_layer(layer: int, depth: int) -> None:
     """Layers are numbered 1 to L."""
     if not (isinstance(layer, int | np.integer) and 1 <= layer <= depth):
         raise ValueError(f"layer must be a whole number from 1 to {depth}, got {layer!r}.")
+
+
+def is_local(memory: bool | int) -> TypeGuard[int]:
+    """Whether a number of lines was asked for."""
+    return not isinstance(memory, bool | np.bool_)
+
+
+def check_memory(memory: bool | int, net: Network | None) -> None:
+    """Refuse what is no number of lines and, if given, a network whose memory cannot be carried on."""
+    if not is_local(memory):
+        return
+    if not isinstance(memory, int | np.integer) or not 2 <= memory <= MOST_LINES:
+        raise ValueError(
+            f"memory must be True, False or a number of lines from 2 to {MOST_LINES}, got {memory!r}."
+        )
+    if net is None:
+        return
+    if not net.is_smooth:
+        raise ValueError(
+            f"memory={memory} needs smooth activations, not {net.activation_name!r}; use memory=True."
+        )
+    skips = [(skip.source, end) for end, skip in enumerate(net.ladder.skips, start=1) if skip is not None]
+    if any(start < before for (_, before), (start, _) in itertools.pairwise(skips)):
+        raise ValueError(f"memory={memory} does not know skip connections within another; use memory=True.")

@@ -25,6 +25,7 @@ class Contents(NamedTuple):
     order: int
     error: float
     four_leg_error: float
+    memory_error: float | None
     layers: dict[int, dict[str, np.ndarray]]  # by layer and name
 
 
@@ -50,6 +51,7 @@ def to_xarray(theory: Contents) -> "xarray.Dataset":
         "order": theory.order,
         "error": theory.error,
         "four_leg_error": theory.four_leg_error,
+        "memory_error": "unknown" if theory.memory_error is None else theory.memory_error,
     }
     return xarray.Dataset(variables, coords={"layer": kept}, attrs=about)
 
@@ -120,4 +122,6 @@ def load(path: str | Path) -> Contents:
         int(index): {name: value[i] for name, value in arrays.items() if not np.isnan(value[i]).all()}
         for i, index in enumerate(data["layer"].values)
     }
-    return Contents(net, X, about["order"], about["error"], about["four_leg_error"], layers)
+    left_out = about.get("memory_error", 0.0)
+    errors = about["error"], about["four_leg_error"], None if left_out == "unknown" else left_out
+    return Contents(net, X, about["order"], *errors, layers)

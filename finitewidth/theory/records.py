@@ -64,6 +64,7 @@ class Theory:
     error: float  # largest error of a two-leg average, in units of the scale it lives on
     four_leg_error: float  # largest absolute error of a four-leg average; 0 at infinite width
     layers: dict[int, Layer] = field(repr=False)
+    memory_error: float | None = 0.0  # of a truncated memory, relative to the largest entry; None if unknown
 
     @property
     def depth(self) -> int:
@@ -102,11 +103,12 @@ class Theory:
 
     def _contents(self) -> labelled.Contents:
         arrays = {index: layer.arrays for index, layer in self.layers.items()}
-        return labelled.Contents(self.net, self.X, self.order, self.error, self.four_leg_error, arrays)
+        errors = self.error, self.four_leg_error, self.memory_error
+        return labelled.Contents(self.net, self.X, self.order, *errors, arrays)
 
 
 def load(path: str | Path) -> Theory:
     """The theory that `Theory.save` wrote."""
     contents = labelled.load(path)
     layers = {index: Layer(contents.net, index, arrays) for index, arrays in contents.layers.items()}
-    return Theory(*contents[:-1], layers)
+    return Theory(*contents[:5], layers, contents.memory_error)

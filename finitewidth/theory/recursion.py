@@ -1,4 +1,13 @@
-"""The recursion at order 1/n: all statistics of layer l + 1 from those of layer l."""
+r"""The recursion at order 1/n: all statistics of layer l + 1 from those of layer l.
+
+A tensor is a matrix between a row pair (a b) and a column pair (c d) of samples. One law moves them all,
+
+$$X' = \text{source} + r\, R\, X\, C^T, \qquad r = n_l / n_{l-1},$$
+
+where the maps R and C are sparse: the new pair (a b) takes from the old pairs (a a), (a b) and (b b) only.
+Families of tensors differ in their features (what stands on a row or a column), in the maps between features
+and in the source, and in nothing else.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from finitewidth.theory.averages import FourLegs, source
-from finitewidth.theory.blocks import Blocks, propagate
-from finitewidth.theory.features import created, feature_maps
+from finitewidth.theory.features import FeatureMaps, created, feature_maps
 from finitewidth.theory.layers.activation import KernelResponse
 from finitewidth.theory.steps import Step
 from finitewidth.theory.tensors import SHAPES
+
+Blocks = dict[tuple[str, str], np.ndarray]  # (row feature, column feature): (N, N, N, N)
 
 
 @dataclass(frozen=True)
@@ -40,7 +50,7 @@ class State:
 
 def next_layer(state: State, step: Step, averages: FourLegs) -> State:
     """Statistics of layer l + 1; every right-hand side uses those of layer l only."""
-    blocks = _sources(step, averages)
+    blocks = created_blocks(step, averages)
     for maps in feature_maps(step):
         family = {key: block for key, block in state.blocks.items() if key[0] in maps}
         for key, block in propagate(family, maps).items():
@@ -48,7 +58,7 @@ def next_layer(state: State, step: Step, averages: FourLegs) -> State:
     return State(*step.means_above, *corrections(state, step), blocks)
 
 
-def _sources(step: Step, averages: FourLegs) -> Blocks:
+def created_blocks(step: Step, averages: FourLegs) -> Blocks:
     """The blocks that one layer creates."""
     features = created(step)
     return {
@@ -56,6 +66,34 @@ def _sources(step: Step, averages: FourLegs) -> Blocks:
         for shape in SHAPES.values()
         if shape.row in features and shape.column in features
     }
+
+
+def propagate(blocks: Blocks, maps: FeatureMaps) -> Blocks:
+    """R X C^T for the blocks of one family: rows first, then columns.
+
+    Where rows and columns carry the same features, X is symmetric and one of two mirrored blocks is kept.
+    """
+    rows, columns = {r for r, _ in blocks}, {c for _, c in blocks}
+    mirrored = {(c, r): exchanged(block) for (r, c), block in blocks.items() if r != c and r in columns}
+    moved = moved_rows(blocks | mirrored, {r: maps[r] for r in rows if r in maps})
+    turned = {(c, r): exchanged(block) for (r, c), block in moved.items()}
+    final = moved_rows(turned, {c: maps[c] for c in columns if c in maps})
+    return {(r, c): exchanged(block) for (c, r), block in final.items() if (r, c) in blocks}
+
+
+def moved_rows(blocks: Blocks, maps: FeatureMaps) -> Blocks:
+    """R X for the blocks of one family."""
+    result: Blocks = {}
+    for new, sources in maps.items():
+        for column in {c for r, c in blocks if r in sources}:
+            parts = (m.of_rows(blocks[old, column]) for old, m in sources.items() if (old, column) in blocks)
+            result[new, column] = sum(parts)  # type: ignore[assignment]
+    return result
+
+
+def exchanged(block: np.ndarray) -> np.ndarray:
+    """Rows and columns exchanged; a view."""
+    return block.transpose(2, 3, 0, 1)
 
 
 class Own(NamedTuple):

@@ -1,13 +1,14 @@
 """The theory of a network on a data set: its statistics at every layer."""
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from finitewidth.core.checkpoint import digest
+from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.core.inputs import as_inputs, merge_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
@@ -19,7 +20,8 @@ from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.network.network import Network
 from finitewidth.theory import single, single_stream
 from finitewidth.theory.averages import FourLegs
-from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance
+from finitewidth.theory.checks import accuracy_or_error, check_layer, check_memory, check_tolerance, is_local
+from finitewidth.theory.local import LocalStreams, memory_size
 from finitewidth.theory.pairs.propagation import Propagation, first_layer
 from finitewidth.theory.records import Layer, Theory
 from finitewidth.theory.recursion import State, next_layer
@@ -37,7 +39,7 @@ def solve(
     four_leg_tolerance: float | None = None,
     layers: Iterable[int] | None = None,
     tensors: Iterable[str] | None = None,
-    memory: bool = True,
+    memory: bool | int = True,
     client: Any = None,
     store: str | Path | None = None,
     progress: Progress = False,
@@ -48,9 +50,12 @@ def solve(
     `four_leg_tolerance` the absolute accuracy of four-leg averages (1e-8, or 1e-5 with kinks). `layers` and
     `tensors` say which to keep, all by default. Single precision and integers are promoted to float64.
 
-    At order 1 a network has dense layers, activations and residual blocks of them. `memory=False` leaves out
-    what a neuron of a residual network remembers of its past beyond pairs. It is faster, exact where the
-    skip connections are read linearly, and otherwise an approximation with errors of 10 to 200 percent.
+    At order 1 a network has dense layers, activations and residual blocks of them. A neuron of a residual
+    network remembers its past through skip connections, so that every two layers of a stream are correlated.
+    With `memory=8`, or another number, they are correlated by at most so many lines (degrees of Wick
+    monomials): a series, whose truncation error is `memory_error` of the result, in a time that grows as the
+    depth and not faster than its square. `memory=False` leaves out what is remembered beyond pairs. It is
+    exact where skip connections are read linearly, and otherwise off by 10 to 200 percent.
 
     At order 1 most of the time goes into the four-leg averages of the layers, which are independent tasks for
     the Dask `client`; a `store` (a path that ends in .zarr) keeps those that are finished, so that a run that
@@ -88,7 +93,7 @@ def solve_with(
     four_leg_tolerance: float | None = None,
     layers: Iterable[int] | None = None,
     tensors: Iterable[str] | None = None,
-    memory: bool = True,
+    memory: bool | int = True,
     remedy: str = "keep fewer layers (layers=), fewer tensors (tensors=), or contract them in fw.unroll",
 ) -> Theory:
     """The theory that `solve` returns, for inputs already checked, its tasks run by a runner.
@@ -104,8 +109,9 @@ def solve_with(
     has_skips = order == 1 and net.ladder.has_skips  # layers that order 1/n does not know are refused here
     kept = _kept_layers(layers, net.depth)
     names = _kept_tensors(tensors, net, max(kept)) if order == 1 else ()
+    check_memory(memory, net if has_skips else None)
     if has_skips:
-        _require_for_skips(X.shape[0], max(kept), len(kept) * len(names), remedy)
+        _require_for_skips(X.shape[0], max(kept), len(kept) * len(names), remedy, memory)
     else:
         _check_memory(X.shape[0], order, len(kept), names, remedy)
     distinct, places = merge_inputs(X)
@@ -116,7 +122,7 @@ def solve_with(
         solved = _finite_width(net, distinct, _Request(kept, names, tolerance, accuracy, memory), running)
     accuracy_or_error(solved.error, tolerance, net.activation_name)
     whole = {l: Layer(net, l, _expanded(part, places)) for l, part in solved.layers.items()}
-    return Theory(net, X, order, solved.error, solved.four_leg_error, whole)
+    return Theory(net, X, order, solved.error, solved.four_leg_error, whole, solved.memory_error)
 
 
 class _Solved(NamedTuple):
@@ -125,6 +131,7 @@ class _Solved(NamedTuple):
     layers: dict[int, dict[str, np.ndarray]]
     error: float
     four_leg_error: float = 0.0
+    memory_error: float | None = 0.0  # None where it is not known
 
 
 class _Request(NamedTuple):
@@ -134,7 +141,7 @@ class _Request(NamedTuple):
     names: tuple[str, ...]
     tolerance: float
     accuracy: float  # of four-leg averages
-    memory: bool  # whether neurons remember more of their past than pairs
+    memory: bool | int  # whether neurons remember more of their past than pairs, or up to how many lines
 
     def at(self, net: Network, layer: int) -> tuple[str, ...]:
         """The tensors asked for that exist at a layer."""
@@ -194,7 +201,9 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
     if last == 1:
         return _Solved({1: _arrays(State.first_layer(*first, bare=bare), request.at(net, 1))}, 0.0)
     ladder = list(steps(net, first, last, rule, bare=bare))
-    streams = Streams(net.ladder, ladder, memory=request.memory)
+    if is_local(request.memory):
+        return _with_local_memory(net, ladder, request, running)
+    streams = Streams(net.ladder, ladder, memory=bool(request.memory))
     pairs, four_leg_error = streams.pairs, max(step.moments.derivative_error for step in ladder)
     asked = [(streams.legs(pair), streams.averaged(pair)) for pair in pairs]
     work = functools.partial(_pair_averages, asked, request.accuracy)
@@ -209,8 +218,29 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
         if layer in request.kept
     }
     largest = max(1.0, *(step.K.max() for step in ladder))  # averages of four legs grow as its square
-    solved = _Solved(arrays, max(step.moments.error for step in ladder), four_leg_error)
+    error, left_out = max(step.moments.error for step in ladder), 0.0 if request.memory else None
+    solved = _Solved(arrays, error, four_leg_error, left_out)
     return _accurate(solved, largest**2 * request.accuracy)
+
+
+def _with_local_memory(net: Network, ladder: list[Step], request: _Request, running: Runner) -> _Solved:
+    """The same with what neurons remember carried from layer to layer: a task for each layer."""
+    work = functools.partial(_averages, [_Legs.of(step) for step in ladder], request.accuracy)
+    results = running.results(work, len(ladder), name="layers", what="averaging over layers")
+    streams, four_leg_error, arrays = LocalStreams(net.ladder, ladder, request.memory), [0.0], {}
+
+    def averages() -> Iterator[FourLegs]:
+        for result in results:
+            made = FourLegs.from_arrays(result)
+            four_leg_error.append(made.error)
+            yield made
+
+    with SingleThreadedProducts():  # the same bits for any number of cores
+        for layer, state in enumerate(streams.states(averages()), start=1):
+            if layer in request.kept:
+                arrays[layer] = _arrays(state, request.at(net, layer))
+    error, left_out = max(step.moments.error for step in ladder), (streams.left_out[l] for l in request.kept)
+    return _Solved(arrays, error, max(*four_leg_error, streams.error), max(left_out))
 
 
 def _accurate(solved: _Solved, accuracy: float) -> _Solved:
@@ -252,7 +282,8 @@ def _averages(legs: Sequence[_Legs], accuracy: float, task: int) -> dict[str, np
 
 def _one_input(net: Network, X: np.ndarray, request: _Request) -> _Solved:
     solve_one = single_stream.single_stream if net.ladder.has_skips else single.single_input
-    scan = solve_one(net, float(np.mean(X**2)), request.tolerance)
+    with SingleThreadedProducts():  # of small matrices, which would wait for the threads of a BLAS
+        scan = solve_one(net, float(np.mean(X**2)), request.tolerance)
     layers = {}
     for layer in request.kept:
         matrices = {name: scan.layers[name][layer - 1].reshape(1, 1) for name in MATRICES}
@@ -309,7 +340,9 @@ def _check_memory(count: int, order: int, layers: int, names: tuple[str, ...], r
     require_memory(needed, f"{what} of {layers} layers for {count} inputs", remedy)
 
 
-def _require_for_skips(count: int, last: int, kept: int, remedy: str) -> None:
+def _require_for_skips(count: int, last: int, kept: int, remedy: str, memory: bool | int) -> None:
     working = 11 * (last - 1) + 17 + 8  # blocks of all layers, averages of two layers, and what a pair holds
+    if is_local(memory):
+        working = 11 * 16 + memory_size(memory)  # blocks of one layer, three times, and where a skip starts
     needed = 8 * count**4 * (working + kept)
     require_memory(needed, f"statistics at order 1/n of {last} layers for {count} inputs", remedy)

@@ -36,10 +36,9 @@ from finitewidth.network.ladder import Ladder
 from finitewidth.network.layers.activation import Activation
 from finitewidth.theory.averages import Product, mean, moment, products, tied
 from finitewidth.theory.averages import source as source_block
-from finitewidth.theory.blocks import Blocks
 from finitewidth.theory.layers.activation import Moments
 from finitewidth.theory.layers.pair_map import Feature
-from finitewidth.theory.recursion import Own, State, corrections
+from finitewidth.theory.recursion import Blocks, Own, State, corrections
 from finitewidth.theory.sources import Source, moved, source_layers
 from finitewidth.theory.steps import Step
 from finitewidth.theory.tensors import SHAPES, Shape

@@ -8,8 +8,9 @@ conditioned on the pair of the first layer. The legs of the second layer are row
 against all. Where a row and a column are the same sample, they are one leg with a product of derivatives.
 """
 
+import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -63,6 +64,51 @@ def four_legs_of_two_layers(
     return {family: Average(value, error + 1e-14 * largest[family]) for family, value in values.items()}
 
 
+def four_legs_of_two_layers_with_fixed_leg(
+    activations: tuple[Activation, Activation],
+    K: np.ndarray,
+    fixed: int,
+    families: Sequence[Family] = TWO_LAYER_FAMILIES,
+    *,
+    tolerance: float = 1e-8,
+) -> dict[tuple[Family, int], np.ndarray]:
+    """The same with sample `fixed` of the first layer in slot 0 or 1, and a sample up to it in the other.
+
+    Each value is an array (fixed + 1, N, N) over the remaining slots in order; nothing larger is stored.
+    """
+    require_double_precision()
+    K, families = as_positive_kernel(K), tuple(families)
+    if have_closed_form(activations):
+        return _fixed_in_closed_form(activations, K, fixed, families)
+    with _reachable(activations, K, tolerance), SingleThreadedProducts():
+        layers = TwoLayers.of(activations, K, families, tolerance)
+        shape = (fixed + 1, layers.count, layers.count)
+        values = {(family, slot): np.empty(shape) for family in families for slot in (0, 1)}
+        hard: list[Entry] = []
+        for task, sums, entries in layers.run_all([(p, fixed) for p in range(fixed + 1)]):
+            hard += entries
+            for a, b, c, d in families:
+                values[(a, b, c, d), 0][task.p] = sums[b, a, c, d]
+                values[(a, b, c, d), 1][task.p] = sums[a, b, c, d]
+        for entry, sums in layers.run_hard(hard):
+            for a, b, c, d in families:
+                values[(a, b, c, d), 0][entry.p, entry.r, entry.s] = sums[b, c, a, d]
+                values[(a, b, c, d), 1][entry.p, entry.r, entry.s] = sums[a, c, b, d]
+        return values
+
+
+def _fixed_in_closed_form(activations, K, fixed: int, families) -> dict[tuple[Family, int], np.ndarray]:
+    count = len(K) // 2
+    lower, upper = np.arange(fixed + 1), np.arange(count, 2 * count)
+    values, (first, second) = {}, activations
+    for slot in (0, 1):
+        labels = list(np.ix_(lower, upper, upper))
+        labels.insert(slot, np.array(fixed))
+        part = closed_form((first, first, second, second), K, tuple(labels), families)
+        values |= {(family, slot): part[family] for family in families}
+    return values
+
+
 def _in_closed_form(activations, K: np.ndarray, families) -> dict[Family, np.ndarray]:
     count = len(K) // 2
     lower, upper = np.arange(count), np.arange(count, 2 * count)
@@ -76,9 +122,15 @@ def _in_closed_form(activations, K: np.ndarray, families) -> dict[Family, np.nda
 
 
 def _conditioned(activations, K: np.ndarray, families, tolerance: float) -> dict[Family, np.ndarray]:
+    with _reachable(activations, K, tolerance), SingleThreadedProducts():
+        return _filled(TwoLayers.of(activations, K, families, tolerance), families)
+
+
+@contextlib.contextmanager
+def _reachable(activations, K: np.ndarray, tolerance: float) -> Iterator[None]:
+    """Say what to do where a tolerance cannot be reached."""
     try:
-        with SingleThreadedProducts():
-            return _filled(TwoLayers.of(activations, K, families, tolerance), families)
+        yield
     except Unreachable as reason:
         names = " and ".join(dict.fromkeys(repr(activation.name) for activation in activations))
         raise ValueError(
@@ -138,15 +190,19 @@ class TwoLayers(PairConditioning):
         lower = Tower(activations[0], top)
         upper = lower if activations[1] == activations[0] else Tower(activations[1], top)
         below, above = (float(np.diagonal(K)[part].max()) for part in (slice(count), slice(count, None)))
-        dealt = tuple(sorted({orders for family in families for orders in _within_pairs(family)}))
-        made = cls((lower, lower, upper, upper), K, dealt, tolerance, (below, below, above, above))
+        dealt = {orders for family in families for orders in _within_pairs(family)}
+        one_way = tuple(sorted(orders for orders in dealt if orders[2] >= orders[3]))
+        made = cls((lower, lower, upper, upper), K, one_way, tolerance, (below, below, above, above))
         made.count, made.families = count, families
         return made
 
-    def run_all(self) -> Iterator[tuple[Task, dict[Family, np.ndarray], list[Entry]]]:
-        """Every pair p <= q: sums over rows and columns, and the entries that are still meaningless."""
+    def run_all(
+        self, pairs: Iterable[tuple[int, int]] | None = None
+    ) -> Iterator[tuple[Task, dict[Family, np.ndarray], list[Entry]]]:
+        """Pairs p <= q, by default all: sums over rows and columns, and entries still meaningless."""
         above = np.arange(self.count, 2 * self.count)
-        pairs = itertools.combinations_with_replacement(range(self.count), 2)
+        if pairs is None:
+            pairs = itertools.combinations_with_replacement(range(self.count), 2)
         tasks = [Task(p, q, above, above) for p, q in pairs]
         conditioned = [_with_two_axes(condition(self.K, task)) for task in tasks]
         hard = []
@@ -161,7 +217,9 @@ class TwoLayers(PairConditioning):
             task, given = tasks[index], conditioned[index]
             grid = plane_grid(steps[index], self.steps.radius, self.is_odd)
             legs = self._leg_values(task, given, grid, plans[index])
-            return self._with_coincident(self.contraction(legs), legs, given, grid[0])
+            sums = self._with_coincident(self.contraction(legs), legs, given, grid[0])
+            # rows and columns are the same legs: the other half are transposes
+            return sums | {(a, b, d, c): value.T for (a, b, c, d), value in sums.items() if c != d}
 
         for index, sums in on_all_cores(work, range(len(tasks))):
             p, q = tasks[index].p, tasks[index].q
@@ -191,7 +249,8 @@ class TwoLayers(PairConditioning):
         if not entries:
             return
         lower, _, upper, _ = self.towers
-        dealt = tuple(sorted({(a, c, b, d) for a, b, c, d in self.dealt}))
+        both = {one for a, b, c, d in self.dealt for one in ((a, b, c, d), (a, b, d, c))}
+        dealt = tuple(sorted((a, c, b, d) for a, b, c, d in both))
         mixed = PairConditioning((lower, upper, lower, upper), self.K, dealt, self.tolerance)
         shift = self.count
         tasks = [Task(p, shift + r, np.array([q]), np.array([shift + s])) for p, q, r, s in entries]

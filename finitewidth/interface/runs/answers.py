@@ -94,10 +94,10 @@ def _size(pulls: np.ndarray) -> tuple[float | None, float | None]:
 def conclusion(solved: SolvedRun) -> str:
     """The order that is left out, in words, with the numbers that show whether it matters."""
     prediction = solved.prediction
-    if solved.run.network.not_dense is not None:
+    if solved.run.network.unknown_layer is not None:
         return (
-            "Order 1/n is left out: it knows dense layers and activations only, not the "
-            f"{solved.run.network.not_dense} of this network."
+            "Order 1/n is left out: it knows dense layers, activations and residual blocks of them only, "
+            f"not the {solved.run.network.unknown_layer} of this network."
         )
     if prediction.expansion is None:
         return "Order 1/n is left out; order = 1 in [theory] includes it."

@@ -15,6 +15,7 @@ from finitewidth.interface.runs.training_tables import read_algorithm, read_loss
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
+from finitewidth.training.first_order.problem import check_network
 
 _TABLES = ("training", "ensemble", "theory")
 _ARRAYS = ("train_inputs", "train_targets", "test_inputs")
@@ -129,13 +130,26 @@ def training_run(
 
 
 def _order(order: int | None, network: Network, where: str) -> int:
-    """The order of the theory: 1 where the run does not say and order 1/n knows all layers."""
-    if order == 1 and network.not_dense is not None:
+    """The order of the theory: 1 where the run does not say and order 1/n knows the network."""
+    if order == 1 and network.unknown_layer is not None:
         raise ValueError(
-            f"{where}: [theory] order is 1, but order 1/n knows dense layers and activations only, not "
-            f"{network.not_dense}; write order = 0."
+            f"{where}: [theory] order is 1, but order 1/n knows dense layers, activations and residual "
+            f"blocks of them only, not {network.unknown_layer}; write order = 0."
         )
-    return order if order is not None else int(network.not_dense is None)
+    if order is not None:
+        return order
+    return int(network.not_dense is None or _has_first_order(network))
+
+
+def _has_first_order(network: Network) -> bool:
+    """Whether order 1/n knows how a network with layers beyond dense ones is trained."""
+    if network.unknown_layer is not None:
+        return False
+    try:
+        check_network(network)
+    except ValueError:
+        return False
+    return True
 
 
 def _mean_square(inputs: np.ndarray) -> float:

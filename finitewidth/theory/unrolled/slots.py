@@ -7,7 +7,7 @@ samples (the training set), d on all. At most a few arrays of size N^3 are held.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,11 +15,18 @@ import numpy as np
 
 from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.core.tasks import HERE, Runner
-from finitewidth.theory.averages import Product
+from finitewidth.gaussian.four_legs.families import Family
+from finitewidth.gaussian.four_legs.two_layers import four_legs_of_two_layers_with_fixed_leg
+from finitewidth.theory.averages import Product, products
 from finitewidth.theory.sources import Source
+from finitewidth.theory.streams import Pair
 from finitewidth.theory.tensors import SHAPES, Shape
 from finitewidth.theory.unrolled.dense import averages_with_fixed_leg
 from finitewidth.theory.unrolled.unroll import Unrolled
+
+Averages = Mapping[
+    tuple[Family, int], np.ndarray
+]  # by family and slot of the fixed leg, over the other slots
 
 
 class Request(NamedTuple):
@@ -43,8 +50,38 @@ class Request(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Part:
+    """A source layer, or rows of one and columns of another layer of a stream, as a request meets them."""
+
+    products: tuple[Product, ...]  # of row and column terms
+    means: tuple[np.ndarray, np.ndarray]  # of the row feature and of the column feature, where centred
+    Theta: np.ndarray
+    moving: str  # the labels whose samples come one after the other: those of the lower layer
+
+    @classmethod
+    def of(cls, source: Source, shape: Shape) -> "Part":
+        means = _means(shape, source, source)
+        return cls(tuple(source.products(shape)), means, source.Theta, "abcd")
+
+    @classmethod
+    def across(cls, rows: Source, columns: Source, Theta: np.ndarray, shape: Shape, moving: str) -> "Part":
+        """Two layers of a stream, `moving` the labels of the lower one; its legs come first."""
+        terms = products(rows.features[shape.row], columns.features[shape.column], apart=True)
+        kept = (term for term in terms if np.any(term.row) and np.any(term.column))
+        if moving == "cd":
+            kept = (term._replace(legs=term.legs[2:] + term.legs[:2]) for term in kept)
+        return cls(tuple(kept), _means(shape, rows, columns), Theta, moving)
+
+
+def _means(shape: Shape, rows: Source, columns: Source) -> tuple[np.ndarray, np.ndarray]:
+    if not shape.centred:
+        return np.zeros_like(rows.K), np.zeros_like(rows.K)
+    return rows.mean(shape.row), columns.mean(shape.column)
+
+
+@dataclass(frozen=True)
 class LegSlices:
-    """One task for each sample of each source layer.
+    """One task for each sample of each source layer, or of each two layers of a stream.
 
     Requests, which are large, are made from `recipe` where the work is done, and are not sent.
     """
@@ -62,73 +99,113 @@ class LegSlices:
         return {name: value for name, value in self.__dict__.items() if name != "requests"}
 
     @property
+    def pairs(self) -> list[Pair]:
+        """The source layers that are averaged together, each with itself where there are no skips."""
+        if self.unrolled.streams is not None:
+            return self.unrolled.streams.pairs
+        return [Pair(k, k) for k in range(1, len(self.unrolled.sources) + 1)]
+
+    @property
     def count(self) -> int:
-        return len(self.unrolled.sources) * self.unrolled.count
+        return len(self.pairs) * self.unrolled.count
 
     def __call__(self, task: int) -> dict[str, np.ndarray]:
-        layer, fixed = divmod(task, self.unrolled.count)
-        source = self.unrolled.sources[layer]
-        parts = leg_slice(source, fixed, self.requests, self.tolerance)
-        return {str(index): part for index, part in enumerate(parts)}
+        number, fixed = divmod(task, self.unrolled.count)
+        pair = self.pairs[number]
+        parts = self.parts(pair)
+        families = {product.family for of_shape in parts.values() for p in of_shape for product in p.products}
+        averages = self._averages(pair, fixed, tuple(sorted(families)))
+        weight = self.unrolled.sources[pair.lower - 1].weight
+        slices: dict[str, np.ndarray] = {}
+        for index, request in enumerate(self.requests):
+            shares = [_request_slice(part, request, fixed, averages) for part in parts[request.tensor]]
+            slices[str(index)] = weight * np.sum(np.stack(shares), axis=0)
+        return slices
+
+    def parts(self, pair: Pair) -> dict[str, list[Part]]:
+        """What a pair of source layers adds to each tensor that is asked for."""
+        shapes = {request.tensor: request.shape for request in self.requests}
+        lower, upper = (self.unrolled.sources[layer - 1] for layer in pair)
+        if pair.lower == pair.upper:
+            return {name: [Part.of(lower, shape)] for name, shape in shapes.items()}
+        assert self.unrolled.streams is not None
+        Theta = self.unrolled.streams.crossed(*pair)[1]
+        both = ((lower, upper, "ab"), (upper, lower, "cd"))
+        return {
+            name: [Part.across(rows, columns, Theta, shape, moving) for rows, columns, moving in both]
+            for name, shape in shapes.items()
+        }
+
+    def _averages(self, pair: Pair, fixed: int, families: tuple[Family, ...]) -> Averages:
+        """Averages of four legs with the largest sample of the lower layer fixed.
+
+        Those of one layer do not depend on the order of samples. Each is therefore computed once, in the
+        slice of its last sample, and used there in every slot that this sample can stand in.
+        """
+        if pair.lower < pair.upper:
+            assert self.unrolled.streams is not None
+            (first, second), K = self.unrolled.streams.legs(pair)
+            return four_legs_of_two_layers_with_fixed_leg(
+                (first, second), K, fixed, families, tolerance=self.tolerance
+            )
+        source = self.unrolled.sources[pair.lower - 1]
+        until = replace(source, K=source.K[: fixed + 1, : fixed + 1])
+        found = averages_with_fixed_leg(until, fixed, families, self.tolerance)
+        return {key: np.asarray(average.value) for key, average in found.items()}
 
 
 def contract_slots(slices: LegSlices, running: Runner = HERE) -> list[np.ndarray]:
-    """(k, N) for every request."""
+    """(k, N) for every request; the layer asked for must not be the end of a skip, which adds bare pairs."""
     unrolled, requests = slices.unrolled, slices.requests
+    assert unrolled.net.ladder.skips[unrolled.layer - 1] is None
     totals = [np.zeros((request.dual.shape[0], unrolled.count)) for request in requests]
     results = running.results(slices, slices.count, name="legs", what="contracting legs", at_once=2)
-    for parts in results:
+    for slice_parts in results:
         for index, total in enumerate(totals):
-            total += parts[str(index)]
-    for source in unrolled.sources:
+            total += slice_parts[str(index)]
+    for pair in slices.pairs:
+        weight, parts = unrolled.sources[pair.lower - 1].weight, slices.parts(pair)
         for total, request in zip(totals, requests, strict=True):
-            total -= source.weight * _product_of_means(source, request)
+            if request.shape.centred:
+                total -= weight * sum(_product_of_means(part, request) for part in parts[request.tensor])
     return totals
 
 
-def leg_slice(source: Source, fixed: int, requests: list[Request], tolerance: float) -> list[np.ndarray]:
-    """The share in every request of the quadruples whose last sample is `fixed`; such slices are independent.
-
-    An average of four legs does not depend on the order of its samples. Each is therefore computed once, in
-    the slice of its last sample, and used there in every slot that this sample can stand in.
-    """
-    families = {product.family for r in requests for product in source.products(r.shape)}
-    until = replace(source, K=source.K[: fixed + 1, : fixed + 1])
-    averages = averages_with_fixed_leg(until, fixed, tuple(sorted(families)), tolerance)
-    return [source.weight * _request_slice(source, request, fixed, averages) for request in requests]
-
-
-def _request_slice(source: Source, request: Request, fixed: int, averages) -> np.ndarray:
-    total = np.zeros((request.dual.shape[0], source.K.shape[0]))
+def _request_slice(part: Part, request: Request, fixed: int, averages: Averages) -> np.ndarray:
+    """The share in a request of the quadruples whose last moving sample is `fixed`."""
+    total = np.zeros((request.dual.shape[0], part.Theta.shape[0]))
     opened, others = request.open_label, request.other_labels
-    block = _block(source, request, opened, fixed, averages, others)
-    total[:, fixed] += np.tensordot(_cut(request.dual, block.shape), block, 3)
+    if opened in part.moving:
+        block = _block(part, request, opened, fixed, averages, others)
+        total[:, fixed] += np.tensordot(_cut(request.dual, block.shape), block, 3)
     if fixed < request.dual.shape[1]:
         for axis, label in enumerate(others):
-            block = _block(source, request, label, fixed, averages, opened + others.replace(label, ""))
-            dual = _cut(np.take(request.dual, fixed, axis + 1), block.shape[1:])
-            total[:, : block.shape[0]] += np.tensordot(dual, block, ([1, 2], [1, 2]))
+            if label in part.moving:
+                block = _block(part, request, label, fixed, averages, opened + others.replace(label, ""))
+                dual = _cut(np.take(request.dual, fixed, axis + 1), block.shape[1:])
+                total[:, : block.shape[0]] += np.tensordot(dual, block, ([1, 2], [1, 2]))
     return total
 
 
-def _block(source: Source, request: Request, label: str, fixed: int, averages, axes: str) -> np.ndarray:
+def _block(part: Part, request: Request, label: str, fixed: int, averages: Averages, axes: str) -> np.ndarray:
     """All products of terms where `label` is the first to stand at the last sample, over the other labels."""
     whole = {
-        name: source.K.shape[0] if name == request.open_label else request.dual.shape[1] for name in axes
+        name: part.Theta.shape[0] if name == request.open_label else request.dual.shape[1] for name in axes
     }
     terms = []
-    for product in source.products(request.shape):
+    for product in part.products:
         present = {name for _, name in product.legs}
         if label in present:
-            ends = {name: min(end, fixed + (name > label)) for name, end in whole.items() if name in present}
+            limited = present & set(part.moving)
+            ends = {name: min(end, fixed + (name > label)) for name, end in whole.items() if name in limited}
             factors = [(product.row, "ab"), (product.column, "cd"), _average(averages, product, label)]
             terms.append((whole | ends, factors))
     reach = {name: max((ends[name] for ends, _ in terms), default=0) for name in axes}
     block = np.zeros([reach[name] for name in axes])
     for ends, factors in terms:
-        part = _outer([_at(array, labels, label, fixed, ends) for array, labels in factors], axes)
-        block[tuple(slice(ends[name]) for name in axes)] += part
-    ties = [_at(source.Theta, tie, label, fixed, reach) for tie in request.shape.ties]
+        term = _outer([_at(array, labels, label, fixed, ends) for array, labels in factors], axes)
+        block[tuple(slice(ends[name]) for name in axes)] += term
+    ties = [_at(part.Theta, tie, label, fixed, reach) for tie in request.shape.ties]
     return block * _outer(ties, axes) if ties else block
 
 
@@ -137,11 +214,11 @@ def _cut(dual: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return dual[(slice(None), *map(slice, shape))]
 
 
-def _average(averages, product: Product, label: str) -> tuple[np.ndarray, str]:
+def _average(averages: Averages, product: Product, label: str) -> tuple[np.ndarray, str]:
     """The average with `label` fixed in the last of its slots, and the labels of the other slots."""
     slot = max(index for index, (_, name) in enumerate(product.legs) if name == label)
     rest = "".join(name for index, (_, name) in enumerate(product.legs) if index != slot)
-    return averages[product.family, slot].value, rest
+    return averages[product.family, slot], rest
 
 
 def _at(
@@ -168,13 +245,11 @@ def _outer(factors: list[tuple[np.ndarray, str]], labels: str) -> np.ndarray:
     return result
 
 
-def _product_of_means(source: Source, request: Request) -> np.ndarray:
+def _product_of_means(part: Part, request: Request) -> np.ndarray:
     """The product of means that a covariance subtracts, (k, N)."""
-    shape, count = request.shape, request.dual.shape[1]
-    if not shape.centred:
-        return np.zeros((request.dual.shape[0], source.K.shape[0]))
-    pairs = [(source.mean(shape.row), "ab"), (source.mean(shape.column), "cd")]
-    ends = {name: count for name in request.other_labels} | {request.open_label: source.K.shape[0]}
+    pairs = [(part.means[0], "ab"), (part.means[1], "cd")]
+    ends = {name: request.dual.shape[1] for name in request.other_labels}
+    ends[request.open_label] = part.Theta.shape[0]
     cut = [_at(array, labels, "", 0, ends) for array, labels in pairs]
     subscripts = f"{cut[0][1]},{cut[1][1]},k{request.other_labels}->k{request.open_label}"
     return np.einsum(subscripts, cut[0][0], cut[1][0], request.dual, optimize="greedy")

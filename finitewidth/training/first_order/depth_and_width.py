@@ -208,6 +208,8 @@ def _wide(build: NetworkOfWidths, inputs: int, depth: int, outputs: int, widths:
 def _builder(net: Network | NetworkOfWidths, X_train, Y_train) -> tuple[NetworkOfWidths, int, int]:
     """A function from widths to a network, and the numbers of inputs and outputs."""
     if isinstance(net, Network):
+        if net.ladder.skips[-1] is not None:
+            check_network(net)  # says more than the widths that would not fit
         return functools.partial(_resized, net), net.ladder.inputs, net.outputs
     columns = np.shape(Y_train)[1] if np.ndim(Y_train) == 2 else 1
     return net, int(np.shape(X_train)[-1]), columns

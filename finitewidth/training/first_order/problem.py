@@ -64,8 +64,9 @@ def check_network(net: Network) -> None:
         )
     if ladder.skips[-1] is not None:
         raise ValueError(
-            "a skip ends in the output of this network, where training at order 1/n also meets correlations "
-            "within one neuron, which are not known; add fw.Dense(outputs) behind it, or use order=0."
+            "a skip ends in the output of this network, which therefore has as many outputs as its stream is "
+            "wide: corrections to training are of order outputs/width = 1, and no expansion in 1/n; add "
+            "fw.Dense(outputs) behind it, or use order=0."
         )
     if net.depth > 1 and min(ladder.widths[1:-1]) == 1:
         raise ValueError(

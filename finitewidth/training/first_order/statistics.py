@@ -38,8 +38,7 @@ from finitewidth.training.infinite.gaussian import Prediction
 
 DENSE = 64  # samples; beyond, tensors of N^4 numbers are avoided where only the mean is asked for
 NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
-_WITHOUT_SKIPS = "ask for the mean alone (covariance=False), which never stores them, or pass fewer inputs"
-_WITH_SKIPS = "pass fewer inputs: networks with skip connections always store them"
+_REMEDY = "ask for the mean alone (covariance=False), which never stores them, or pass fewer inputs"
 _TOLERANCES = {16: 1e-8, 32: 1e-6, math.inf: 1e-5}  # of four-leg averages, by number of samples
 
 
@@ -251,8 +250,7 @@ def prepare(
     X, tests = problem.merged_inputs()
     if four_leg_tolerance is None:
         four_leg_tolerance = next(tol for most, tol in _TOLERANCES.items() if X.shape[0] <= most)
-    streams = X.shape[0] > DENSE and not covariance and not problem.net.ladder.has_skips
-    build = _streamed if streams else _whole
+    build = _streamed if X.shape[0] > DENSE and not covariance else _whole
     return build(running, problem, X, tests, four_leg_tolerance)
 
 
@@ -266,7 +264,7 @@ def _whole(
         four_leg_tolerance=tolerance,
         layers=(problem.net.depth,),
         tensors=NEEDED,
-        remedy=_WITH_SKIPS if problem.net.ladder.has_skips else _WITHOUT_SKIPS,
+        remedy=_REMEDY,
     )
     arrays = theory.output.arrays
     means = Means(*(arrays[name] for name in Means._fields))
