@@ -72,6 +72,9 @@ from .theory.records import load as load
 from .theory.solve import solve as solve
 from .theory.unrolled.unroll import Unrolled as Unrolled
 from .theory.unrolled.unroll import unroll as unroll
+from .training.bayes.evidence import evidence as evidence
+from .training.bayes.posterior import Posterior as Posterior
+from .training.bayes.posterior import posterior as posterior
 from .training.first_order.depth_and_width import ExpectedLoss as ExpectedLoss
 from .training.first_order.depth_and_width import expected_loss as expected_loss
 from .training.first_order.expansion import ExpansionWarning as ExpansionWarning
@@ -83,8 +86,6 @@ from .training.first_order.statistics import FiniteWidth as FiniteWidth
 from .training.first_order.statistics import finite_width as finite_width
 from .training.infinite.bayes import Evidence as Evidence
 from .training.infinite.bayes import bayesian_rates as bayesian_rates
-from .training.infinite.bayes import evidence as evidence
-from .training.infinite.bayes import posterior as posterior
 from .training.infinite.fitting import Fitted as Fitted
 from .training.infinite.fitting import fit as fit
 from .training.infinite.gaussian import Prediction as Prediction

@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "theory.pairs": {"core", "network", "gaussian", "theory.layers"},
     "theory": {"core", "network", "gaussian", "theory.layers", "theory.pairs"},
     "theory.unrolled": {"core", "network", "gaussian", "theory", "theory.layers", "theory.pairs"},
+    "theory.vertex": {"core", "network", "gaussian", "theory", "theory.layers", "theory.pairs"},
     "critical.activations": {"core", "network", "gaussian"},
     "critical.architectures": {"core", "network", "gaussian", "theory", "critical.activations"},
     "critical": {
@@ -57,6 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "training.infinite",
         "training.textbook",
     },
+    "training.bayes": {"core", "network", "gaussian", "theory", "training.infinite", "training.first_order"},
     "training.textbook": {"core", "network", "gaussian", "theory", "critical", "training.infinite"},
     "experiment": {"core", "network", "experiment.layers"},
     "experiment.layers": {"core", "network"},

@@ -33,8 +33,9 @@ from finitewidth.network.algorithms.schedule import Schedule
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
+from finitewidth.training.bayes.posterior import posterior
 from finitewidth.training.first_order.one_network import predict_network
-from finitewidth.training.infinite.bayes import bayesian_rates, posterior
+from finitewidth.training.infinite.bayes import bayesian_rates
 
 WIDTHS, STEPPED = (32, 64), 10_000
 TRAINED_WIDTHS, TRAINED = (32, 64), 4000

@@ -33,7 +33,9 @@ def expansion_of(prediction: Prediction, Y: np.ndarray, untrained: float) -> Exp
     return Expansion(depth_over_width, mean, float(spread / largest), float(eigenvalues[0] / largest))
 
 
-def warn_of(expansion: Expansion, condition: float, *, stacklevel: int = 3) -> None:
+def warn_of(
+    expansion: Expansion, condition: float, *, kernel: str = "training NTK", stacklevel: int = 3
+) -> None:
     """Warn where corrections are not small, or leave a covariance that no ensemble can have."""
     if expansion.size > WARNED:
         part = "mean" if expansion.mean >= expansion.covariance else "covariance"
@@ -51,7 +53,7 @@ def warn_of(expansion: Expansion, condition: float, *, stacklevel: int = 3) -> N
     else:
         return
     warnings.warn(
-        f"{what} (depth over width {expansion.depth_over_width:.2g}, condition number of the training NTK "
+        f"{what} (depth over width {expansion.depth_over_width:.2g}, condition number of the {kernel} "
         f"{condition:.1e}), beyond the range of the expansion; {remedy}.",
         ExpansionWarning,
         stacklevel=stacklevel,

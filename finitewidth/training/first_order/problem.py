@@ -68,9 +68,15 @@ def check_network(net: Network) -> None:
             "wide: corrections to training are of order outputs/width = 1, and no expansion in 1/n; add "
             "fw.Dense(outputs) behind it, or use order=0."
         )
-    if net.depth > 1 and min(ladder.widths[1:-1]) == 1:
+    check_widths(net)
+
+
+def check_widths(net: Network) -> None:
+    """Refuse a hidden layer of one neuron."""
+    widths = net.ladder.widths
+    if net.depth > 1 and min(widths[1:-1]) == 1:
         raise ValueError(
-            f"widths={ladder.widths} has a hidden layer of width 1, where an expansion in 1/n means nothing; "
+            f"widths={widths} has a hidden layer of width 1, where an expansion in 1/n means nothing; "
             "widen it, or use order=0."
         )
 

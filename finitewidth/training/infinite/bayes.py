@@ -23,6 +23,7 @@ from finitewidth.network.layers.dense import Dense
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
+from finitewidth.theory.ratios import HOPELESS, verdict
 from finitewidth.theory.solve import solve
 from finitewidth.training.infinite.conditioning import check_independent, singular_error
 from finitewidth.training.infinite.gaussian import Prediction
@@ -52,14 +53,14 @@ def _never_bayesian(net: Network) -> str | None:
     return None
 
 
-def _trained(net: Network) -> Network:
+def trained_for(net: Network) -> Network:
     """The network whose training gives the posterior, or the network itself if there is none."""
     return net if _never_bayesian(net) is not None else bayesian_rates(net)
 
 
-def posterior(net: Network, X_train, Y_train, X_test=None, *, noise: float = 0.0) -> Prediction:
+def infinite_posterior(net: Network, X_train, Y_train, X_test=None, *, noise: float = 0.0) -> Prediction:
     """Mean and covariance of the outputs given noisy observations of them; `noise` is a variance."""
-    X, Y = _data(net, X_train, Y_train, noise)
+    X, Y = observations(net, X_train, Y_train, noise)
     X_test = X if X_test is None else as_inputs(X_test, net.input_shape, name="X_test")
     M, N = X_test.shape[0], X.shape[0]
     require_memory(
@@ -68,12 +69,12 @@ def posterior(net: Network, X_train, Y_train, X_test=None, *, noise: float = 0.0
         "pass fewer inputs",
     )
     train = kernels(net, X)
-    solved = _invert(net, X, Y, train.K, noise)
+    solved = invert(net, X, Y, train.K, noise)
     cross, prior = kernels(net, X_test, X).K, kernels(net, X_test).K
     half = cross @ solved.apply(cross.T) / 2
     factors = ((np.eye(Y.shape[1]), prior - half - half.T),)
     mean = cross @ solved.apply(Y)
-    return Prediction(_trained(net), Newton(), 0, mean, factors, solved.condition, train.error)
+    return Prediction(trained_for(net), Newton(), 0, mean, factors, solved.condition, train.error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,28 +85,45 @@ class Evidence:
     value: float
     gradient: dict[str, np.ndarray] | None  # by C_b and C_W of each layer (L,), and by noise ()
     condition: float = field(repr=False)  # of the kernel with its noise
+    order: int = 0  # 0: infinite width
+    leading: "Evidence | None" = field(default=None, repr=False)
+
+    @property
+    def infinite_width(self) -> "Evidence":
+        """The same at order 0."""
+        return self if self.leading is None else self.leading
+
+    @property
+    def correction(self) -> float:
+        """What order 1/n adds to the logarithm; positive if the data prefer narrow networks."""
+        return self.value - self.infinite_width.value
+
+    @property
+    def verdict(self) -> str:
+        """Whether the correction is small: one of the size of one makes the value meaningless."""
+        size = abs(self.correction)
+        return "meaningless" if size >= HOPELESS else verdict(size)
 
 
-def evidence(net: Network, X, Y, *, noise: float = 0.0) -> Evidence:
+def infinite_evidence(net: Network, X, Y, *, noise: float = 0.0, gradient: bool = True) -> Evidence:
     r"""$\log p(Y) = -\frac12 \sum_i y_i^T (K + s^2)^{-1} y_i - \frac{n_L}{2} \log\det 2\pi (K + s^2)$.
 
     The gradient is carried back through the layers; it is None for an activation that jumps. It is also None
     if there are other layers than dense ones and activations: to carry it back through them would need the
     kernels of all pairs of positions, which are never stored.
     """
-    X, Y = _data(net, X, Y, noise)
+    X, Y = observations(net, X, Y, noise)
     count, outputs = Y.shape
-    has_gradient = net.discontinuous is None and net.not_dense is None
+    has_gradient = gradient and net.discontinuous is None and net.not_dense is None
     below, K = _all_kernels(net, X) if has_gradient else ([], kernels(net, X).K)
-    solved = _invert(net, X, Y, K, noise)
+    solved = invert(net, X, Y, K, noise)
     log_determinant = 2 * float(np.log(np.diag(solved.factor)).sum()) + count * math.log(2 * math.pi)
     weights = solved.apply(Y)
     value = -float((Y * weights).sum() + outputs * log_determinant) / 2
-    gradient = None
-    if has_gradient:
-        by_kernel = (weights @ weights.T - outputs * solved.apply(np.eye(count))) / 2
-        gradient = _carried_back(net, X, below, by_kernel)
-    return Evidence(net, value, gradient, solved.condition)
+    if not has_gradient:
+        return Evidence(net, value, None, solved.condition)
+    by_kernel = (weights @ weights.T - outputs * solved.apply(np.eye(count))) / 2
+    return Evidence(net, value, _carried_back(net, X, below, by_kernel), solved.condition)
 
 
 def _all_kernels(net: Network, X: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
@@ -133,17 +151,19 @@ def _carried_back(net: Network, X, K: list[np.ndarray], by_kernel: np.ndarray) -
     return gradient
 
 
-def _data(net: Network, X, Y, noise: float) -> tuple[np.ndarray, np.ndarray]:
+def observations(net: Network, X, Y, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """Training inputs and targets, checked together with the variance of the noise."""
     if not (np.isscalar(noise) and np.isfinite(noise) and noise >= 0):  # type: ignore[arg-type]
         raise ValueError(f"noise must be a variance, zero or positive, got {noise!r}.")
     X = as_inputs(X, net.input_shape, name="X_train")
     return X, as_targets(Y, X.shape[0], net.outputs)
 
 
-def _invert(net: Network, X, Y, K: np.ndarray, noise: float) -> InverseMatrix:
+def invert(net: Network, X, Y, K: np.ndarray, noise: float) -> InverseMatrix:
+    """The inverse of a training kernel with its noise, in its place, or the reason why there is none."""
     what, remedy = "training kernel", "pass noise= above zero"
     if noise == 0:
-        check_independent(_trained(net), X, Y, what=what, remedy=remedy)
+        check_independent(trained_for(net), X, Y, what=what, remedy=remedy)
     K.flat[:: K.shape[0] + 1] += noise
     try:
         return inverse(K)

@@ -1,0 +1,127 @@
+r"""Posterior and evidence at order 1/n from K, G1 and V alone (PDLT section 6.4).
+
+With $\bar G_{12} = G^{\{1\}}_{12} + \frac12 V_{(12)(34)} \Psi_{34} - V_{(13)(24)} M_{34}$
+
+$$\mathrm{E}[z_{iB}|y] = K_{BA} a_i + \tfrac1n T^T \bar G a_i, \qquad
+  \mathrm{Cov} = \delta_{ij} (K_{BB} - K_{BA} M K_{AB} + \tfrac1n T^T \bar G T)
+  + \tfrac1n V_{(12)(34)} T_{1b} a_{i2} T_{3c} a_{j4},$$
+$$\log p(y) = \log p_0(y) + \tfrac1n Q, \qquad Q = \tfrac12 G^{\{1\}}_{12} \Psi_{12} + \tfrac18 [
+  V_{(12)(34)} \Psi_{12} \Psi_{34} - 4 V_{(12)(34)} M_{13} \Phi_{24} + 2 n_L V_{(12)(34)} M_{13} M_{24} ].$$
+
+Nothing is resummed: K alone is inverted, never K + G1/n. Factors 1/n are left off in this file.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.tasks import HERE, Runner
+from finitewidth.theory.vertex.interface import AbstractVertex
+from finitewidth.training.bayes.conditioning import Conditioned
+
+
+@dataclass(frozen=True, eq=False)
+class Cumulants:
+    """Third and fourth cumulants of the posterior, which are of order 1/n."""
+
+    third: Float[np.ndarray, "N_B N_B N_B n_L"]  # t_{bc,d;k}
+    fourth: Float[np.ndarray, "N_B N_B N_B N_B"]  # V contracted with T on all four samples
+
+
+@dataclass(frozen=True, eq=False)
+class Corrections:
+    """n times the corrections to the posterior and to the log evidence."""
+
+    mean: dict[str, Float[np.ndarray, "N_B n_L"]]  # by contribution
+    own: dict[str, Float[np.ndarray, "N_B N_B"]]  # to the covariance of each output by itself
+    wired: Float[np.ndarray, "N_B n_L N_B n_L"] = field(repr=False)  # the rest, also between outputs
+    log_density: float  # Q
+    cumulants: Cumulants | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """n times the derivatives of Q that are known in closed form."""
+
+    by_kernel: Float[np.ndarray, "N_A N_A"]  # P, between training samples
+    by_shift: float  # G1 . dQ/dG1
+    by_vertex: float  # V . dQ/dV
+
+
+def corrections(
+    given: Conditioned, vertex: AbstractVertex, *, cumulants: bool = False, running: Runner = HERE
+) -> Corrections:
+    """All corrections of order 1/n in one pass over the vertex."""
+    T, a, M, Psi = given.T, given.a, given.M, given.Psi
+    matrices = {"bi": _pairs(T, a)} | ({"bc": _pairs(T, T)} if cumulants else {})
+    whole = np.concatenate([Psi[None], *(part.reshape(-1, *Psi.shape) for part in matrices.values())])
+    contracted = vertex.contract(whole, M[None], running)
+    dressing = {
+        "kernel_shift": contracted.G1,
+        "vertex_with_data": contracted.straight[0] / 2,
+        "vertex_without_data": -contracted.crossed[0],
+    }
+    moved = contracted.straight[1:]
+    wired = _between(matrices["bi"], moved[: T.shape[1] * a.shape[1]])
+    return Corrections(
+        {name: T.T @ part @ a for name, part in dressing.items()},
+        {name: _symmetric(T.T @ part @ T) for name, part in dressing.items()},
+        _symmetric_pairs(wired),
+        _log_density(given, contracted.G1, contracted.straight[0], contracted.crossed[0]),
+        _cumulants(matrices, moved) if cumulants else None,
+    )
+
+
+def evidence_correction(
+    given: Conditioned, vertex: AbstractVertex, *, running: Runner = HERE
+) -> tuple[float, Slopes]:
+    """Q and its derivatives."""
+    contracted = vertex.contract(given.Psi[None], np.stack([given.M, given.Phi]), running)
+    straight, (with_M, with_Phi) = contracted.straight[0], contracted.crossed
+    Q = _log_density(given, contracted.G1, straight, with_M)
+    dressed = contracted.G1 + straight / 2 - with_M
+    samples = np.ix_(given.train, given.train)
+    G, crossed, M = dressed[samples], with_Phi[samples], given.precision
+    Phi = given.weights @ given.weights.T
+    half = -M @ G @ Phi / 2
+    by_kernel = half + half.T + M @ (given.outputs * G + crossed) @ M / 2
+    by_shift = float((contracted.G1 * given.Psi).sum()) / 2
+    return Q, Slopes(by_kernel, by_shift, Q - by_shift)
+
+
+def _log_density(given: Conditioned, G1: np.ndarray, straight: np.ndarray, crossed: np.ndarray) -> float:
+    """Q from V Psi and V_(13)(24) M."""
+    M, Phi, Psi = given.M, given.Phi, given.Psi
+    vertex = (straight * Psi).sum() - 4 * (crossed * Phi).sum() + 2 * given.outputs * (crossed * M).sum()
+    return float((G1 * Psi).sum() / 2 + vertex / 8)
+
+
+def _pairs(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Symmetric matrices of every column of the left with every column of the right, (l, r, N, N)."""
+    outer = np.einsum("al,br->lrab", left, right) / 2
+    return outer + outer.swapaxes(2, 3)
+
+
+def _between(matrices: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """V between every two of the matrices: (l, r, l', r')."""
+    l, r = matrices.shape[:2]
+    flat = matrices.reshape(l * r, -1)
+    return (flat @ moved.reshape(l * r, -1).T).reshape(l, r, l, r)
+
+
+def _cumulants(matrices: dict[str, np.ndarray], moved: np.ndarray) -> Cumulants:
+    tests, outputs = matrices["bi"].shape[:2]
+    both = moved[tests * outputs :]
+    flat = both.reshape(tests * tests, -1)
+    third = flat @ matrices["bi"].reshape(tests * outputs, -1).T
+    fourth = flat @ matrices["bc"].reshape(tests * tests, -1).T
+    return Cumulants(third.reshape(tests, tests, tests, outputs), fourth.reshape((tests,) * 4))
+
+
+def _symmetric(matrix: np.ndarray) -> np.ndarray:
+    return (matrix + matrix.T) / 2
+
+
+def _symmetric_pairs(wired: np.ndarray) -> np.ndarray:
+    return (wired + wired.transpose(2, 3, 0, 1)) / 2

@@ -1,0 +1,121 @@
+"""The evidence of data for a prior, log p(y), through order 1/n, and its gradient."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from finitewidth.core.progress import Progress
+from finitewidth.core.tasks import HERE, Runner, runner
+from finitewidth.network.mlp import MLP
+from finitewidth.network.network import Network
+from finitewidth.theory.ratios import WARNED
+from finitewidth.training.bayes.conditioning import Conditioned
+from finitewidth.training.bayes.corrections import Slopes, evidence_correction
+from finitewidth.training.bayes.problem import BayesianProblem
+from finitewidth.training.first_order.expansion import ExpansionWarning
+from finitewidth.training.infinite.bayes import Evidence, infinite_evidence
+
+_STEP = 1e-3  # of central differences, relative to the hyperparameter
+_FINE = 1e-10  # accuracy of four-leg averages whose differences are taken
+
+
+def evidence(
+    net: Network,
+    X,
+    Y,
+    *,
+    noise: float = 0.0,
+    order: int = 0,
+    gradient: bool = True,
+    four_leg_tolerance: float | None = None,
+    client: Any = None,
+    store: str | Path | None = None,
+    progress: Progress = None,
+) -> Evidence:
+    r"""The log probability density of data under the prior, with noise of a given variance.
+
+    `order=0` is infinite width, `order=1` adds Q/n. To this order log p is linear in 1/n: a positive Q
+    prefers narrow networks, a negative one wide networks, and neither knows a best width. Q is quadratic in
+    the data; a correction of the size of one makes the value meaningless, see `verdict`.
+
+    The gradient is by C_b and C_W of each layer and by the noise; it is None for an activation that jumps and
+    for networks with other layers than dense ones. At order 1 it is known in closed form for the last layer
+    and the noise, and by central differences over the solver for the layers below, four solutions for each of
+    them: `gradient=False` leaves it out. `client`, `store` and `progress` as in `posterior`.
+    """
+    if order == 0:
+        return infinite_evidence(net, X, Y, noise=noise, gradient=gradient)
+    if order != 1:
+        raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
+    problem = BayesianProblem.of(net, X, Y, None, noise, four_leg_tolerance)
+    with runner(client, store, progress, kind="evidence", configuration=problem.described) as running:
+        value = _first_order(running, problem, gradient=gradient)
+    _warn_of(value)
+    return value
+
+
+def _first_order(running: Runner, problem: BayesianProblem, *, gradient: bool) -> Evidence:
+    net, n = problem.net, problem.net.ladder.widths[-2]
+    infinite = infinite_evidence(net, problem.X, problem.Y, noise=problem.noise, gradient=gradient)
+    fields, given = problem.prepared(running, tests=False)
+    Q, slopes = evidence_correction(given, fields.vertex(net.depth), running=running)
+    slope = None
+    if infinite.gradient is not None:
+        of_Q = _gradient(problem, given, slopes)
+        slope = {name: part + of_Q[name] / n for name, part in infinite.gradient.items()}
+    return Evidence(net, infinite.value + Q / n, slope, given.condition, 1, infinite)
+
+
+def _gradient(problem: BayesianProblem, given: Conditioned, slopes: Slopes) -> dict[str, np.ndarray]:
+    """The gradient of Q: in closed form for the last layer and the noise, else by central differences."""
+    net, P = problem.net, slopes.by_kernel
+    C_b, C_W = net.C_b[-1], net.C_W[-1]
+    K = given.K[np.ix_(given.train, given.train)]
+    gradient = {"C_b": np.zeros(net.depth), "C_W": np.zeros(net.depth), "noise": np.asarray(np.trace(P))}
+    gradient["C_b"][-1] = P.sum()
+    gradient["C_W"][-1] = ((P * (K - C_b)).sum() + slopes.by_shift + 2 * slopes.by_vertex) / C_W
+    for name in ("C_b", "C_W"):
+        for layer in range(net.depth - 1):
+            gradient[name][layer] = _difference(problem, name, layer)
+    return gradient
+
+
+def _difference(problem: BayesianProblem, name: str, layer: int) -> float:
+    """A derivative of Q; one-sided where the hyperparameter is zero and cannot be lowered."""
+    value = getattr(problem.net, name)[layer]
+    if value == 0:
+        base, near, far = (_changed(problem, name, layer, step * _STEP) for step in (0, 1, 2))
+        return (4 * near - 3 * base - far) / (2 * _STEP)
+    step = _STEP * value
+    above, below = (_changed(problem, name, layer, value + sign * step) for sign in (1, -1))
+    return (above - below) / (2 * step)
+
+
+def _changed(problem: BayesianProblem, name: str, layer: int, value: float) -> float:
+    """Q with one hyperparameter changed."""
+    values = [*getattr(problem.net, name)]
+    values[layer] = value
+    tolerance = _FINE if problem.net.is_smooth else problem.tolerance
+    net = _with(problem.net, name, values)
+    changed = BayesianProblem(net, problem.X, problem.Y, None, problem.noise, tolerance)
+    fields, given = changed.prepared(HERE, tests=False)
+    return evidence_correction(given, fields.vertex(net.depth))[0]
+
+
+def _with(net: Network, name: str, values: list[float]) -> Network:
+    """A network of dense layers with other C_b or C_W."""
+    layers = net if isinstance(net, MLP) else MLP(net.widths, net.activations, C_b=net.C_b, C_W=net.C_W)
+    return layers.replace(**{name: tuple(values)})
+
+
+def _warn_of(value: Evidence) -> None:
+    if abs(value.correction) > WARNED:
+        warnings.warn(
+            f"the correction of order 1/n to the log evidence is {value.correction:.3g} ({value.verdict}), "
+            "and neglected terms are of the order of its square; widen the network, use fewer data, or take "
+            "a prior and a noise that fit the scale of the data.",
+            ExpansionWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,234 @@
+"""The posterior of networks given noisy observations of their outputs, which `fw.posterior` returns."""
+
+import dataclasses
+import functools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.memory import require_memory
+from finitewidth.core.progress import Progress
+from finitewidth.core.tasks import Runner, runner
+from finitewidth.network.algorithms.newton import Newton
+from finitewidth.network.network import Network
+from finitewidth.theory.ratios import verdict
+from finitewidth.theory.vertex.fields import Fields
+from finitewidth.training.bayes.conditioning import Conditioned
+from finitewidth.training.bayes.corrections import Corrections, Cumulants, corrections
+from finitewidth.training.bayes.hidden_layers import HiddenLayer, hidden_layer
+from finitewidth.training.bayes.problem import BayesianProblem
+from finitewidth.training.first_order.expansion import expansion_of, warn_of
+from finitewidth.training.infinite.bayes import infinite_posterior, trained_for
+from finitewidth.training.infinite.gaussian import Expansion, Factor, Prediction
+
+CONTRIBUTIONS = ("kernel_shift", "vertex_with_data", "vertex_without_data")
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Mean and covariance of the outputs at the test inputs, given noisy observations."""
+
+    prediction: Prediction
+    noise: float  # variance of the observations
+    covariance_contributions: dict[str, np.ndarray] = field(default_factory=dict, repr=False)  # (M, M), 1/n
+    log_evidence_correction: float | None = None  # Q/n
+    cumulants: Cumulants | None = field(default=None, repr=False)  # divided by n, where asked for
+    given: Conditioned | None = field(default=None, repr=False)
+    fields: Fields | None = field(default=None, repr=False)
+
+    @property
+    def net(self) -> Network:
+        return self.prediction.net
+
+    @property
+    def order(self) -> int:
+        return self.prediction.order
+
+    @property
+    def mean(self) -> Float[np.ndarray, "M n_L"]:
+        return self.prediction.mean
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "M n_L M n_L"]:
+        """Between outputs of two samples, without the noise of new observations."""
+        return self.prediction.covariance
+
+    @property
+    def variance(self) -> Float[np.ndarray, "M n_L"]:
+        return self.prediction.variance
+
+    @property
+    def std(self) -> Float[np.ndarray, "M n_L"]:
+        """Standard deviations of the outputs themselves."""
+        return self.prediction.std
+
+    @property
+    def observed_std(self) -> Float[np.ndarray, "M n_L"]:
+        """Standard deviations of new noisy observations."""
+        return np.sqrt(np.maximum(self.variance + self.noise, 0.0))
+
+    @property
+    def within_samples(self) -> Float[np.ndarray, "M n_L n_L"]:
+        """The covariance between outputs of the same sample."""
+        return self.prediction.within_samples
+
+    @property
+    def factors(self) -> tuple[Factor, ...] | None:
+        return self.prediction.factors
+
+    @property
+    def wired(self) -> Float[np.ndarray, "M n_L M n_L"] | None:
+        """The covariance that data create, also between different outputs; none at infinite width."""
+        return self.prediction.wired
+
+    @property
+    def contributions(self) -> dict[str, np.ndarray]:
+        """Of order 1/n to the mean: the shift of the mean kernel, and V with and without the data."""
+        return self.prediction.contributions
+
+    @property
+    def expansion(self) -> Expansion | None:
+        return self.prediction.expansion
+
+    @property
+    def condition(self) -> float:
+        return self.prediction.condition
+
+    @property
+    def infinite_width(self) -> Prediction:
+        """The same at order 0."""
+        return self.prediction.infinite_width
+
+    @property
+    def verdict(self) -> str:
+        """Whether the corrections are within the range of the expansion."""
+        return "within range" if self.expansion is None else verdict(self.expansion.size)
+
+    @property
+    def skewness(self) -> Float[np.ndarray, "M n_L"]:
+        """Third cumulant of each output over the power 3/2 of its infinite-width variance."""
+        third = self._cumulants().third
+        return _relative(3 * np.einsum("bbbi->bi", third), self.infinite_width.variance**1.5)
+
+    @property
+    def excess_kurtosis(self) -> Float[np.ndarray, "M n_L"]:
+        """Fourth cumulant of each output over the square of its infinite-width variance."""
+        fourth = np.einsum("bbbb->b", self._cumulants().fourth)
+        return _relative(3 * fourth[:, None], self.infinite_width.variance**2)
+
+    def layer(self, index: int) -> HiddenLayer:
+        """Layer `index` given the data, on the training inputs and then on the test inputs."""
+        if self.given is None or self.fields is None:
+            raise ValueError("at infinite width hidden layers do not learn from data; use order=1.")
+        return hidden_layer(self.fields, self.given, index)
+
+    def _cumulants(self) -> Cumulants:
+        if self.cumulants is None:
+            raise ValueError("cumulants were not computed; use fw.posterior(..., order=1, cumulants=True).")
+        return self.cumulants
+
+    def __repr__(self) -> str:
+        samples, outputs = self.mean.shape
+        return f"Posterior({samples} samples, {outputs} outputs, order={self.order}, noise={self.noise:g})"
+
+
+def posterior(
+    net: Network,
+    X_train,
+    Y_train,
+    X_test=None,
+    *,
+    noise: float = 0.0,
+    order: int = 0,
+    cumulants: bool = False,
+    four_leg_tolerance: float | None = None,
+    client: Any = None,
+    store: str | Path | None = None,
+    progress: Progress = None,
+) -> Posterior:
+    """The outputs on X_test, or on X_train itself, given noisy observations; `noise` is a variance.
+
+    `order=0` is infinite width, where the prior is Gaussian and every layer is known. `order=1` is through
+    order 1/n, for networks of dense layers, activations (also with kinks) and residual blocks of smooth ones.
+    There the hidden layers learn from the data (`layer`), outputs are wired together (`wired`), and the
+    distribution is not Gaussian: `cumulants=True` gives its skewness and kurtosis.
+
+    The slow part at order 1 are averages of four sigmas, independent tasks for the Dask `client`, `store` and
+    `progress` as in `predict`. Beyond 64 inputs nothing of size N^4 is stored.
+    """
+    if order == 0:
+        if cumulants:
+            raise ValueError("cumulants=True is for order=1; at infinite width the posterior is Gaussian.")
+        return Posterior(infinite_posterior(net, X_train, Y_train, X_test, noise=noise), float(noise))
+    if order != 1:
+        raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
+    problem = BayesianProblem.of(net, X_train, Y_train, X_test, noise, four_leg_tolerance)
+    configuration = functools.partial(_described, problem, cumulants)
+    with runner(client, store, progress, kind="posterior", configuration=configuration) as running:
+        conditioned = _first_order(running, problem, cumulants)
+    assert conditioned.expansion is not None
+    warn_of(conditioned.expansion, conditioned.condition, kernel="training kernel", stacklevel=3)
+    return conditioned
+
+
+def _described(problem: BayesianProblem, cumulants: bool) -> dict:
+    return {**problem.described(), "cumulants": cumulants}
+
+
+def _first_order(running: Runner, problem: BayesianProblem, cumulants: bool) -> Posterior:
+    fields, given = problem.prepared(running)
+    _require_memory(given, cumulants)
+    corrected = corrections(given, fields.vertex(problem.net.depth), cumulants=cumulants, running=running)
+    n = problem.net.ladder.widths[-2]
+    prediction = _prediction(problem, given, corrected, max(fields.error, fields.tolerance))
+    untrained = float(np.diag(given.K).max(initial=0.0))
+    prediction = dataclasses.replace(prediction, expansion=expansion_of(prediction, problem.Y, untrained))
+    third_and_fourth = corrected.cumulants
+    if third_and_fourth is not None:
+        third_and_fourth = Cumulants(third_and_fourth.third / n, third_and_fourth.fourth / n)
+    return Posterior(
+        prediction,
+        problem.noise,
+        {name: part / n for name, part in corrected.own.items()},
+        corrected.log_density / n,
+        third_and_fourth,
+        given,
+        fields,
+    )
+
+
+def _prediction(
+    problem: BayesianProblem, given: Conditioned, corrected: Corrections, error: float
+) -> Prediction:
+    n, one = problem.net.ladder.widths[-2], np.eye(given.outputs)
+    infinite = Prediction(
+        trained_for(problem.net), Newton(), 0, given.mean, ((one, given.among),), given.condition, error
+    )
+    parts = {name: part / n for name, part in corrected.mean.items()}
+    return dataclasses.replace(
+        infinite,
+        order=1,
+        mean=infinite.mean + sum(parts.values()),
+        factors=((one, given.among + sum(corrected.own.values()) / n),),
+        contributions=parts,
+        leading=infinite,
+        wired=corrected.wired / n,
+    )
+
+
+def _require_memory(given: Conditioned, cumulants: bool) -> None:
+    tests, outputs, N = given.tests.size, given.outputs, len(given.K)
+    matrices = tests * (outputs + tests * cumulants)
+    require_memory(
+        8 * (4 * matrices * N**2 + 3 * (tests * outputs) ** 2),
+        f"a posterior of {tests} test inputs and {outputs} outputs at order 1/n",
+        "pass fewer test inputs at a time",
+    )
+
+
+def _relative(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Zero where the data leave nothing open."""
+    return np.divide(values, scale, out=np.zeros_like(scale), where=scale > 0)
