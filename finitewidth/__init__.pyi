@@ -15,6 +15,8 @@ from .critical.asymptotes import asymptotes as asymptotes
 from .critical.audit import Audit as Audit
 from .critical.audit import audit as audit
 from .critical.exponents import fit_exponents as fit_exponents
+from .critical.information import Information as Information
+from .critical.information import information as information
 from .critical.phase_diagram import PhaseDiagram as PhaseDiagram
 from .critical.phase_diagram import phase_diagram as phase_diagram
 from .experiment.empirical import empirical_ntk as empirical_ntk
@@ -29,6 +31,8 @@ from .experiment.statistics import SampledStatistics as SampledStatistics
 from .experiment.statistics import sample_statistics as sample_statistics
 from .experiment.taylor import linearize as linearize
 from .experiment.taylor import taylor as taylor
+from .experiment.weighted import SampledPosterior as SampledPosterior
+from .experiment.weighted import sample_posterior as sample_posterior
 from .interface.adapters import optax as optax
 from .interface.adapters import sklearn as sklearn
 from .interface.adapters import torch as torch
@@ -72,6 +76,8 @@ from .theory.records import load as load
 from .theory.solve import solve as solve
 from .theory.unrolled.unroll import Unrolled as Unrolled
 from .theory.unrolled.unroll import unroll as unroll
+from .training.bayes.choice import Ranking as Ranking
+from .training.bayes.choice import rank_by_evidence as rank_by_evidence
 from .training.bayes.evidence import evidence as evidence
 from .training.bayes.posterior import Posterior as Posterior
 from .training.bayes.posterior import posterior as posterior

@@ -20,6 +20,7 @@ from finitewidth.critical.architectures.two_inputs import TwoInputs, follow_inpu
 from finitewidth.critical.aspect import longer_skips
 from finitewidth.critical.explanation import settings_in_words, steps_in_words
 from finitewidth.critical.findings import LOST, Finding, losses
+from finitewidth.critical.information import Information
 from finitewidth.critical.initialization import critical_points, is_critical
 from finitewidth.critical.one_input import OneInput, is_dense, layer_by_layer, layers_repeated, readers
 from finitewidth.critical.phase_diagram import fixed_point
@@ -65,6 +66,15 @@ class Audit:
         """Layers after which gradients have changed by a factor 1000; None at criticality."""
         length = self.correlation_length_perp
         return None if math.isinf(length) else max(1, round(length * math.log(LOST)))
+
+    @property
+    def information(self) -> Information | None:
+        """What outputs know of each other; None where ratios cannot be had."""
+        if self.report is None:
+            return None
+        ratio = next(row.ratio for row in self.report.rows if row.name == "V")
+        shift = next((row.ratio for row in self.report.rows if row.name == "G1"), 0.0)
+        return Information(self.net, float(self.path.K[-1]) * (1 + shift), ratio)
 
     @property
     def healthy(self) -> bool:

@@ -7,6 +7,7 @@ fw.plots.save(figure, "kernels.svg")
 from pathlib import Path
 
 from finitewidth.interface.figures.algorithms import expected_loss, inductive_bias
+from finitewidth.interface.figures.bayes import evidence_of_networks, posterior_and_training
 from finitewidth.interface.figures.depth import fluctuations, kernels_over_depth
 from finitewidth.interface.figures.learning import spectrum, starpolation, trained_outputs
 from finitewidth.interface.figures.phases import phase_diagrams
@@ -17,6 +18,7 @@ from finitewidth.training.infinite.spectrum import Spectrum
 
 __all__ = [
     "depth_and_skips",
+    "evidence_of_networks",
     "expected_loss",
     "fluctuations",
     "inductive_bias",
@@ -24,6 +26,7 @@ __all__ = [
     "memory",
     "ntk_ellipses",
     "phase_diagrams",
+    "posterior_and_training",
     "residuals",
     "save",
     "spectrum",

@@ -15,6 +15,7 @@ from finitewidth.core.json_values import json_value
 from finitewidth.critical.activations.classification import Criticality
 from finitewidth.critical.architectures.two_inputs import TwoInputs
 from finitewidth.critical.audit import Audit
+from finitewidth.critical.information import Information
 from finitewidth.critical.one_input import OneInput, is_dense
 from finitewidth.interface.report.network_line import describe
 from finitewidth.network.layers.weights import HYPERPARAMETERS
@@ -169,6 +170,8 @@ def print_audit(audit: Audit, console: Console) -> None:
         largest = sorted(audit.report.rows, key=lambda row: -abs(row.ratio))[:5]
         shown = ", ".join(f"{row.name} {row.ratio:.2g}" for row in largest)
         _line(console, "ratios", f"largest of the output layer, 1/n included: {shown}")
+    if audit.information is not None:
+        _line(console, "knowing", audit.information.reading)
     for line in audit.steps:
         _line(console, "layers", line)
     for line in audit.advice:
@@ -204,10 +207,21 @@ def audit_document(audit: Audit) -> dict[str, Any]:
         "expansion_parameter": None if report is None else report.expansion_parameter,
         "deepest_layer_within_range": audit.deepest,
         "ratios": {} if report is None else {row.name: row.ratio for row in report.rows},
+        "information": None if audit.information is None else _information(audit.information),
         "layers": _layers_of(audit.path),
         "advice": list(audit.advice),
         "critical_point": _point(audit.point),
         **({"steps": list(audit.steps)} if isinstance(audit.path, TwoInputs) else {}),
+    }
+
+
+def _information(information: Information) -> dict[str, Any]:
+    return {
+        "variance_of_variance": information.v,
+        "aspect_ratio": information.aspect_ratio,
+        "best_aspect_ratio": json_value(information.best_aspect_ratio),
+        "within_range": information.within_range,
+        "text": information.reading,
     }
 
 

@@ -1,0 +1,89 @@
+"""Networks compared on a data set by the evidence of the data for them."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from finitewidth.network.network import Network
+from finitewidth.training.bayes.evidence import evidence
+from finitewidth.training.first_order.expansion import ExpansionWarning
+from finitewidth.training.infinite.bayes import Evidence
+
+
+@dataclass(frozen=True)
+class RankedNetwork:
+    """One network of a comparison."""
+
+    name: str
+    evidence: Evidence
+
+    @property
+    def is_meaningful(self) -> bool:
+        return self.evidence.verdict != "meaningless"
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Networks by the evidence of one data set: those with a meaningful value first, the best at the top."""
+
+    rows: tuple[RankedNetwork, ...]
+    noise: float
+    order: int
+
+    @property
+    def best(self) -> RankedNetwork | None:
+        """The network that the data prefer; None if no evidence is within the range of the expansion."""
+        return self.rows[0] if self.rows and self.rows[0].is_meaningful else None
+
+    def __getitem__(self, name: str) -> RankedNetwork:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(
+            f"no network is called {name!r}; there are {', '.join(row.name for row in self.rows)}."
+        )
+
+    def __str__(self) -> str:
+        width = max(len(row.name) for row in self.rows)
+        head = (
+            f"{'network':{width}s} {'log evidence':>13s} {'infinite width':>15s} {'correction':>11s}  verdict"
+        )
+        lines = [
+            f"{row.name:{width}s} {row.evidence.value:13.4f} {row.evidence.infinite_width.value:15.4f} "
+            f"{row.evidence.correction:11.4f}  {row.evidence.verdict}"
+            for row in self.rows
+        ]
+        return "\n".join([head, *lines])
+
+
+def rank_by_evidence(
+    networks: Sequence[Network] | Mapping[str, Network], X, Y, *, noise: float = 0.0, order: int = 1
+) -> Ranking:
+    """Compare depths, widths, activations and hyperparameters by the evidence of one data set.
+
+    `networks` is a dictionary of names, or a sequence of networks, which are then called by their widths and
+    activation. The difference of two log evidences is the logarithm of a Bayes factor. Nothing warns here:
+    networks whose correction is of the size of one are marked as meaningless and stand at the end.
+    """
+    named = networks if isinstance(networks, Mapping) else {_name(net): net for net in networks}
+    if not named or len(named) < len(networks):
+        raise ValueError(
+            f"networks must be one network or more with different names, got {len(networks)}; pass a "
+            "dictionary of names and networks."
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExpansionWarning)
+        rows = [
+            RankedNetwork(name, evidence(net, X, Y, noise=noise, order=order, gradient=False))
+            for name, net in named.items()
+        ]
+    rows.sort(key=lambda row: (not row.is_meaningful, -row.evidence.value))
+    return Ranking(tuple(rows), float(noise), order)
+
+
+def _name(net: Network) -> str:
+    if net.unknown_layer is not None:
+        return f"{type(net).__name__} of {net.depth} layers"
+    hidden = net.ladder.widths[1:-1]
+    width = f"width {hidden[0]}" if len(set(hidden)) == 1 else f"widths {', '.join(map(str, hidden))}"
+    return f"{net.activation_name}, {net.depth} layers, {width}"
