@@ -1,4 +1,4 @@
-"""The posterior of networks beside gradient descent, at both orders, and networks ranked by evidence.
+"""The posterior of networks beside gradient descent on one problem, at both orders, and weighted networks.
 
 python examples/posterior.py [--output figure.png]
 """
@@ -26,24 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     figure = fw.plots.posterior_and_training(posterior, last, every, x, (X, Y), sampled)
     fw.plots.save(figure, options.output)
     print(f"effective members {sampled.effective_members:,.0f} of {sampled.members:,}")
-    ranking = fw.rank_by_evidence(candidates(options.quick), X, Y, noise=0.01)
-    print(ranking)
-    beside = options.output.with_name(f"evidence{options.output.suffix}")
-    fw.plots.save(fw.plots.evidence_of_networks(ranking), beside)
-    print(f"figures written to {options.output} and {beside}")
-
-
-def candidates(quick: bool) -> list[fw.MLP]:
-    """Depths, widths and activations, all critical."""
-    names, depths, widths = ("tanh", "gelu", "relu"), (2, 4), (16, 64)
-    if quick:
-        names, depths, widths = ("tanh",), (2,), (16, 64)
-    return [
-        fw.MLP.critical((1, *[width] * (depth - 1), 1), name)
-        for name in names
-        for depth in depths
-        for width in widths
-    ]
+    print(f"figure written to {options.output}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,14 @@ X, Y, X_TEST = RANDOM.normal(size=(12, 3)), RANDOM.normal(size=(12, 2)), RANDOM.
 
 
 @pytest.mark.filterwarnings("ignore")  # scikit-learn's checks warn on purpose
-@pytest.mark.parametrize("estimator", [fw.sklearn.WideNetworkRegressor(), fw.sklearn.WideNetworkClassifier()])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        fw.sklearn.WideNetworkRegressor(),
+        fw.sklearn.WideNetworkRegressor(inference="posterior"),
+        fw.sklearn.WideNetworkClassifier(),
+    ],
+)
 def test_estimators_pass_the_checks_of_scikit_learn(estimator):
     results = check_estimator(estimator, on_skip=None)
     assert len(results) > 30 and all(one["status"] in ("passed", "skipped") for one in results)
@@ -34,6 +41,25 @@ def test_regressor_is_the_prediction_with_a_ridge():
     np.testing.assert_array_equal(model.predict(X_TEST), mean)
     one = fw.sklearn.WideNetworkRegressor(ridge=0.01).fit(X, Y[:, 0])
     assert one.predict(X_TEST).shape == (5,) and one.predict(X_TEST, return_std=True)[1].shape == (5,)
+
+
+@pytest.mark.parametrize("width", [None, 400])
+def test_regressor_is_the_posterior_with_its_noise(width):
+    options = {"activation": "gelu", "C_b": 0.1, "C_W": 1.5, "noise": 0.2}
+    model = fw.sklearn.WideNetworkRegressor(inference="posterior", width=width, **options).fit(X[:4], Y[:4])
+    net = fw.MLP((3, width or 2, width or 2, 2), "gelu", C_b=0.1, C_W=1.5)
+    expected = fw.posterior(net, X[:4], Y[:4], X_TEST, noise=0.2, order=0 if width is None else 1)
+    mean, std = clone(model).fit(X[:4], Y[:4]).predict(X_TEST, return_std=True)
+    np.testing.assert_allclose(mean, expected.mean, rtol=1e-9)
+    np.testing.assert_allclose(std, np.sqrt(expected.variance + 0.2), rtol=1e-9)
+    np.testing.assert_array_equal(model.predict(X_TEST), mean)
+
+
+def test_training_has_no_width_and_noise_no_sign():
+    with pytest.raises(ValueError, match='inference must be "training" at infinite width .* or "posterior"'):
+        fw.sklearn.WideNetworkRegressor(width=100).fit(X, Y)
+    with pytest.raises(ValueError, match="noise must be a variance, zero or positive, got -1"):
+        fw.sklearn.WideNetworkRegressor(inference="posterior", noise=-1).fit(X, Y)
 
 
 def test_each_hidden_layer_may_have_its_own_activation():

@@ -125,9 +125,24 @@ def depth_and_skips() -> Figure:
     return fw.plots.depth_and_skips(curves, over, {0.9: [point]}, width=32)
 
 
+def posterior_and_training() -> Figure:
+    net, x, y = fw.MLP((1, 16, 1), "tanh", C_b=0.1), X1, X1**2
+    tests = np.linspace(-2, 2, 4)[:, None]
+    posterior = fw.posterior(net, x, y, tests, noise=0.5, order=1)
+    trained = prediction(net)
+    estimates = [fw.Estimate(np.ones(s), np.full(s, STDERR)) for s in ((4, 1), (4, 1, 4, 1), ())]
+    weighted = fw.SampledPosterior(net, 100, 50.0, *estimates, {})
+    return fw.plots.posterior_and_training(posterior, trained, trained, tests, (x, y), weighted)
+
+
+def evidence_of_networks() -> Figure:
+    nets = [fw.MLP((1, width, 1), "tanh", C_b=0.1) for width in (2, 16)]
+    return fw.plots.evidence_of_networks(fw.rank_by_evidence(nets, X1, 3 * X1, noise=0.1))
+
+
 SAMPLED = (kernels_over_depth, fluctuations, trained_outputs, residuals, ntk_ellipses)
-SAMPLED += (memory, depth_and_skips)
-FIGURES = (*SAMPLED, starpolation, phase_diagrams, spectrum, inductive_bias, expected_loss)
+SAMPLED += (memory, depth_and_skips, posterior_and_training)
+FIGURES = (*SAMPLED, starpolation, phase_diagrams, spectrum, inductive_bias, expected_loss, evidence_of_networks)
 
 
 def by_name(draw) -> str:

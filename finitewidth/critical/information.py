@@ -79,7 +79,7 @@ class Information:
         state = "within" if self.within_range else "beyond"
         return (
             f"depth over width is {ratio:.3g}, {state} the {best:.3g} up to which order 1/n "
-            "describes what outputs know of each other (PDLT appendix A: optimal; real networks have no maximum)"
+            "describes what outputs know of each other (PDLT appendix A: optimal; networks show no maximum)"
         )
 
     def _checked(self, name: str, count: int) -> int:

@@ -292,4 +292,4 @@ def _estimated(
 def _spread(influence: np.ndarray) -> np.ndarray:
     """The standard error of a sum of independent influences of mean zero."""
     batches = len(influence)
-    return np.sqrt((influence**2).sum(axis=0) * batches / (batches - 1))
+    return np.asarray(np.sqrt((influence**2).sum(axis=0) * batches / (batches - 1)))

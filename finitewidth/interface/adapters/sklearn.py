@@ -10,6 +10,10 @@ hyperparameters by any layers, for images as well:
 
     layers = [fw.Conv(64), "relu", fw.Flatten(), fw.Dense(1)]
     model = fw.sklearn.WideNetworkClassifier(network=layers).fit(images, labels)
+
+Regression is also done by Bayes' rule, at infinite width or through order 1/n of a width:
+
+    model = fw.sklearn.WideNetworkRegressor(inference="posterior", width=200, noise=0.01).fit(X, y)
 """
 
 import dataclasses
@@ -27,6 +31,7 @@ from finitewidth.network.layers.dense import Dense
 from finitewidth.network.losses.probabilities import one_hot, outputs_of, softmax
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
+from finitewidth.training.bayes.fitting import FittedPosterior
 from finitewidth.training.infinite.fitting import Fitted, fit
 
 
@@ -38,7 +43,7 @@ class _WideNetwork(BaseEstimator):
     (N, T, C); flat rows, which scalers and other steps of a pipeline make, are given that shape.
     """
 
-    fitted_: Fitted
+    fitted_: Fitted | FittedPosterior
 
     def __init__(
         self,
@@ -64,15 +69,19 @@ class _WideNetwork(BaseEstimator):
         self.network = network
 
     def _train(self, X: np.ndarray, Y: np.ndarray) -> None:
-        net = self._perceptron(X, Y) if self.network is None else self._with_outputs(Y.shape[1])
+        net = self._network(X, Y)
         algorithm = GradientFlow() if self.algorithm is None else self.algorithm
+        X = X.reshape(-1, *net.input_shape)
+        self.fitted_ = fit(net, X, Y, algorithm=algorithm, ridge=self.ridge)
+
+    def _network(self, X: np.ndarray, Y: np.ndarray) -> Network:
+        net = self._perceptron(X, Y) if self.network is None else self._with_outputs(Y.shape[1])
         if X.shape[1] != math.prod(net.input_shape):
             raise ValueError(
                 f"X has {X.shape[1]} features, but network takes inputs of shape {net.input_shape}; change X "
                 "or input_shape."
             )
-        X = X.reshape(-1, *net.input_shape)
-        self.fitted_ = fit(net, X, Y, algorithm=algorithm, ridge=self.ridge)
+        return net
 
     def _perceptron(self, X: np.ndarray, Y: np.ndarray) -> MLP:
         if not (isinstance(self.depth, int | np.integer) and self.depth >= 1):
@@ -127,7 +136,54 @@ class _WideNetwork(BaseEstimator):
 
 
 class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
-    """Regression by infinitely wide networks that are trained on the squared loss."""
+    """Regression by infinitely wide networks that are trained on the squared loss, or by Bayes' rule.
+
+    With `inference="posterior"` predictions are those of `fw.posterior`, where `noise` is the variance of the
+    observations, and `return_std` includes it. `width` is that of all hidden layers, for the posterior
+    through order 1/n; infinite width by default. `ridge`, `algorithm` and learning rates are for training.
+    """
+
+    def __init__(
+        self,
+        *,
+        depth: int = 3,
+        activation: Any = "relu",
+        C_b: Any = 0.0,
+        C_W: Any = 2.0,
+        lambda_b: Any = 1.0,
+        lambda_W: Any = 1.0,
+        ridge: float = 1e-3,
+        algorithm: AbstractAlgorithm | None = None,
+        network: Any = None,
+        inference: str = "training",
+        noise: float = 1e-2,
+        width: int | None = None,
+    ):
+        super().__init__(
+            depth=depth,
+            activation=activation,
+            C_b=C_b,
+            C_W=C_W,
+            lambda_b=lambda_b,
+            lambda_W=lambda_W,
+            ridge=ridge,
+            algorithm=algorithm,
+            network=network,
+        )
+        self.inference = inference
+        self.noise = noise
+        self.width = width
+
+    def _train(self, X: np.ndarray, Y: np.ndarray) -> None:
+        if self.inference == "training" and self.width is None:
+            super()._train(X, Y)
+            return
+        if self.inference != "posterior":
+            raise ValueError(
+                f'inference must be "training" at infinite width (width=None), or "posterior", got '
+                f"{self.inference!r} with width={self.width!r}; fw.predict trains networks of a width."
+            )
+        self.fitted_ = FittedPosterior.of(self._network(X, Y), X, Y, self.noise, self.width)
 
     def fit(self, X, y) -> "WideNetworkRegressor":
         """Train on inputs (N, n_features) or those of the network, and targets (N,) or (N, n_outputs)."""
@@ -144,7 +200,8 @@ class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
         if not return_std:
             return self._shaped(self.fitted_.mean(X))
         mean, std = self.fitted_.mean_and_std(X)
-        return self._shaped(mean), self._shaped(np.repeat(std[:, None], mean.shape[1], axis=1))
+        std = std if std.ndim == 2 else np.repeat(std[:, None], mean.shape[1], axis=1)
+        return self._shaped(mean), self._shaped(std)
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self._one_output else values

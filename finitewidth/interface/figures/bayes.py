@@ -33,8 +33,8 @@ def posterior_and_training(
     """The posterior and trained networks on one problem with one input, at both orders.
 
     `last_layer` is the prediction for `fw.bayesian_rates(net)` and `all_layers` that for the network itself,
-    at the test inputs x; `data` are training inputs and targets. At infinite width the first two agree. At order
-    1/n nothing makes them agree, because the posterior also moves hidden layers.
+    at the test inputs x; `data` are training inputs and targets. At infinite width the first two agree. At
+    order 1/n nothing makes them agree, because the posterior also moves hidden layers.
     """
     require("posterior", posterior, Posterior, "a result of fw.posterior")
     for name, prediction in (("last_layer", last_layer), ("all_layers", all_layers)):

@@ -10,7 +10,11 @@ from rich.table import Table
 
 from finitewidth.comparison.claim import Claim, Outcome
 
-_CHAPTERS = {"10.": "PDLT chapter 10", "inf": "PDLT chapter infinity"}
+_CHAPTERS = {
+    "10.": "PDLT chapter 10",
+    "inf": "PDLT chapter infinity",
+    "bay": "PDLT chapter 6 and appendix A, Bayesian inference",
+}
 
 
 def print_list(claims: Sequence[Claim], console: Console) -> None:
