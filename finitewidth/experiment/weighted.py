@@ -29,12 +29,13 @@ from finitewidth.core.keys import as_key
 from finitewidth.core.precision import require_double_precision
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import runner
-from finitewidth.experiment.partition import AT_ONCE, MEMORY_BUDGET, Partition, partition
+from finitewidth.experiment.partition import MEMORY_BUDGET, Partition, partition
 from finitewidth.experiment.sampling import draw, fan_in, member_key, passages
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.network import Network
 
 LEAST_BATCHES = 200  # the standard errors are then known to 5 %
+AT_ONCE = 1  # two batches at a time, each with many Cholesky factors, never end on a CPU with jax 0.10.2
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,7 +96,7 @@ def evidence_of_networks(ranking: Ranking) -> Figure:
     rows = ranking.rows[::-1]
     height = np.arange(len(rows))
     figure = Figure(figsize=(8.0, 1.9 + 0.36 * len(rows)))
-    heading(figure, f"log evidence of one data set, noise {ranking.noise:g}")
+    heading(figure, f"networks ranked by one data set, noise of variance {ranking.noise:g}")
     axes = figure.subplots()
     for y, row in zip(height, rows, strict=True):
         ends = row.evidence.infinite_width.value, row.evidence.value
@@ -118,6 +118,7 @@ def evidence_of_networks(ranking: Ranking) -> Figure:
             style = {"markerfacecolor": fill, "linestyle": "none", "marker": "o", "markersize": 7}
             axes.plot(values, places, color=ROLES["finite width"]["color"], label=label, **style)
     axes.set_yticks(height, [row.name for row in rows])
+    axes.set_title("log evidence of the data")
     axes.set_xlabel("log p(y), nats")
     axes.grid(axis="y", visible=False)
     legend_below(figure)
