@@ -67,8 +67,8 @@ def main() -> None:
 
 HEAD = f"""# Time of a posterior at order 1/n
 
-Written by `benchmarks/bayes_speed.py` ({stamp()}), on two cores shared with much other work. tanh, three
-layers, mean and whole covariance. Processor seconds of all threads, wall seconds in brackets; memory at the end.
+Written by `benchmarks/bayes_speed.py` ({stamp()}), on two cores shared with much other work. tanh,
+three layers, mean and whole covariance. Processor seconds of all threads, wall seconds in brackets.
 Beyond 64 points V is never stored, and V and G1 alone would take as long.
 
 | training points | test points | V and G1 alone, s | posterior, s | ratio | memory, GB |

@@ -176,7 +176,9 @@ def _work(
 ) -> dict[str, np.ndarray]:
     members, counts = parts.numbers(batch)
     arrays = jax.tree.map(jnp.asarray, data)
-    sums = _batch(net, layers, on_training, arrays, jax.random.wrap_key_data(key_data), members, counts)
+    sums = _batch(
+        net, layers, on_training, arrays, jax.random.wrap_key_data(jnp.asarray(key_data)), members, counts
+    )
     return {name: np.asarray(value) for name, value in sums.items()}
 
 
@@ -207,7 +209,9 @@ def _walked(net: Network, data: _Data, key: Array) -> _Walked:
     if data.root is None:
         parts = passages(net, draw(net, key), data.X)
         if net.not_dense is not None:
-            return _Walked([_kernel(net.layers[-1], parts[-1].incoming)], [])
+            last = net.layers[-1]
+            assert isinstance(last, Dense)
+            return _Walked([_kernel(last, parts[-1].incoming)], [])
         kernels = [_kernel(layer, part.incoming) for layer, part in zip(net.dense, parts, strict=True)]
         return _Walked(kernels, [part.preactivations for part in parts[:-1]])
     kernels, z, root = [_kernel(net.dense[0], data.X)], [], data.root

@@ -42,7 +42,7 @@ def from_slice(source: VertexSource, d: int, g: np.ndarray, M: np.ndarray, toler
     twice[:, :, d] = twice[:, d, :] = np.einsum("aab->ab", x)
     twice[d] = x[d]
     missing = len(source.K) - until
-    return Averages(*(_padded(array, missing) for array in (straight, crossed)), twice)
+    return Averages(_padded(straight, missing), _padded(crossed, missing), twice)
 
 
 def _straight(x: np.ndarray, g: np.ndarray) -> np.ndarray:
