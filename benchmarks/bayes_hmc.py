@@ -3,7 +3,7 @@
     pip install "finitewidth[hmc]" && python benchmarks/bayes_hmc.py [widths]
 
 writes `benchmarks/results/bayes_hmc.md`. Here there are too many data for weighted samples of the prior,
-whose weight falls on a few networks. Hamiltonian Monte Carlo (NUTS of blackjax) moves towards the data. Errors
+whose weight falls on a few networks. Hamiltonian Monte Carlo (NUTS of blackjax) moves to the data. Errors
 are from the spread of chains. Width 64 was run first, with pulls below 4 as the criterion, and failed it:
 there the theory calls itself "at the edge". The other widths were added then.
 """
@@ -117,7 +117,7 @@ HEAD = f"""# The posterior at order 1/n against Hamiltonian Monte Carlo
 Written by `benchmarks/bayes_hmc.py` ({stamp()}).
 Versions: blackjax {blackjax.__version__}, jax {jax.__version__}. tanh, two layers, {len(X)} training points.
 Noise has variance {NOISE}; {CHAINS} chains of {DRAWS} draws after {WARMUP} steps of adaptation. A pull is
-(theory - chains) / standard error. Width 64 was run first, at the edge of the range; the others came later."""
+(theory - chains) / standard error. Width 64 was run first, at the edge of the range; others came later."""
 
 TABLE = """| quantity | infinite width | order 1/n | chains ± error | its pull, infinite width | order 1/n |
 |---|---|---|---|---|---|"""

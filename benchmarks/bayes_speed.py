@@ -62,7 +62,7 @@ def main() -> None:
         took = f"{whole[0]:.1f} ({whole[1]:.1f})"
         lines.append(f"| {training} | {tests} | {shown[0]} | {took} | {shown[1]} | {memory:.1f} |")
         print(lines[-1], flush=True)
-    RESULT.write_text("\n".join([*lines, ""]))
+        RESULT.write_text("\n".join([*lines, ""]))
 
 
 HEAD = f"""# Time of a posterior at order 1/n

@@ -11,13 +11,13 @@ from figure_options import figure_options
 
 import finitewidth as fw
 
-NET = fw.MLP((1, 48, 48, 1), "tanh", C_b=0.3, C_W=1.5)
-X, Y = np.array([[-1.5], [-0.3], [1.2]]), np.array([[-0.9], [0.7], [-0.5]])
+NET = fw.MLP((1, 128, 128, 1), "tanh", C_b=0.3, C_W=1.5)
+X, Y = np.array([[-1.5], [-0.3], [1.2]]), np.array([[-0.9], [0.4], [0.2]])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "posterior", arguments)
-    points, members = (3, 400) if options.quick else (13, 60_000)
+    points, members = (3, 400) if options.quick else (15, 30_000)
     x = np.linspace(-2.5, 2.5, points)[:, None]
     warnings.simplefilter("ignore", fw.ExpansionWarning)  # for the smallest variances, next to training data
     posterior = fw.posterior(NET, X, Y, x, order=1)

@@ -128,7 +128,7 @@ def test_deep_linear_networks_are_exact(hidden):
     near(posterior.log_evidence_correction, Q / n)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+@pytest.mark.parametrize("activation", ["tanh", pytest.param("gelu", marks=pytest.mark.long)])
 def test_training_the_last_layer_is_the_posterior_without_learning_of_hidden_layers(activation):
     """At width 64000 training, which resums H1, agrees to its own order 1/n^2."""
     n = 64_000
@@ -143,18 +143,18 @@ def test_training_the_last_layer_is_the_posterior_without_learning_of_hidden_lay
     near(n * (trained.covariance - trained.infinite_width.covariance), n * covariance, 1e-3)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "gelu", "relu"])
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
 def test_contractions_of_the_vertex_are_those_of_the_whole_tensor(activation, monkeypatch):
     """Stored, and slice by slice; every layer, with widths and hyperparameters of its own."""
     tolerance = 1e-9 if activation != "relu" else None
     net = fw.MLP((3, 20, 30, 40, 2), activation, C_b=(0.1, 0.2, 0.3, 0.1), C_W=(1.4, 1.2, 1.1, 1.5))
-    inputs = np.concatenate([X, X_TEST])[: 3 if activation == "relu" else 5]
+    inputs = np.concatenate([X, X_TEST])[: 3 if activation == "relu" else 4]
     size = (len(inputs),) * 2
     theory = fw.solve(net, inputs, four_leg_tolerance=tolerance)
     P, M = (
         A + A.transpose(0, 2, 1) for A in (RANDOM.normal(size=(3, *size)), RANDOM.normal(size=(2, *size)))
     )
-    for layer in (1, 3, 4) if activation != "relu" else (4,):
+    for layer in (1, 4) if activation != "relu" else (4,):
         expected = WholeVertex(theory.layer(layer).G1, theory.layer(layer).V).contract(P, M)
         for most in (64, 0):
             monkeypatch.setattr(vertex_fields, "DENSE", most)
@@ -231,7 +231,7 @@ def test_the_posterior_of_two_data_sets_is_that_of_the_second_given_the_first():
 # --- gradients, hidden layers ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("activation", ["relu", pytest.param("tanh", marks=pytest.mark.long)])
 def test_gradient_of_the_evidence_is_that_of_finite_differences(activation):
     """Central differences of size 1e-3 err by about 1e-6; the noise, where log p bends most, takes 1e-4."""
     net, h = mlp(activation, 30, C_b=(0.1, 0.2, 0.3), C_W=(1.3, 1.0, 0.8)), 1e-3
@@ -250,7 +250,7 @@ def test_gradient_of_the_evidence_is_that_of_finite_differences(activation):
     np.testing.assert_allclose(gradient["noise"], slope, rtol=1e-4)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "gelu", "relu"])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_the_kernel_of_a_hidden_layer_climbs_the_gradient_of_the_evidence(activation):
     """E[Ghat | y] - E[Ghat] = V g / n with g by finite differences of the infinite-width evidence."""
     net, noise, h = mlp(activation), 0.1, 1e-5

@@ -59,14 +59,12 @@ def posterior_and_training(
 def _draw_outputs(axes: Axes, x: np.ndarray, posterior: Posterior, all_layers: Prediction) -> None:
     infinite = posterior.infinite_width
     mean, std = infinite.mean[:, 0], infinite.std[:, 0]
-    label = "infinite width: posterior, and descent of the last layer"
-    draw_band(axes, x, mean - std, mean + std, "infinite width", "± standard deviation of both")
+    label = "infinite width: posterior = last layer"
+    draw_band(axes, x, mean - std, mean + std, "infinite width", "± standard deviation, infinite width")
     draw_line(axes, x, mean, "infinite width", label)
-    draw_line(axes, x, posterior.mean[:, 0], "finite width", "posterior at order 1/n")
+    draw_line(axes, x, posterior.mean[:, 0], "finite width", "posterior, order 1/n")
     style = {"linestyle": "-.", "linewidth": 1.6}
-    draw_line(
-        axes, x, all_layers.mean[:, 0], "one more series", "descent of all layers at order 1/n", **style
-    )
+    draw_line(axes, x, all_layers.mean[:, 0], "one more series", "all layers trained, order 1/n", **style)
     axes.set_title("mean output")
     axes.set_xlabel("input x")
 
@@ -76,12 +74,12 @@ def _draw_changes(
 ) -> None:
     infinite = posterior.infinite_width.mean[:, 0]
     draw_line(axes, x, np.zeros_like(x), "infinite width")
-    draw_line(axes, x, posterior.mean[:, 0] - infinite, "finite width", "posterior at order 1/n")
+    draw_line(axes, x, posterior.mean[:, 0] - infinite, "finite width", "posterior, order 1/n")
     own = last_layer.mean[:, 0] - last_layer.infinite_width.mean[:, 0]
-    draw_line(axes, x, own, "further series", "descent of the last layer at order 1/n", dashes=(3, 1.5))
+    draw_line(axes, x, own, "further series", "last layer trained, order 1/n", dashes=(3, 1.5))
     if sampled is not None:
         value, stderr = sampled.mean.value[:, 0] - infinite, sampled.mean.stderr[:, 0]
-        draw_sampled(axes, x, value, stderr, "networks of the prior, weighted by likelihood")
+        draw_sampled(axes, x, value, stderr, "weighted networks of the prior")
     axes.set_title("mean output, minus infinite width")
     axes.set_xlabel("input x")
 

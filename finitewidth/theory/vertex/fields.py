@@ -132,7 +132,8 @@ def _add(total: Averages, d: int, part: dict[str, np.ndarray]) -> None:
 def fields(net: Network, X: Float[np.ndarray, "N n0"], *, tolerance: float | None = None) -> Fields:
     """Kernels of preactivations on distinct inputs that have been checked; no four-leg averages yet."""
     if tolerance is None:
-        tolerance = 1e-8 if net.is_smooth else 1e-5
+        smooth = 1e-8 if len(X) <= DENSE else 1e-6  # slices are computed for every contraction
+        tolerance = smooth if net.is_smooth else 1e-5
     check_tolerance("four_leg_tolerance", tolerance)
     if net.ladder.has_skips:
         pair = kernels(net, X)
