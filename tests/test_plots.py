@@ -142,7 +142,15 @@ def evidence_of_networks() -> Figure:
 
 SAMPLED = (kernels_over_depth, fluctuations, trained_outputs, residuals, ntk_ellipses)
 SAMPLED += (memory, depth_and_skips, posterior_and_training)
-FIGURES = (*SAMPLED, starpolation, phase_diagrams, spectrum, inductive_bias, expected_loss, evidence_of_networks)
+FIGURES = (
+    *SAMPLED,
+    starpolation,
+    phase_diagrams,
+    spectrum,
+    inductive_bias,
+    expected_loss,
+    evidence_of_networks,
+)
 
 
 def by_name(draw) -> str:

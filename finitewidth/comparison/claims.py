@@ -21,7 +21,7 @@ FILES = (
     "ntk_talk",
     "effective_theory_talk",
     "mixed_activations",
-    "bayes",
+    "inference.bayes",
     "leaps",
     "generalization",
     "depth",
