@@ -194,7 +194,7 @@ def _statistics() -> Iterator[Fault]:
             claims.append(f"sparsity.two-layers-{sampled[name]}")
         if name in "ST":
             claims.append("inf.46-48")
-        inject = functools.partial(replaced, recursion, "_sources", scaled_block(key))
+        inject = functools.partial(replaced, recursion, "created_blocks", scaled_block(key))
         yield Fault(f"source of {name}", inject, tuple(claims))
     for name, key in BLOCKS.items():
         inject = functools.partial(replaced, recursion, "propagate", scaled_block(key))
