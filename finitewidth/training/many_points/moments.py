@@ -26,6 +26,7 @@ from finitewidth.training.many_points.times import Times
 KINDS = ("fluctuation", "straight", "bent", "nested")
 COSTS = {"fluctuation": 1.0, "straight": 2.0, "bent": 4.0, "nested": 4.0}  # of a sample, about
 _FIRST = 0.3  # the first bins end at this fraction of the shortest time scale
+_ROUNDING = 1e-6  # of the number of steps in sums and differences of times
 _LONG = 20.0  # in units of the longest time scale: the end of training
 
 
@@ -66,7 +67,7 @@ class Replay:
         return self._until(max(self.duration - apart, 0.0))
 
     def _until(self, span: float) -> Times:
-        return Times(span, max(_FIRST / self.l[-1], self.clock.eta))
+        return Times(span, _FIRST / self.l[-1])
 
     def decayed(self, time: float) -> np.ndarray:
         return self.clock.until(self._count(time)).decayed(self.l)
@@ -76,7 +77,7 @@ class Replay:
 
     def _count(self, time: float) -> float:
         """The steps that are finished; for flow the time itself."""
-        return math.floor(time / self.unit * (1 + 1e-12)) if self.clock.eta else time
+        return max(0, math.floor(time / self.unit + _ROUNDING)) if self.clock.eta else time
 
     def moment(self, kind: str, index: int, fractions: np.ndarray) -> Moment:
         """A point of the integral in one bin of time."""
