@@ -40,7 +40,7 @@ _PAIRS = (("cube", "one"), ("square", "square"), ("sloped square", "slope"), ("s
 
 
 def two_samples(activation: Activation, K: np.ndarray) -> TwoSamples:
-    """The averages under a kernel (N, N) with no vanishing variance."""
+    """The averages under a kernel (N, N)."""
     error, averages = math.inf, []
     for length in _LENGTHS:
         averages, error = _series(activation, K, length)
@@ -59,8 +59,8 @@ def _series(activation: Activation, K: np.ndarray, length: int) -> tuple[list[np
     tables = {name: hermite @ values.T for name, values in functions.items()}  # (P, N)
     norms = {name: (values**2) @ weights for name, values in functions.items()}
     coarse = {name: 2 * (values[:, ::2] ** 2) @ weights[::2] for name, values in functions.items()}
-    error = max(np.abs(coarse[name] / norms[name] - 1).max() for name in norms)
-    c = np.clip(K / np.outer(deviations, deviations), -1.0, 1.0)
+    error = max(np.abs(_ratio(coarse[name] - norms[name], norms[name])).max() for name in norms)
+    c = np.clip(_ratio(K, np.outer(deviations, deviations)), -1.0, 1.0)
     np.fill_diagonal(c, 0.0)
     averages = []
     for first, second in _PAIRS:
@@ -86,7 +86,8 @@ def _functions(activation: Activation, z: np.ndarray) -> dict[str, np.ndarray]:
 def _remainder(tables, norms, first: str, second: str, c: np.ndarray) -> float:
     """The bound on what the series lacks, relative to the norms."""
     missing = [
-        np.sqrt(np.maximum(1 - (tables[name] ** 2).sum(axis=0) / norms[name], 0.0)) for name in (first, second)
+        np.sqrt(np.maximum(_ratio(norms[name] - (tables[name] ** 2).sum(axis=0), norms[name]), 0.0))
+        for name in (first, second)
     ]
     length = tables[first].shape[0]
     return float((np.abs(c) ** length * np.outer(*missing)).max(initial=0.0))
@@ -107,3 +108,8 @@ def _summed(first: np.ndarray, second: np.ndarray, c: np.ndarray) -> np.ndarray:
 
     list(on_all_cores(work, range(0, c.shape[0], _ROWS)))
     return result
+
+
+def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a / b, and zero where b vanishes: functions without variation."""
+    return np.divide(a, b, out=np.zeros_like(a), where=b != 0)

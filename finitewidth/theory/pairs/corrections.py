@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.gaussian.two_legs.two_samples import TwoSamples, two_samples
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
+from finitewidth.gaussian.two_legs.two_samples import TwoSamples, two_samples
 from finitewidth.network.network import Network
 from finitewidth.theory.layers.activation import KernelResponse
 from finitewidth.theory.layers.pair_map import PairMap

@@ -154,4 +154,3 @@ class Batch:
 
 def _beside(alone: np.ndarray, v: np.ndarray) -> np.ndarray:
     return alone if v.ndim == 2 else spread(alone)
-

@@ -1,7 +1,6 @@
 """The order-1/n mean of a replayed training as an estimate: pilot, rounds, budget, and standard errors."""
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -95,9 +94,7 @@ class _Sampling:
         return Sampled(parts, total, self.neurons, accuracy(self.tallies), seconds)
 
 
-def sampled_mean(
-    scene: Scene, rows: np.ndarray, wanted: Accuracy, running: Runner = HERE
-) -> Sampled:
+def sampled_mean(scene: Scene, rows: np.ndarray, wanted: Accuracy, running: Runner = HERE) -> Sampled:
     """The contributions on some rows of all samples, as accurate as wanted."""
     sampling = _Sampling(scene, wanted.seed, rows, running)
     sampling.pilot()

@@ -25,7 +25,10 @@ class Path:
         }
         self.targets = {name: scene.targets(getattr(moment, name)) for name in ("e", "a", "before")}
         self.y = {name: self.real(v)[:, :, None] for name, v in self.targets.items()}
-        self.joined = scene.joined(moment.e, moment.a, pair=False), scene.joined(moment.e, moment.a, pair=True)
+        self.joined = (
+            scene.joined(moment.e, moment.a, pair=False),
+            scene.joined(moment.e, moment.a, pair=True),
+        )
         self.tied_kernel = self.real(self.training("Th") * self.joined[0])
         self.means: dict[str, np.ndarray] = {}
 
