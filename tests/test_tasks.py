@@ -34,9 +34,8 @@ def sweep(**options):
 
 @pytest.fixture
 def few_are_many(monkeypatch):
-    """Six samples are too many for whole tensors, and come in groups of two."""
+    """Six samples are too many for whole tensors."""
     monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
-    monkeypatch.setattr("finitewidth.training.first_order.streamed.GROUP", 2)
 
 
 def assert_same_bits(one, other):

@@ -43,8 +43,8 @@ def predict(
 ) -> Prediction | SampledPrediction:
     """The distribution of trained networks on X_test, or on X_train itself if X_test is not given.
 
-    `order=1` is through order 1/n, with `four_leg_tolerance` as in `finite_width`. Up to 64 samples it has the
-    covariance; beyond, the mean alone, unless `covariance=True` asks for it. `order=0` is infinite width.
+    `order=1` is through order 1/n, with `four_leg_tolerance` as in `finite_width`. Up to 64 samples it has
+    the covariance; beyond, the mean alone, unless `covariance=True` asks for it. `order=0` is infinite width.
     There the distribution is Gaussian, except before the end of training on a loss other than the squared
     error: then `members` networks are drawn with `key` and trained in function space. `ridge` and `cutoff` as
     in `fit`.

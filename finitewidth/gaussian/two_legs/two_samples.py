@@ -4,7 +4,8 @@ Legs on one sample are a function of its preactivation alone, so that for instan
 $\langle \sigma_1^3 \sigma_2 \rangle$ is a two-leg average of $\sigma^3$ and $\sigma$. With the Hermite
 coefficients of both functions it is a power series in the correlation,
 
-$$\langle u_1 v_2 \rangle = \sum_k u_k(K_{11})\, v_k(K_{22})\, c^k, \qquad c = K_{12} / \sqrt{K_{11} K_{22}},$$
+$$\langle u_1 v_2 \rangle = \sum_k u_k(K_{11})\, v_k(K_{22})\, c^k, \qquad
+  c = K_{12} / \sqrt{K_{11} K_{22}},$$
 
 whose remainder after P terms is at most $|c|^P$ times what Parseval's identity lacks of the two functions.
 """
@@ -41,15 +42,15 @@ _PAIRS = (("cube", "one"), ("square", "square"), ("sloped square", "slope"), ("s
 
 def two_samples(activation: Activation, K: np.ndarray) -> TwoSamples:
     """The averages under a kernel (N, N)."""
-    error, averages = math.inf, []
-    for length in _LENGTHS:
-        averages, error = _series(activation, K, length)
-        if error <= ACCURATE:
+    result = _series(activation, K, _LENGTHS[0])
+    for length in _LENGTHS[1:]:
+        if result.error <= ACCURATE:
             break
-    return TwoSamples(*averages, error)
+        result = _series(activation, K, length)
+    return result
 
 
-def _series(activation: Activation, K: np.ndarray, length: int) -> tuple[list[np.ndarray], float]:
+def _series(activation: Activation, K: np.ndarray, length: int) -> TwoSamples:
     step = next(step for longest, step in _STEPS.items() if length <= longest)
     x = step * np.arange(-round(_REACH / step), round(_REACH / step) + 1)
     weights = step * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
@@ -68,7 +69,8 @@ def _series(activation: Activation, K: np.ndarray, length: int) -> tuple[list[np
         np.fill_diagonal(whole, (functions[first] * functions[second]) @ weights)
         averages.append(whole)
         error = max(error, _remainder(tables, norms, first, second, c))
-    return averages, float(error)
+    cube_one, squares, sloped_square, sloped_pair = averages
+    return TwoSamples(cube_one, squares, sloped_square, sloped_pair, float(error))
 
 
 def _functions(activation: Activation, z: np.ndarray) -> dict[str, np.ndarray]:

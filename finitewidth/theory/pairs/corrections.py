@@ -1,7 +1,7 @@
 r"""G1 and H1 of all pairs of inputs, for dense networks with smooth activations.
 
-The corrections of a pair need the tensors V, D and F with labels on this pair only, and these recursions close
-on two labels. So every tensor is a few matrices of pairs, and time grows as N^2. The maps are those of
+The corrections of a pair need the tensors V, D and F with labels on this pair only, and these recursions
+close on two labels. So every tensor is a few matrices of pairs, and time grows as N^2. The maps are those of
 `theory/features.py`, written out for two labels; `theory/recursion.py` has them for any four.
 """
 
@@ -20,7 +20,7 @@ from finitewidth.theory.steps import Step, steps
 
 
 class PairCorrections(NamedTuple):
-    """Corrections of order 1/n to the mean kernel and NTK of the output, and the error of four-leg averages."""
+    """Corrections of order 1/n to the kernel and NTK of the output, and the error of four-leg averages."""
 
     G1: np.ndarray  # (N, N)
     H1: np.ndarray
@@ -62,7 +62,8 @@ def pair_corrections(net: Network, X: np.ndarray) -> PairCorrections:
 
 
 def _next(now: _OnPairs, step: Step, averages: TwoSamples) -> _OnPairs:
-    return _OnPairs(*_kernel(now, step, averages), *_mixed(now, step, averages), *_means(now, step))
+    values = (*_kernel(now, step, averages), *_mixed(now, step, averages), *_means(now, step))
+    return _OnPairs(*values)  # in the order of its fields
 
 
 def _diagonal(matrix: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from finitewidth.core.inputs import as_inputs, as_targets, merge_inputs
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
-from finitewidth.training.first_order.route import Route
+from finitewidth.training.first_order.route import AUTOMATIC, Route
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Problem:
         self,
         four_leg_tolerance: float | None,
         covariance: bool | None,
-        route: Route = Route(),
+        route: Route = AUTOMATIC,
         algorithm: AbstractAlgorithm | None = None,
     ) -> dict:
         """Everything that statistics and, with an algorithm, a prediction depend on."""

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import jax
 
@@ -10,7 +9,7 @@ from finitewidth.core.inputs import as_count, as_positive
 from finitewidth.core.keys import as_key
 from finitewidth.training.many_points.estimation import BUDGET, TOLERANCE, Accuracy
 
-RouteName = Literal["deterministic", "sampled"]
+RouteName = str  # "deterministic" or "sampled"
 _FEWEST = 1000
 
 
@@ -51,3 +50,6 @@ class Route:
         """The route in the configuration of a store; a budget changes no number."""
         accuracy = self.accuracy
         return f"{self.name} {accuracy.tolerance!r} {accuracy.samples} {accuracy.seed}"
+
+
+AUTOMATIC = Route()

@@ -34,7 +34,7 @@ from finitewidth.training.first_order.corrections import leap
 from finitewidth.training.first_order.expansion import expansion_of, warn_of
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.problem import Problem
-from finitewidth.training.first_order.route import Route, RouteName
+from finitewidth.training.first_order.route import AUTOMATIC, Route, RouteName
 from finitewidth.training.first_order.tensors import (
     AbstractTensors,
     SampledTensors,
@@ -81,7 +81,7 @@ class FiniteWidth:
     four_leg_error: float
     means: Means = field(repr=False)
     tensors: AbstractTensors = field(repr=False)
-    route: Route = Route()
+    route: Route = AUTOMATIC
 
     @property
     def n(self) -> int:
@@ -262,7 +262,7 @@ def predict_first_order(
     algorithm: AbstractAlgorithm = GradientFlow(),
     four_leg_tolerance: float | None = None,
     covariance: bool | None = None,
-    route: Route = Route(),
+    route: Route = AUTOMATIC,
     client: Any = None,
     store: str | Path | None = None,
     progress: Progress = None,
@@ -309,7 +309,7 @@ def prepare(
     four_leg_tolerance: float | None = None,
     *,
     covariance: bool | None = None,
-    route: Route = Route(),
+    route: Route = AUTOMATIC,
 ) -> FiniteWidth:
     """The result of `finite_width` for a checked problem, its tasks run by a runner."""
     X, tests = problem.merged_inputs()

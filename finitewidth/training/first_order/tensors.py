@@ -88,9 +88,9 @@ class StreamedTensors(AbstractTensors):
         _refuse_covariance(covariance)
         if not algorithm.is_finished:
             raise ValueError(
-                "at a finite time the mean at order 1/n needs whole tensors, too large for so many samples, or "
-                'samples of neurons; use route="sampled", the end of training (time or steps infinite), or '
-                "fewer inputs."
+                "at a finite time the mean at order 1/n needs whole tensors, too large for so many samples, "
+                'or samples of neurons; use route="sampled", the end of training (time or steps infinite), '
+                "or fewer inputs."
             )
         mean = streamed_contributions(
             self.net, self.X, modes, algorithm, tolerance=self.tolerance, running=running
@@ -100,7 +100,7 @@ class StreamedTensors(AbstractTensors):
 
 @dataclass(frozen=True, eq=False)
 class SampledTensors(AbstractTensors):
-    """Tensors that are never made: neurons are drawn and contracted along the training; they give the mean."""
+    """Tensors that are never made: neurons are drawn along the training instead; they give the mean."""
 
     unrolled: Unrolled = field(repr=False)
     accuracy: Accuracy

@@ -5,10 +5,11 @@ any machine. The clock only tells what the rest will take, and refuses it where 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from finitewidth.core.estimate import Estimate
 from finitewidth.training.many_points.draws import Stratum
 from finitewidth.training.many_points.moments import COSTS
 
@@ -19,49 +20,51 @@ _FLOOR = 0.02  # of the largest spread, below which none is believed: spreads ar
 
 @dataclass(eq=False)
 class Tally:
-    """Results of the tasks of one stratum: number, sum and sum of squares, by contribution and in total."""
+    """Results of the tasks of one stratum: their number, sum and sum of squares."""
 
     count: int = 0
-    sums: dict[str, np.ndarray] = field(default_factory=dict)
-    squares: dict[str, np.ndarray] = field(default_factory=dict)
+    sums: np.ndarray | float = 0.0  # of the contributions and, last, of all of them together, (5, M, n_L)
+    squares: np.ndarray | float = 0.0
     seconds: float = 0.0
 
-    def add(self, arrays: Mapping[str, np.ndarray], rows: np.ndarray) -> None:
-        values = {name: array[rows] for name, array in arrays.items() if name != "seconds"}
-        values["total"] = np.sum(list(values.values()), axis=0)
+    def add(self, arrays: Mapping[str, np.ndarray]) -> None:
+        parts = arrays["contributions"]
+        values = np.concatenate([parts, parts.sum(axis=0, keepdims=True)])
         self.count += 1
         self.seconds += float(arrays["seconds"])
-        for name, value in values.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-            self.squares[name] = self.squares.get(name, 0.0) + value**2
+        self.sums, self.squares = self.sums + values, self.squares + values**2
 
-    def variance(self, name: str) -> np.ndarray:
+    @property
+    def mean(self) -> np.ndarray:
+        return np.asarray(self.sums) / self.count
+
+    @property
+    def variance(self) -> np.ndarray:
         """Of one task."""
-        mean = self.sums[name] / self.count
-        return np.maximum(self.squares[name] / self.count - mean**2, 0.0) * self.count / (self.count - 1)
+        centred = np.maximum(np.asarray(self.squares) / self.count - self.mean**2, 0.0)
+        return centred * self.count / (self.count - 1)
 
     @property
     def spread(self) -> float:
-        """The standard deviation of one task, rms over outputs."""
-        return float(np.sqrt(self.variance("total").mean()))
+        """The standard deviation of one task, all contributions together, rms over outputs."""
+        return float(np.sqrt(self.variance[-1].mean()))
 
 
 Tallies = dict[Stratum, Tally]
 
 
-def estimate(tallies: Tallies, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The sum over strata of a contribution, and its standard error."""
-    own = [tally for tally in tallies.values() if name in tally.sums]
-    value = np.sum([tally.sums[name] / tally.count for tally in own], axis=0)
-    variance = np.sum([tally.variance(name) / tally.count for tally in own], axis=0)
-    return value, np.sqrt(variance)
+def estimate(tallies: Tallies) -> Estimate:
+    """The sum over strata: the contributions and, last, all of them together; (5, M, n_L)."""
+    value = np.sum([tally.mean for tally in tallies.values()], axis=0)
+    variance = np.sum([tally.variance / tally.count for tally in tallies.values()], axis=0)
+    return Estimate(value, np.sqrt(variance))
 
 
 def accuracy(tallies: Tallies) -> float:
     """The rms standard error of the shift relative to the largest shift."""
-    value, stderr = estimate(tallies, "total")
-    largest = np.abs(value).max(initial=0.0)
-    return float(np.sqrt(np.mean(stderr**2)) / largest) if largest > 0 else 0.0
+    found = estimate(tallies)
+    largest = np.abs(found.value[-1]).max(initial=0.0)
+    return float(np.sqrt(np.mean(found.stderr[-1] ** 2)) / largest) if largest > 0 else 0.0
 
 
 def work(tallies: Tallies) -> float:
@@ -71,8 +74,7 @@ def work(tallies: Tallies) -> float:
 
 def work_for(tallies: Tallies, tolerance: float) -> float:
     """The whole work for an accuracy, with the best plan."""
-    value, _ = estimate(tallies, "total")
-    target = tolerance * np.abs(value).max(initial=0.0)
+    target = tolerance * np.abs(estimate(tallies).value[-1]).max(initial=0.0)
     whole = sum(spread * np.sqrt(COSTS[stratum.kind]) for stratum, spread in _believed(tallies).items())
     return float((whole / target) ** 2) if target > 0 else 0.0
 

@@ -1,7 +1,7 @@
 """Tasks of sampling: one task is one stratum at one time, with a few batches of neurons.
 
-A stratum is a source layer, a kind of contraction and a bin of time. Matrices that depend on the time are made
-once for a task. Randomness comes from the key, the stratum and the number of the task within it alone.
+A stratum is a source layer, a kind of contraction and a bin of time. Matrices that depend on the time are
+made once for a task. Randomness comes from the key, the stratum and the number of the task within it alone.
 """
 
 import functools
@@ -21,9 +21,12 @@ from finitewidth.training.many_points.second_bend import SecondBend
 from finitewidth.training.many_points.straight import Straight
 from finitewidth.training.many_points.times import kronecker
 
-_NEURONS = 6400  # samples times neurons of a batch, about, so that its arrays stay in cache
-_SMALLEST, _LARGEST = 16, 128  # neurons in a batch
+_NEURONS = 4800  # samples times neurons of a batch, about, so that its arrays stay in cache
+_SMALLEST, _LARGEST = 16, 64  # neurons in a batch
 _AMORTIZED = 250  # samples for which one batch takes as long as the matrices of its time
+
+
+CONTRIBUTIONS = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
 
 
 class Stratum(NamedTuple):
@@ -46,8 +49,8 @@ class Bent:
 
     def __init__(self, scene: Scene, matrices: Matrices, averages: Means, moment: Moment, *, nested: bool):
         self.path = Path(scene, matrices, averages, moment)
-        self.parts = [] if nested else [FirstBend(self.path)]
-        self.parts.append(SecondBend(self.path, nested=nested))
+        second = SecondBend(self.path, nested=nested)
+        self.parts = (second,) if nested else (FirstBend(self.path), second)
         self.means = self.path.means
 
     def contract(self, batch: Batch) -> None:
@@ -69,6 +72,7 @@ class Draws:
     """A list of tasks, each a stratum and its number within the stratum."""
 
     scene: Scene
+    rows: np.ndarray  # the samples whose outputs are asked for
     seed: tuple[int, ...]
     tasks: tuple[tuple[Stratum, int], ...]
 
@@ -96,7 +100,7 @@ class Draws:
         return {name: value for name, value in self.__dict__.items() if name != "_layers"}
 
     def __call__(self, task: int) -> dict[str, np.ndarray]:
-        """n times the contributions of a stratum on all samples, (N, n_L) each, and the seconds it took."""
+        """n times the contributions of a stratum, (4, M, n_L), and the seconds that it took."""
         started = time.perf_counter()
         stratum, number = self.tasks[task]
         scene, (matrices, averages) = self.scene, self._layers[stratum.layer]
@@ -111,11 +115,10 @@ class Draws:
             contraction.contract(batch)
             for contribution, value in batch.close().items():
                 totals[contribution] = totals.get(contribution, 0.0) + value
-        factor = -matrices.layer.weight * moment.weight
-        results = {
-            contribution: scene.reached(
-                factor * (total / self.neurons + contraction.means.get(contribution, 0.0)), moment.left
-            )
-            for contribution, total in totals.items()
-        }
-        return results | {"seconds": np.asarray(time.perf_counter() - started)}
+        results = np.zeros((len(CONTRIBUTIONS), self.rows.size, scene.outputs))
+        for contribution, total in totals.items():
+            effect = total / self.neurons + contraction.means.get(contribution, 0.0)
+            effect *= -matrices.layer.weight * moment.weight
+            results[CONTRIBUTIONS.index(contribution)] = scene.reached(effect, moment.left)[self.rows]
+        seconds = np.asarray(time.perf_counter() - started)
+        return {"contributions": results, "seconds": seconds}

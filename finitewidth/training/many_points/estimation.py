@@ -18,11 +18,9 @@ from finitewidth.training.many_points.allocation import (
     work,
     work_for,
 )
-from finitewidth.training.many_points.draws import Draws, Stratum, strata_of
-from finitewidth.training.many_points.moments import COSTS
+from finitewidth.training.many_points.draws import CONTRIBUTIONS, Draws, Stratum, strata_of
 from finitewidth.training.many_points.scene import Scene
 
-CONTRIBUTIONS = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
 TOLERANCE = 0.03
 BUDGET = 1800.0  # seconds
 _ROUNDS = 12
@@ -64,12 +62,12 @@ class _Sampling:
     rounds: int = 0
 
     def run(self, tasks: list[tuple[Stratum, int]]) -> None:
-        draws = Draws(self.scene, self.seed, tuple(tasks))
+        draws = Draws(self.scene, self.rows, self.seed, tuple(tasks))
         results = self.running.results(
             draws, len(tasks), name=f"{self.name}_{self.rounds}", what="sampling neurons", at_once=2
         )
         for (stratum, _), arrays in zip(tasks, results, strict=True):
-            self.tallies.setdefault(stratum, Tally()).add(arrays, self.rows)
+            self.tallies.setdefault(stratum, Tally()).add(arrays)
         self.neurons += draws.neurons * len(tasks)
         self.rounds += 1
 
@@ -88,10 +86,10 @@ class _Sampling:
         return work_for(self.tallies, tolerance) * self.seconds_of_work
 
     def result(self) -> Sampled:
-        parts = {name: Estimate(*estimate(self.tallies, name)) for name in CONTRIBUTIONS}
+        each = [Estimate(value, error) for value, error in zip(*estimate(self.tallies), strict=True)]
+        parts = dict(zip(CONTRIBUTIONS, each, strict=False))
         seconds = sum(tally.seconds for tally in self.tallies.values())
-        total = Estimate(*estimate(self.tallies, "total"))
-        return Sampled(parts, total, self.neurons, accuracy(self.tallies), seconds)
+        return Sampled(parts, each[-1], self.neurons, accuracy(self.tallies), seconds)
 
 
 def sampled_mean(scene: Scene, rows: np.ndarray, wanted: Accuracy, running: Runner = HERE) -> Sampled:
@@ -99,10 +97,9 @@ def sampled_mean(scene: Scene, rows: np.ndarray, wanted: Accuracy, running: Runn
     sampling = _Sampling(scene, wanted.seed, rows, running)
     sampling.pilot()
     if wanted.samples is not None:
-        each = Draws(scene, wanted.seed, ()).neurons
-        average = work(sampling.tallies) / (sampling.neurons / each)
-        tasks = plan(sampling.tallies, wanted.samples / each * average)
-        _check_budget(sampling, wanted, work(sampling.tallies) + sum(COSTS[one.kind] for one, _ in tasks))
+        whole = work(sampling.tallies) * wanted.samples / sampling.neurons
+        _check_budget(sampling, wanted, whole)
+        tasks = plan(sampling.tallies, whole)
         if tasks:
             sampling.run(tasks)
         return sampling.result()
@@ -142,5 +139,5 @@ def _earlier(sampling: _Sampling, wanted: Accuracy) -> str:
         return ""
     other = _Sampling(replace(scene, clock=clock), wanted.seed, sampling.rows, HERE)
     other.pilot()
-    what = "steps" if clock.eta else "time"
-    return f", or stop at {what}={clock.duration:.4g}, where {other.seconds_for(wanted.tolerance):.0f} s are enough"
+    what, seconds = "steps" if clock.eta else "time", other.seconds_for(wanted.tolerance)
+    return f", or stop at {what}={clock.duration:.4g}, where {seconds:.0f} s are enough"

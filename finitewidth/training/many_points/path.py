@@ -1,7 +1,7 @@
 r"""What bends the path, in samples: the symbols A, IA, IIA and IIB.
 
-At one time e and a are the factors of the modes that are learned then and were learned before; `before` is the
-factor of the third mode of IIB: a after the step (bent), or e of a later time (nested). Nested times also
+At one time e and a are the factors of the modes that are learned then and were learned before; `before` is
+the factor of the third mode of IIB: a after the step (bent), or e of a later time (nested). Nested times also
 have IIA, whose later mode has the same factor e.
 """
 

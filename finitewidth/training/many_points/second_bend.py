@@ -1,7 +1,7 @@
 r"""The second ddNTK in samples: S, T and U with the symbols IIB and IIA.
 
-IIB is $-e_a b_b a_c$ with the slot 0 open, where b stands for `before`; IIA is $-b_a e_b a_c$ with another slot
-open, at nested times only. Pairs of modes are joined by K or by Y Y^T + n_L K, which probes replace.
+IIB is $-e_a b_b a_c$ with the slot 0 open, where b stands for `before`; IIA is $-b_a e_b a_c$ with another
+slot open, at nested times only. Pairs of modes are joined by K or by Y Y^T + n_L K, which probes replace.
 """
 
 import numpy as np
