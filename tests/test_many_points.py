@@ -73,7 +73,12 @@ def test_factors_of_single_modes_integrate_to_the_symbols(clock):
                 last[name] = last[name] + moment.weight / count * absorbed * part
     for found, exact in ((mine, known.outputs), (last, known.absorbed(2))):
         for name, symbol in found.items():
-            np.testing.assert_allclose(symbol + 0 * exact[name], exact[name], atol=0.01 * np.abs(exact[name]).max() + 2e-3, err_msg=name)
+            np.testing.assert_allclose(
+                symbol + 0 * exact[name],
+                exact[name],
+                atol=0.01 * np.abs(exact[name]).max() + 2e-3,
+                err_msg=name,
+            )
 
 
 def _products(kind: str, e: np.ndarray, a: np.ndarray, before: np.ndarray) -> dict[str, np.ndarray]:

@@ -248,6 +248,7 @@ def finite_width(
     """
     problem = Problem.of(net, X_train, Y_train, X_test)
     way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, key=key)
+    covariance = _gives_covariance(problem, covariance, way)
     configuration = functools.partial(problem.described, four_leg_tolerance, covariance, way)
     with runner(client, store, progress, kind="statistics", configuration=configuration) as running:
         return prepare(running, problem, four_leg_tolerance, covariance=covariance, route=way)
@@ -270,6 +271,7 @@ def predict_first_order(
     """`fw.predict` at order 1: statistics and prediction as one run."""
     check_algorithm(algorithm, order=1)
     problem = Problem.of(net, X_train, Y_train, X_test)
+    covariance = _gives_covariance(problem, covariance, route)
     configuration = functools.partial(problem.described, four_leg_tolerance, covariance, route, algorithm)
     with runner(client, store, progress, kind="prediction", configuration=configuration) as running:
         prepared = prepare(running, problem, four_leg_tolerance, covariance=covariance, route=route)
@@ -315,12 +317,21 @@ def prepare(
     X, tests = problem.merged_inputs()
     if four_leg_tolerance is None:
         four_leg_tolerance = next(tol for most, tol in _TOLERANCES.items() if X.shape[0] <= most)
+    covariance = _gives_covariance(problem, covariance, route)
+    whole = problem.net.ladder.has_skips or covariance or X.shape[0] <= DENSE
+    build = _whole if whole and route.name != "sampled" else _in_parts
+    return replace(build(running, problem, X, tests, four_leg_tolerance, route), route=route)
+
+
+def _gives_covariance(problem: Problem, covariance: bool | None, route: Route) -> bool:
+    """Whether the covariance is wanted: by default where whole tensors are."""
     has_skips = problem.net.ladder.has_skips
     if route.name == "sampled":
         _check_sampled(has_skips, covariance)
-    whole = has_skips or covariance or X.shape[0] <= DENSE
-    build = _whole if whole and route.name != "sampled" else _in_parts
-    return replace(build(running, problem, X, tests, four_leg_tolerance, route), route=route)
+        return False
+    if covariance is None:
+        return has_skips or problem.merged_inputs()[0].shape[0] <= DENSE
+    return covariance
 
 
 def _check_sampled(has_skips: bool, covariance: bool | None) -> None:
