@@ -32,7 +32,13 @@ TESTS = 6
 # training points, l_max T (infinite: the end of training), seconds allowed
 SPEEDS = ((100, 1e3, 60), (300, 1e2, 90), (300, 1e3, 360), (1000, 1e2, 1200), (100, np.inf, 120))
 QUICK_SPEEDS = ((20, 30.0, 60),)
-AGREEMENT = (8, 20, 52, 64)  # points at which every contribution is compared with the deterministic route
+COMPARED = 4  # test points
+AGREEMENT = (
+    8,
+    20,
+    52,
+    64,
+)  # samples, tests among them, at which every contribution is compared with the deterministic route
 POINTS, HELD_OUT = 300, 100
 WIDTHS, STEPS = (128, 256), (100, 1000)
 MEMBERS = 2000
@@ -112,9 +118,7 @@ def agreement(points: int, samples: int) -> dict:
     """Pulls of every contribution, for flow and for descent."""
     import finitewidth as fw
 
-    tests = 4 if points <= 60 else 0
-    X, Y, X_test, _ = digits(points - tests, max(tests, 4))
-    X_test = X_test if tests else X[:4] * 0.9
+    X, Y, X_test, _ = digits(points - COMPARED, COMPARED)
     net = network()
     top = largest_eigenvalue(net, X)
     whole = fw.finite_width(
@@ -138,7 +142,7 @@ def agreement(points: int, samples: int) -> dict:
 
 def agreement_table(rows: list[dict]) -> str:
     lines = [
-        "| points | training | contribution | pulls, rms | largest | standard error of the largest value |",
+        "| samples | training | contribution | pulls, rms | largest | standard error of the largest value |",
         "|---:|---|---|---:|---:|---:|",
     ]
     for row in rows:
@@ -250,7 +254,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, nargs="+", default=STEPS)
     parser.add_argument("--store", default="many_points", help="where --networks keeps finished parts")
     parser.add_argument("--speeds", type=int, default=len(SPEEDS), help="how many of the cases of speed")
-    parser.add_argument("--agreement", type=int, nargs="*", default=AGREEMENT, help="numbers of points")
+    parser.add_argument("--agreement", type=int, nargs="*", default=AGREEMENT, help="numbers of samples")
     parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.case:
@@ -280,7 +284,7 @@ def run_networks(chosen) -> None:
 def run_speeds(chosen) -> None:
     speeds = QUICK_SPEEDS if chosen.quick else SPEEDS[: chosen.speeds]
     fast = speed_table([in_process("speed", *case) for case in speeds])
-    points = (6,) if chosen.quick else chosen.agreement
+    points = (8,) if chosen.quick else chosen.agreement
     samples = 20_000 if chosen.quick else 200_000
     same = agreement_table([in_process("agreement", count, samples) for count in points])
     print(fast, same, sep="\n\n")

@@ -7,7 +7,7 @@ import pytest
 
 import finitewidth as fw
 from finitewidth.network.algorithms.clock import Clock
-from finitewidth.theory.pairs.corrections import pair_corrections
+from finitewidth.theory.unrolled.pair_corrections import pair_corrections
 from finitewidth.training.first_order.modes import with_free_symbols
 from finitewidth.training.first_order.statistics import FiniteWidth
 from finitewidth.training.many_points.moments import Replay

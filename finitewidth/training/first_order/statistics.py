@@ -27,8 +27,8 @@ from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
-from finitewidth.theory.pairs.corrections import pair_corrections
 from finitewidth.theory.solve import solve_with
+from finitewidth.theory.unrolled.pair_corrections import pair_corrections
 from finitewidth.theory.unrolled.unroll import unroll
 from finitewidth.training.first_order.corrections import leap
 from finitewidth.training.first_order.expansion import expansion_of, warn_of
