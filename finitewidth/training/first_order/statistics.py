@@ -32,6 +32,7 @@ from finitewidth.theory.unrolled.pair_corrections import pair_corrections
 from finitewidth.theory.unrolled.unroll import unroll
 from finitewidth.training.first_order.corrections import leap
 from finitewidth.training.first_order.expansion import expansion_of, warn_of
+from finitewidth.training.first_order.grouped import grouped_corrections
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.problem import Problem
 from finitewidth.training.first_order.route import AUTOMATIC, Route, RouteName
@@ -47,8 +48,7 @@ from finitewidth.training.many_points.estimation import Sampled
 
 DENSE = 64  # samples; beyond, tensors of N^4 numbers are avoided unless the covariance is asked for
 NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
-_WITHOUT_SKIPS = "ask for the mean alone (covariance=False), which never stores them, or pass fewer inputs"
-_WITH_SKIPS = "pass fewer inputs: networks with skip connections always store them"
+_REMEDY = "ask for the mean alone (covariance=False), which never stores them, or pass fewer inputs"
 _MATRICES = 60  # of size N^2 for each layer, at most
 _TOLERANCES = {16: 1e-8, 32: 1e-6, math.inf: 1e-5}  # of four-leg averages, by number of samples
 
@@ -318,20 +318,17 @@ def prepare(
     if four_leg_tolerance is None:
         four_leg_tolerance = next(tol for most, tol in _TOLERANCES.items() if X.shape[0] <= most)
     covariance = _gives_covariance(problem, covariance, route)
-    whole = problem.net.ladder.has_skips or covariance or X.shape[0] <= DENSE
+    whole = covariance or X.shape[0] <= DENSE
     build = _whole if whole and route.name != "sampled" else _in_parts
     return replace(build(running, problem, X, tests, four_leg_tolerance, route), route=route)
 
 
 def _gives_covariance(problem: Problem, covariance: bool | None, route: Route) -> bool:
     """Whether the covariance is wanted: by default where whole tensors are."""
-    has_skips = problem.net.ladder.has_skips
     if route.name == "sampled":
-        _check_sampled(has_skips, covariance)
+        _check_sampled(problem.net.ladder.has_skips, covariance)
         return False
-    if covariance is None:
-        return has_skips or problem.merged_inputs()[0].shape[0] <= DENSE
-    return covariance
+    return problem.merged_inputs()[0].shape[0] <= DENSE if covariance is None else covariance
 
 
 def _check_sampled(has_skips: bool, covariance: bool | None) -> None:
@@ -377,9 +374,12 @@ def _in_parts(
     )
     pair = kernels(net, X)
     assert pair.Theta is not None  # the activation is smooth
+    streamed = StreamedTensors(net, X, tolerance)
+    if net.ladder.has_skips:
+        means = Means(pair.K, pair.Theta, *grouped_corrections(net, X, tolerance, running))
+        return FiniteWidth(net, X, problem.Y, tests, pair.error, tolerance, means, streamed)
     corrected = pair_corrections(net, X)
     means = Means(pair.K, pair.Theta, corrected.G1, corrected.H1)
-    streamed = StreamedTensors(net, X, tolerance)
     if route.name == "deterministic":
         return FiniteWidth(net, X, problem.Y, tests, pair.error, tolerance, means, streamed)
     instead = None if route.name == "sampled" else streamed
