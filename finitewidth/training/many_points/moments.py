@@ -16,7 +16,7 @@ integrated along the step, where a grows linearly; so are the terms $\eta/2$ and
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -47,6 +47,7 @@ class Replay:
 
     clock: Clock
     l: np.ndarray  # (N_A,)
+    _after: dict[float, np.ndarray] = field(default_factory=dict, repr=False)  # absorbed, by number of steps
 
     @property
     def unit(self) -> float:
@@ -73,7 +74,12 @@ class Replay:
         return self.clock.until(self._count(time)).decayed(self.l)
 
     def absorbed(self, time: float) -> np.ndarray:
-        return self.clock.until(self._count(time)).absorbed(self.l)
+        count = self._count(time)
+        if not self.clock.eta:
+            return self.clock.until(count).absorbed(self.l)
+        if count not in self._after:
+            self._after[count] = self.clock.until(count).absorbed(self.l)
+        return self._after[count]
 
     def _count(self, time: float) -> float:
         """The steps that are finished; for flow the time itself."""
