@@ -26,7 +26,7 @@ _SMALLEST, _LARGEST = 16, 64  # neurons in a batch
 _AMORTIZED = 250  # samples for which one batch takes as long as the matrices of its time
 
 
-CONTRIBUTIONS = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
+CONTRIBUTIONS: tuple[str, ...] = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
 
 
 class Stratum(NamedTuple):
