@@ -40,7 +40,7 @@ def rank_one(Y, algorithm, n=10):
     s = algorithm.symbols(modes.l)
     product = np.einsum("a,b,c,d->abcd", G, G, G, G)
     found = corrections(modes, lambda name: SIZES[name] * product, s, covariance=True)
-    L = leap(modes, s)
+    L = leap(modes, s.f)
     mean = modes.back((modes.H[:, :2] * s.f) @ modes.y.T) + sum(found.mean.values()) / n
     own = modes.back(modes.back(L @ modes.G @ L.T), 1) + found.own / n
     return mean, np.einsum("de,ij->diej", own, np.eye(Y.shape[1])) + found.wired / n

@@ -34,9 +34,8 @@ def sweep(**options):
 
 @pytest.fixture
 def few_are_many(monkeypatch):
-    """Six samples are too many for whole tensors, and come in groups of two."""
+    """Six samples are too many for whole tensors."""
     monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
-    monkeypatch.setattr("finitewidth.training.first_order.streamed.GROUP", 2)
 
 
 def assert_same_bits(one, other):
@@ -114,14 +113,12 @@ def test_what_is_no_client_is_refused():
 
 @pytest.mark.long
 def test_a_prediction_that_was_stopped_goes_on_with_the_same_bits(tmp_path, few_are_many):
-    """Stopped once among its pairs of groups, and once among its legs."""
+    """Stopped twice among its legs."""
     store = tmp_path / "run.zarr"
-    with pytest.raises(StopHere):
-        predict(store=store, progress=stop_after(2))
-    assert done_in(store, "pairs") == 2
-    with pytest.raises(StopHere):
-        predict(store=store, progress=lambda done, total: stop_after(5)(done, 0) if total == 12 else None)
-    assert done_in(store, "pairs") == 3 and done_in(store, "legs") == 5
+    for legs in (2, 5):
+        with pytest.raises(StopHere):
+            predict(store=store, progress=stop_after(legs))
+        assert done_in(store, "legs") == legs
     plain = predict()
     assert_same_bits(predict(store=store), plain)
     assert done_in(store, "legs") == 12
@@ -151,7 +148,7 @@ def test_a_prediction_that_was_killed_goes_on_with_the_same_bits(tmp_path, monke
     assert killed.returncode == -signal.SIGKILL and done_in(store, "legs") == 4
     told = []
     resumed = predict(store=store, progress=lambda done, total: told.append(done))
-    assert told == list(range(5, 13)), "the pair of groups and four legs were not done again"
+    assert told == list(range(5, 13)), "four legs were not done again"
     assert_same_bits(resumed, predict())
 
 

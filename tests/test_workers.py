@@ -97,7 +97,6 @@ def client():
 def test_leg_slices_on_a_cluster_give_the_same_bits(client, monkeypatch):
     """Five samples leg by leg; the averages of sin cost little."""
     monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
-    monkeypatch.setattr("finitewidth.training.first_order.streamed.GROUP", 2)
     net = fw.MLP((3, 40, 30, 1), "sin", C_b=0.1)
     inputs, told = np.random.default_rng(3).standard_normal((5, 3)), []
 
@@ -107,7 +106,17 @@ def test_leg_slices_on_a_cluster_give_the_same_bits(client, monkeypatch):
 
     on_cluster = mean(client=client, progress=lambda done, total: told.append((done, total)))
     np.testing.assert_array_equal(on_cluster, mean())
-    assert told == [(n, 3) for n in (1, 2, 3)] + [(n, 10) for n in range(1, 11)]  # pairs of groups, then legs
+    assert told == [(n, 10) for n in range(1, 11)]  # legs
+
+
+@pytest.mark.long
+def test_samples_of_neurons_on_a_cluster_give_the_same_bits(client):
+    net, inputs = fw.MLP((3, 40, 30, 2), "tanh", C_b=0.1), np.random.default_rng(3).standard_normal((6, 3))
+    data = (inputs[:4], np.sin(inputs[:4, :2]), inputs[4:])
+    options = {"algorithm": fw.GradientDescent(0.1, 4), "route": "sampled", "samples": 10_000, "key": 5}
+    there, here = fw.predict(net, *data, client=client, **options), fw.predict(net, *data, **options)
+    np.testing.assert_array_equal(there.mean, here.mean)
+    np.testing.assert_array_equal(there.stderr, here.stderr)
 
 
 @pytest.mark.long

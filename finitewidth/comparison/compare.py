@@ -71,7 +71,8 @@ def _compare_prediction(prediction: Prediction, ensemble: Ensemble) -> Predictio
     covariance = None
     if prediction.factors is not None:
         covariance = pulls_of(prediction.covariance, ensemble.covariance)
-    return PredictionComparison(prediction, ensemble, pulls_of(prediction.mean, mean), covariance)
+    both = Estimate(mean.value, np.hypot(mean.stderr, prediction.stderr))  # theory may be sampled too
+    return PredictionComparison(prediction, ensemble, pulls_of(prediction.mean, both), covariance)
 
 
 def _compare_layer(layer: Layer, sampled: SampledStatistics) -> LayerComparison:

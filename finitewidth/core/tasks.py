@@ -33,6 +33,7 @@ class Runner:
     client: Any = None
     store: Store | None = None
     progress: Progress = None
+    prefix: str = ""  # of the names of lists of tasks, where one run has several lists of a kind
 
     def __post_init__(self):
         if self.client is not None and not hasattr(self.client, "nthreads"):
@@ -54,6 +55,7 @@ class Runner:
         The progress bar shows `what` and counts `size(task)` for every finished task. This process works on
         `at_once` tasks at a time. `aside` may take arrays out of a task's results and store them elsewhere.
         """
+        name = self.prefix + name
         done = finished_tasks(self.store, name) if self.store is not None else set()
         missing = [task for task in range(count) if task not in done]
         total, before = sum(map(size, range(count))), sum(map(size, done))

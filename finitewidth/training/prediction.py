@@ -10,6 +10,7 @@ from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.problem import check_loss
+from finitewidth.training.first_order.route import Route, RouteName
 from finitewidth.training.first_order.statistics import predict_first_order
 from finitewidth.training.infinite.fitting import check_ridge, fit
 from finitewidth.training.infinite.function_space import predict_any_loss
@@ -29,7 +30,11 @@ def predict(
     ridge: float = 0.0,
     cutoff: float = 0.0,
     four_leg_tolerance: float | None = None,
-    covariance: bool = True,
+    covariance: bool | None = None,
+    route: RouteName | None = None,
+    tolerance: float | None = None,
+    samples: int | None = None,
+    budget: float | None = None,
     members: int = 1000,
     key=0,
     client: Any = None,
@@ -38,13 +43,21 @@ def predict(
 ) -> Prediction | SampledPrediction:
     """The distribution of trained networks on X_test, or on X_train itself if X_test is not given.
 
-    `order=1` is through order 1/n, with `four_leg_tolerance` as in `finite_width`. Without the `covariance`
-    it reaches a hundred training points and more. `order=0` is infinite width. There the distribution is
-    Gaussian, except before the end of training on a loss other than the squared error: then `members`
-    networks are drawn with `key` and trained in function space. `ridge` and `cutoff` as in `fit`.
+    `order=1` is through order 1/n, with `four_leg_tolerance` as in `finite_width`. Up to 64 samples it has
+    the covariance; beyond, the mean alone, unless `covariance=True` asks for it. `order=0` is infinite width.
+    There the distribution is Gaussian, except before the end of training on a loss other than the squared
+    error: then `members` networks are drawn with `key` and trained in function space. `ridge` and `cutoff` as
+    in `fit`.
+
+    Hundreds of training points at order 1 are reached by drawing neurons with `key` along the training:
+    `prediction.route` is then "sampled", and `prediction.stderr` is the standard error of the mean, which is
+    at most `tolerance` (0.03) of the largest shift, rms over the outputs, or that of a number of `samples` of
+    neurons; these errors are 10 to 20 percent too small where a few rare neurons matter. It grows with the
+    learning rate times the number of steps, hardly with the number of points. What would take longer than
+    `budget` seconds (1800) is refused after a pilot, with the numbers. `route` forces a way.
 
     The slow parts at order 1 are independent tasks. For few samples a task is one source layer; for many
-    samples it is one pair of sample groups, or one leg. A Dask `client` runs them on its cluster. A `store`
+    samples it is one leg, or a few batches of neurons. A Dask `client` runs them on its cluster. A `store`
     (a path that ends in .zarr) keeps finished tasks, and a run that was killed continues from there. The
     result is the same to the last bit. `progress` as in `train_ensemble`.
     """
@@ -53,6 +66,7 @@ def predict(
     loss = as_loss(loss)
     if order == 1:
         check_loss(loss, ridge, cutoff)
+        way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, key=key)
         return predict_first_order(
             net,
             X_train,
@@ -61,6 +75,7 @@ def predict(
             algorithm=algorithm,
             four_leg_tolerance=four_leg_tolerance,
             covariance=covariance,
+            route=way,
             client=client,
             store=store,
             progress=progress,

@@ -2,18 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.inputs import as_inputs, as_targets
+from finitewidth.core.progress import Progress
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, as_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
-from finitewidth.training.first_order.problem import check_loss
-from finitewidth.training.first_order.statistics import finite_width
+from finitewidth.training.first_order.problem import Problem, check_loss
+from finitewidth.training.first_order.route import Route, RouteName
+from finitewidth.training.first_order.statistics import predict_at_times
 from finitewidth.training.infinite.dynamics import gaussian_trajectory
 from finitewidth.training.infinite.fitting import check_ridge, require_ntk
 from finitewidth.training.infinite.function_space import sampled_trajectory
@@ -60,11 +64,19 @@ def trajectory(
     ridge: float = 0.0,
     cutoff: float = 0.0,
     members: int = 1000,
+    route: RouteName | None = None,
+    tolerance: float | None = None,
+    samples: int | None = None,
+    budget: float | None = None,
     key=0,
+    client: Any = None,
+    store: str | Path | None = None,
+    progress: Progress = None,
 ) -> Trajectory:
     """The predictions of `predict` at each of `times`: of gradient flow, or steps of gradient descent.
 
-    The end that `algorithm` itself names is not used. The other arguments are those of `predict`.
+    The end that `algorithm` itself names is not used. The other arguments are those of `predict`; `client`,
+    `store` and `progress` are for order 1, and the `budget` is that of each time.
     """
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
@@ -72,8 +84,10 @@ def trajectory(
     ends = np.asarray(times, dtype=np.float64)
     if order == 1:
         check_loss(loss, ridge, cutoff)
-        prepared = finite_width(net, X_train, Y_train, X_test)
-        return Trajectory(ends, tuple(prepared.predict(stop) for stop in stops))
+        way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, key=key)
+        problem = Problem.of(net, X_train, Y_train, X_test)
+        predictions = predict_at_times(problem, stops, way, client=client, store=store, progress=progress)
+        return Trajectory(ends, predictions)
     require_ntk(net)
     X = as_inputs(X_train, net.input_shape, name="X_train")
     Y = as_targets(Y_train, X.shape[0], net.outputs)

@@ -68,6 +68,8 @@ def _predicted(prediction: Prediction) -> dict[str, Any]:
         variables |= _moments("finite_width", prediction)
         parts = np.stack(list(prediction.contributions.values()))
         variables["contributions"] = (("contribution", *_ONE), parts)
+        if prediction.sampling is not None:
+            variables["finite_width_mean_stderr"] = (_ONE, prediction.stderr)
     return variables
 
 

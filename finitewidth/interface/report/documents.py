@@ -52,6 +52,8 @@ def solve_document(solved: SolvedRun) -> dict[str, Any]:
         "theory": {
             "error": prediction.error,
             "condition": json_value(prediction.condition),
+            "route": prediction.route,
+            "samples": None if prediction.sampling is None else prediction.sampling.samples,
             "expansion": None if prediction.expansion is None else vars(prediction.expansion),
         },
         "ensemble": None if ensemble is None else _ensemble(ensemble, solved),

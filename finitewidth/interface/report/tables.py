@@ -137,13 +137,19 @@ def prediction_table(answers: list[Row]) -> tuple[list[str], list[list[str]]]:
         "digit": [row.label or "" for row in answers],
         "target": [number(row.target, ".4g") for row in answers],
         "infinite\nwidth": [number(row.infinite_width, ".4f") for row in answers],
-        "order\n1/n": [number(row.finite_width, ".4f") for row in answers],
+        "order\n1/n": [_finite(row) for row in answers],
         "trained networks\n± standard error": [_measured(row) for row in answers],
         "pull,\ninfinite": [number(row.pull_infinite_width, "+.1f") for row in answers],
         "pull,\n1/n": [number(row.pull_finite_width, "+.1f") for row in answers],
     }
     kept = {head: cells for head, cells in columns.items() if any(cells)}
     return list(kept), [list(line) for line in zip(*kept.values(), strict=True)]
+
+
+def _finite(row: Row) -> str:
+    """With its standard error, where it was sampled."""
+    error = "" if row.finite_width_stderr is None else f" ± {row.finite_width_stderr:.4f}"
+    return number(row.finite_width, ".4f") + error
 
 
 def _measured(row: Row) -> str:

@@ -20,6 +20,7 @@ class Row:
     infinite_width: float
     infinite_width_std: float
     finite_width: float | None
+    finite_width_stderr: float | None  # of the theory itself, where it was sampled
     finite_width_std: float | None
     ensemble: float | None
     ensemble_stderr: float | None
@@ -46,6 +47,7 @@ def rows(solved: SolvedRun) -> list[Row]:
     columns = {
         "target": run.Y_test,
         "finite_width": finite and finite.mean,
+        "finite_width_stderr": finite.stderr if finite and finite.sampling is not None else None,
         "finite_width_std": finite.std if finite and finite.factors is not None else None,
         "ensemble": measured and measured.value,
         "ensemble_stderr": measured and measured.stderr,

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.network.algorithms.clock import Clock
 from finitewidth.network.algorithms.symbols import Symbols
 from finitewidth.network.losses.abstract import AbstractLoss
 
@@ -27,7 +28,7 @@ class AbstractAlgorithm(abc.ABC):
     | infinite width, to the end of training | none: every path leads to the same networks |
     | infinite width, before the end | `response`, and `at_time` for trajectories |
     | the same with a loss that is not quadratic | `advance` |
-    | order 1/n | `symbols` |
+    | order 1/n | `symbols`, and `clock` for hundreds of training points |
     | real networks | `motion`, and `learning_rate_at` for steps of gradient descent |
 
     Theory sees an algorithm through `response` and `symbols` alone, real networks through `motion` and
@@ -95,6 +96,12 @@ class AbstractAlgorithm(abc.ABC):
     def symbols(self, eigenvalues: Float[np.ndarray, " N"]) -> Symbols:
         """The algorithm at order 1/n, as functions of eigenvalues of the training NTK."""
         raise ValueError(self.refusal(1))
+
+    @property
+    def clock(self) -> Clock | None:
+        """How its time passes, if it follows the gradient of the loss on a frozen NTK; then order 1/n can be
+        sampled along the way, which reaches hundreds of training points."""
+        return None
 
     def refusal(self, order: int) -> str | None:
         """Why the theory at this order does not know the algorithm, in one sentence; None where it does."""

@@ -36,6 +36,18 @@ class Clock:
             return Symbols(f, f_2, f_3, outputs, None)
         return Symbols(f, f_2, f_3, outputs, functools.cache(functools.partial(_ordered_symbols, self, l)))
 
+    def decayed(self, l: np.ndarray) -> np.ndarray:
+        """What is left in the end of the residual of a mode."""
+        return (1 - self.eta * l) ** int(self.duration) if self.eta else np.exp(-l * self.duration)
+
+    def absorbed(self, l: np.ndarray) -> np.ndarray:
+        """(1 - decayed) / l, without loss of digits where l is small or zero: the response f."""
+        return (self.eta or 1.0) * self.difference(self.rate(l))
+
+    def until(self, duration: float) -> "Clock":
+        """The same clock stopped at another time."""
+        return Clock(self.eta, duration)
+
     @property
     def has_converged(self) -> bool:
         """Whether training goes on for ever."""
@@ -74,9 +86,9 @@ def _differences_of_f(clock: Clock, l: np.ndarray) -> tuple[np.ndarray, np.ndarr
     u = clock.rate(l)
     scale = -clock.eta if clock.eta else -1.0  # du/dl, or the sign that the exponential's difference carries
     size = clock.eta if clock.eta else 1.0
-    one, two = clock.difference(u), clock.difference(u[:, None], u)
+    one, two = clock.absorbed(l), clock.difference(u[:, None], u)
     three = clock.difference(u[:, None, None], u[:, None], u)
-    return size * one, size * scale * two, size * scale**2 * three
+    return one, size * scale * two, size * scale**2 * three
 
 
 def _ordered_symbols(clock: Clock, l: np.ndarray, e: int | None = None) -> dict[str, np.ndarray]:

@@ -62,8 +62,12 @@ class GradientDescent(AbstractAlgorithm):
             c = c + self.learning_rate * force(c)
         return c
 
+    @property
+    def clock(self) -> Clock:
+        return Clock(self.learning_rate, self.steps)
+
     def symbols(self, eigenvalues: np.ndarray) -> Symbols:
-        return Clock(self.learning_rate, self.steps).symbols(eigenvalues)
+        return self.clock.symbols(eigenvalues)
 
     def learning_rate_at(self, step, numbers):
         return numbers["learning_rate"]

@@ -69,8 +69,12 @@ class GradientFlow(AbstractAlgorithm):
             raise ValueError(f"gradient flow could not be integrated ({solution.message}); stop earlier.")
         return solution.y[:, -1].reshape(c.shape)
 
+    @property
+    def clock(self) -> Clock:
+        return Clock(0.0, self.time)
+
     def symbols(self, eigenvalues: np.ndarray) -> Symbols:
-        return Clock(0.0, self.time).symbols(eigenvalues)
+        return self.clock.symbols(eigenvalues)
 
     @property
     def pattern(self) -> "GradientFlow":

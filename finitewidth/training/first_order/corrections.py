@@ -22,6 +22,7 @@ from finitewidth.training.first_order.terms import (
     Source,
     average_over_outputs,
 )
+from finitewidth.training.many_points.estimation import Sampled
 
 TensorOf = Callable[[str], np.ndarray]  # by name, (N, N, N, N) in samples
 Tensors = dict[str, np.ndarray]  # some of them by name, in modes
@@ -29,11 +30,19 @@ Tensors = dict[str, np.ndarray]  # some of them by name, in modes
 
 @dataclass(frozen=True)
 class Corrections:
-    """Order 1/n on all samples, training ones first; the factor 1/n is left off."""
+    """Order 1/n on some samples, at first on all, training ones first; the factor 1/n is left off."""
 
     mean: dict[str, np.ndarray]  # by contribution, (N, n_L)
     own: np.ndarray | None = None  # covariance of each output by itself, the same for all, (N, N)
     wired: np.ndarray | None = None  # the part made by the targets, also between outputs, (N, n_L, N, n_L)
+    sampled: Sampled | None = None  # where neurons were drawn
+
+    def at(self, rows: np.ndarray) -> "Corrections":
+        """The same on some of the samples."""
+        mean = {name: part[rows] for name, part in self.mean.items()}
+        own = None if self.own is None else self.own[np.ix_(rows, rows)]
+        wired = None if self.wired is None else self.wired[rows][:, :, rows]
+        return Corrections(mean, own, wired, self.sampled)
 
 
 def corrections(modes: Modes, tensor_of: TensorOf, symbols: Symbols, *, covariance: bool) -> Corrections:
@@ -56,16 +65,16 @@ def corrections(modes: Modes, tensor_of: TensorOf, symbols: Symbols, *, covarian
     return Corrections(mean, *half.both_ways(modes))
 
 
-def leap(modes: Modes, symbols: Symbols) -> np.ndarray:
+def leap(modes: Modes, f: np.ndarray) -> np.ndarray:
     """L: the infinite-width prediction is L z + (1 - L) y with y on training samples, (N, N)."""
     matrix = np.eye(modes.H.shape[0])
-    matrix[:, : modes.count] -= modes.H[:, : modes.count] * symbols.f
+    matrix[:, : modes.count] -= modes.H[:, : modes.count] * f
     return matrix
 
 
 def trained_kernel(modes: Modes, symbols: Symbols) -> np.ndarray:
     """E[(L z)_d z_a], (N, N_A)."""
-    return leap(modes, symbols) @ modes.K[:, : modes.count]
+    return leap(modes, symbols.f) @ modes.K[:, : modes.count]
 
 
 # --- forms in the targets ----------------------------------------------------------------------------
@@ -157,7 +166,7 @@ def _output_with_ntk(modes: Modes, tensors: Tensors, symbols: Symbols) -> _Covar
     source = np.einsum("dama->dam", D[:, t, :, t]) + modes.outputs * np.einsum("dmaa->dam", F[:, :, t, t])
     source += np.einsum("daam->dam", F[:, t, t, :])
     met = _dress_leg(modes, symbols, source).sum(axis=1)  # (2, 1')
-    return _Covariance(-leap(modes, symbols) @ met.T)
+    return _Covariance(-leap(modes, symbols.f) @ met.T)
 
 
 def _output_with_dntk(modes: Modes, tensors: Tensors, symbols: Symbols) -> _Covariance:
@@ -170,7 +179,7 @@ def _output_with_dntk(modes: Modes, tensors: Tensors, symbols: Symbols) -> _Cova
     P_B, Q_B = (dress("B", X[:, t, t, :]) for X in (P, Q))
     P_A, Q_A = (dress("A", X[t, :, t, :].transpose(1, 0, 2, 3)) for X in (P, Q))  # X_adb. at d a b .
     Q_C = dress("A", Q[t, t, :, :].transpose(2, 0, 1, 3))  # Q_abd. at d a b .
-    kernel, y, L = modes.training_kernel, modes.y, leap(modes, symbols)
+    kernel, y, L = modes.training_kernel, modes.y, leap(modes, symbols.f)
     met = np.einsum("dabm,ab->dm", P_B + Q_C, modes.pair)
     met += np.einsum("dabm,ab->dm", 2 * Q_B + P_A + Q_A, kernel)
     wired = np.einsum("dabm,ja,ib->jdim", 2 * Q_B + Q_A, y, y, optimize=True)

@@ -10,6 +10,7 @@ from finitewidth.core.inputs import as_inputs, as_targets, merge_inputs
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
+from finitewidth.training.first_order.route import AUTOMATIC, Route
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,11 @@ class Problem:
         return together, places[count:]
 
     def described(
-        self, four_leg_tolerance: float | None, covariance: bool, algorithm: AbstractAlgorithm | None = None
+        self,
+        four_leg_tolerance: float | None,
+        covariance: bool | None,
+        route: Route = AUTOMATIC,
+        algorithm: AbstractAlgorithm | None = None,
     ) -> dict:
         """Everything that statistics and, with an algorithm, a prediction depend on."""
         configuration = {
@@ -48,6 +53,7 @@ class Problem:
             "X_test": None if self.X_test is None else digest(self.X_test),
             "four_leg_tolerance": four_leg_tolerance,
             "covariance": covariance,
+            "route": route.fingerprint(),
         }
         if algorithm is None:
             return configuration

@@ -7,38 +7,49 @@ with the mean NTK $H = \Theta + H_1/n$ and the mean kernel $G = K + G_1/n$ kept 
 Statistics at initialization are the costly part: they are prepared once and serve any algorithm and time.
 """
 
-import dataclasses
 import functools
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_targets
+from finitewidth.core.memory import require_memory
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
-from finitewidth.network.algorithms.symbols import Symbols
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
 from finitewidth.theory.solve import solve_with
+from finitewidth.theory.unrolled.pair_corrections import pair_corrections
+from finitewidth.theory.unrolled.unroll import unroll
 from finitewidth.training.first_order.corrections import leap
 from finitewidth.training.first_order.expansion import expansion_of, warn_of
+from finitewidth.training.first_order.grouped import grouped_corrections
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.problem import Problem
-from finitewidth.training.first_order.streamed import pair_corrections
-from finitewidth.training.first_order.tensors import AbstractTensors, StreamedTensors, WholeTensors
+from finitewidth.training.first_order.route import AUTOMATIC, Route, RouteName
+from finitewidth.training.first_order.tensors import (
+    AbstractTensors,
+    SampledTensors,
+    StreamedTensors,
+    WholeTensors,
+)
 from finitewidth.training.infinite.conditioning import largest_condition, singular_error
-from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.infinite.gaussian import Prediction, Sampling
+from finitewidth.training.many_points.estimation import Sampled
 
-DENSE = 64  # samples; beyond, tensors of N^4 numbers are avoided where only the mean is asked for
+DENSE = 64  # samples; beyond, tensors of N^4 numbers are avoided unless the covariance is asked for
 NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
 _REMEDY = "ask for the mean alone (covariance=False), which never stores them, or pass fewer inputs"
+_MATRICES = 60  # of size N^2 for each layer, at most
 _TOLERANCES = {16: 1e-8, 32: 1e-6, math.inf: 1e-5}  # of four-leg averages, by number of samples
 
 
@@ -70,6 +81,7 @@ class FiniteWidth:
     four_leg_error: float
     means: Means = field(repr=False)
     tensors: AbstractTensors = field(repr=False)
+    route: Route = AUTOMATIC
 
     @property
     def n(self) -> int:
@@ -96,11 +108,11 @@ class FiniteWidth:
                 f"widths={widths} has unequal hidden layers, whose ratios another width would "
                 "change; prepare the other network with fw.finite_width."
             )
-        return dataclasses.replace(self, net=self.net.with_widths((n_0, *[n] * len(hidden), n_L)))
+        return replace(self, net=self.net.with_widths((n_0, *[n] * len(hidden), n_L)))
 
     def with_targets(self, Y_train) -> "FiniteWidth":
         """The same for other targets."""
-        return dataclasses.replace(self, Y=as_targets(Y_train, self.Y.shape[0], self.Y.shape[1]))
+        return replace(self, Y=as_targets(Y_train, self.Y.shape[0], self.Y.shape[1]))
 
     def predict(
         self,
@@ -117,15 +129,15 @@ class FiniteWidth:
         by leg, legs are tasks for `client`, `store` and `progress` as in `fw.predict`.
         """
         check_algorithm(algorithm, order=1)
-        configuration = functools.partial(self._described, bool(covariance), algorithm)
+        configuration = functools.partial(self._described, covariance, algorithm)
         with runner(client, store, progress, kind="prediction", configuration=configuration) as running:
             prediction = self.predict_with(running, algorithm, covariance)
         return _with_warning(prediction, stacklevel=4)
 
-    def _described(self, covariance: bool, algorithm: AbstractAlgorithm) -> dict:
+    def _described(self, covariance: bool | None, algorithm: AbstractAlgorithm) -> dict:
         count = len(self.Y)
         problem = Problem(self.net, self.X[:count], self.Y, self.X[count:] if len(self.X) > count else None)
-        return problem.described(self.four_leg_error, covariance, algorithm)
+        return problem.described(self.four_leg_error, bool(covariance), self.route, algorithm)
 
     def predict_with(
         self, running: Runner, algorithm: AbstractAlgorithm, covariance: bool | None
@@ -133,16 +145,15 @@ class FiniteWidth:
         """The result of `predict`, its tasks run by a runner, without a warning; see its `expansion`."""
         covariance = self.tensors.give_covariance if covariance is None else covariance
         infinite = self._infinite_prediction(algorithm)
-        s = self._symbols(self.modes, algorithm)
-        free, rows = _free(self.modes, s), self.tests
-        corrected = self.tensors.corrections(running, self.modes, algorithm, s, covariance=covariance)
+        free, rows = _free(self.modes, self._response(self.modes, algorithm)), self.tests
+        corrected = self.tensors.corrections(running, self.modes, algorithm, rows, covariance=covariance)
         parts = {"ntk_mean": free.mean[rows] - infinite.mean}
-        parts |= {name: part[rows] / self.n for name, part in corrected.mean.items()}
+        parts |= {name: part / self.n for name, part in corrected.mean.items()}
         factors, wired = None, None
         if corrected.own is not None and corrected.wired is not None:
-            factors = self._factors(free.among + corrected.own / self.n)
-            wired = corrected.wired[rows][:, :, rows] / self.n
-        prediction = dataclasses.replace(
+            factors = self._factors(free.among[np.ix_(rows, rows)] + corrected.own / self.n)
+            wired = corrected.wired / self.n
+        prediction = replace(
             infinite,
             order=1,
             mean=infinite.mean + sum(parts.values()),
@@ -151,34 +162,45 @@ class FiniteWidth:
             contributions=parts,
             leading=infinite,
             wired=wired,
+            sampling=_sampling(corrected.sampled, self.n),
         )
         untrained = float(np.diag(self.infinite.K).max(initial=0.0))
-        return dataclasses.replace(prediction, expansion=expansion_of(prediction, self.Y, untrained))
+        return replace(prediction, expansion=expansion_of(prediction, self.Y, untrained))
 
     def _infinite_prediction(self, algorithm: AbstractAlgorithm) -> Prediction:
         modes = self.infinite
-        free = _free(modes, self._symbols(modes, algorithm))
-        factors, condition = self._factors(free.among), _condition(modes.l)
-        return Prediction(self.net, algorithm, 0, free.mean[self.tests], factors, condition, self.error)
+        free = _free(modes, self._response(modes, algorithm))
+        factors = self._factors(free.among[np.ix_(self.tests, self.tests)])
+        return Prediction(
+            self.net, algorithm, 0, free.mean[self.tests], factors, _condition(modes.l), self.error
+        )
 
     def _factors(self, among: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray]]:
-        return ((np.eye(self.Y.shape[1]), among[np.ix_(self.tests, self.tests)]),)
+        return ((np.eye(self.Y.shape[1]), among),)
 
-    def _symbols(self, modes: Modes, algorithm: AbstractAlgorithm) -> Symbols:
+    def _response(self, modes: Modes, algorithm: AbstractAlgorithm) -> np.ndarray:
+        """f at the eigenvalues of the modes."""
         if algorithm.is_finished:
             condition = _condition(modes.l)
             if condition > largest_condition(modes.count):
                 X = self.X[: modes.count]
                 raise singular_error(self.net, X, self.Y, condition, remedy="stop at a finite time")
         algorithm.check_stable(float(modes.l[-1]), MSE())
-        return algorithm.symbols(modes.l)
+        return algorithm.response(modes.l)
 
 
-def _free(modes: Modes, s: Symbols) -> _Free:
-    L = leap(modes, s)
-    mean = modes.back((modes.H[:, : modes.count] * s.f) @ modes.y.T)
+def _free(modes: Modes, f: np.ndarray) -> _Free:
+    L = leap(modes, f)
+    mean = modes.back((modes.H[:, : modes.count] * f) @ modes.y.T)
     among = modes.back(modes.back(L @ modes.G @ L.T, 0), 1)
     return _Free(mean, (among + among.T) / 2)
+
+
+def _sampling(sampled: Sampled | None, n: int) -> Sampling | None:
+    if sampled is None:
+        return None
+    contributions = {name: part.stderr / n for name, part in sampled.contributions.items()}
+    return Sampling(sampled.samples, sampled.accuracy, sampled.total.stderr / n, contributions)
 
 
 def _condition(l: np.ndarray) -> float:
@@ -202,22 +224,34 @@ def finite_width(
     X_test=None,
     *,
     four_leg_tolerance: float | None = None,
-    covariance: bool = True,
+    covariance: bool | None = None,
+    route: RouteName | None = None,
+    tolerance: float | None = None,
+    samples: int | None = None,
+    budget: float | None = None,
+    key=0,
     client: Any = None,
     store: str | Path | None = None,
     progress: Progress = None,
 ) -> FiniteWidth:
     """Prepare statistics through order 1/n once, to ask about many algorithms and times.
 
-    Without the covariance, more than 64 samples are contracted leg by leg and nothing of size N^4 is stored.
-    `four_leg_tolerance` is the accuracy of four-leg averages; inverses of the training NTK amplify their
-    errors 20 to 1000 times. By default it is 1e-8 for up to 16 samples, 1e-6 up to 32, and 1e-5 beyond.
-    `client`, `store` and `progress` as in `predict`.
+    The `route` is "deterministic" or "sampled". By default up to 64 samples have whole tensors, which give
+    mean and covariance. More samples have the mean alone: gradient flow and descent stopped at a finite time
+    are sampled (`tolerance`, `samples`, `budget` and `key` as in `predict`), and so is the end of training of
+    more than 100 samples; the rest is contracted leg by leg, and nothing of size N^4 is stored. With
+    `covariance=True` tensors are whole at any number of samples that fits into memory.
+
+    `four_leg_tolerance` is the accuracy of four-leg averages of the deterministic route; inverses of the
+    training NTK amplify their errors 20 to 1000 times. By default it is 1e-8 for up to 16 samples, 1e-6 up to
+    32, and 1e-5 beyond. `client`, `store` and `progress` as in `predict`.
     """
     problem = Problem.of(net, X_train, Y_train, X_test)
-    configuration = functools.partial(problem.described, four_leg_tolerance, covariance)
+    way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, key=key)
+    covariance = _gives_covariance(problem, covariance, way)
+    configuration = functools.partial(problem.described, four_leg_tolerance, covariance, way)
     with runner(client, store, progress, kind="statistics", configuration=configuration) as running:
-        return prepare(running, problem, four_leg_tolerance, covariance=covariance)
+        return prepare(running, problem, four_leg_tolerance, covariance=covariance, route=way)
 
 
 def predict_first_order(
@@ -228,7 +262,8 @@ def predict_first_order(
     *,
     algorithm: AbstractAlgorithm = GradientFlow(),
     four_leg_tolerance: float | None = None,
-    covariance: bool = True,
+    covariance: bool | None = None,
+    route: Route = AUTOMATIC,
     client: Any = None,
     store: str | Path | None = None,
     progress: Progress = None,
@@ -236,26 +271,81 @@ def predict_first_order(
     """`fw.predict` at order 1: statistics and prediction as one run."""
     check_algorithm(algorithm, order=1)
     problem = Problem.of(net, X_train, Y_train, X_test)
-    configuration = functools.partial(problem.described, four_leg_tolerance, covariance, algorithm)
+    covariance = _gives_covariance(problem, covariance, route)
+    configuration = functools.partial(problem.described, four_leg_tolerance, covariance, route, algorithm)
     with runner(client, store, progress, kind="prediction", configuration=configuration) as running:
-        prepared = prepare(running, problem, four_leg_tolerance, covariance=covariance)
+        prepared = prepare(running, problem, four_leg_tolerance, covariance=covariance, route=route)
         prediction = prepared.predict_with(running, algorithm, covariance)
     return _with_warning(prediction, stacklevel=5)  # behind `fw.predict`, which calls this
 
 
+def predict_at_times(
+    problem: Problem,
+    stops: Sequence[AbstractAlgorithm],
+    route: Route,
+    *,
+    client: Any = None,
+    store: str | Path | None = None,
+    progress: Progress = None,
+) -> tuple[Prediction, ...]:
+    """`fw.trajectory` at order 1: statistics once, and a prediction for each stop, as one run."""
+    for stop in stops:
+        check_algorithm(stop, order=1)
+
+    def configuration() -> dict:
+        described = problem.described(None, None, route)
+        return {**described, "Y_train": digest(problem.Y), "stops": [stop.fingerprint() for stop in stops]}
+
+    with runner(client, store, progress, kind="trajectory", configuration=configuration) as running:
+        prepared = prepare(running, problem, route=route)
+        predictions = [
+            prepared.predict_with(replace(running, prefix=f"stop_{index}_"), stop, None)
+            for index, stop in enumerate(stops)
+        ]
+    return tuple(_with_warning(prediction, stacklevel=5) for prediction in predictions)
+
+
 def prepare(
-    running: Runner, problem: Problem, four_leg_tolerance: float | None = None, *, covariance: bool = True
+    running: Runner,
+    problem: Problem,
+    four_leg_tolerance: float | None = None,
+    *,
+    covariance: bool | None = None,
+    route: Route = AUTOMATIC,
 ) -> FiniteWidth:
     """The result of `finite_width` for a checked problem, its tasks run by a runner."""
     X, tests = problem.merged_inputs()
     if four_leg_tolerance is None:
         four_leg_tolerance = next(tol for most, tol in _TOLERANCES.items() if X.shape[0] <= most)
-    build = _streamed if X.shape[0] > DENSE and not covariance else _whole
-    return build(running, problem, X, tests, four_leg_tolerance)
+    covariance = _gives_covariance(problem, covariance, route)
+    whole = covariance or X.shape[0] <= DENSE
+    build = _whole if whole and route.name != "sampled" else _in_parts
+    return replace(build(running, problem, X, tests, four_leg_tolerance, route), route=route)
+
+
+def _gives_covariance(problem: Problem, covariance: bool | None, route: Route) -> bool:
+    """Whether the covariance is wanted: by default where whole tensors are."""
+    if route.name == "sampled":
+        _check_sampled(problem.net.ladder.has_skips, covariance)
+        return False
+    return problem.merged_inputs()[0].shape[0] <= DENSE if covariance is None else covariance
+
+
+def _check_sampled(has_skips: bool, covariance: bool | None) -> None:
+    if has_skips:
+        raise ValueError(
+            'route="sampled" knows dense networks only, and this one has skip connections; use '
+            'route="deterministic".'
+        )
+    if covariance:
+        raise ValueError(
+            'route="sampled" gives the mean alone, got covariance=True; use covariance=False, or '
+            'route="deterministic", which needs whole tensors.'
+        )
 
 
 def _whole(
-    running: Runner, problem: Problem, X: np.ndarray, tests: np.ndarray, tolerance: float
+    running: Runner, problem: Problem, X: np.ndarray, tests: np.ndarray, tolerance: float, route: Route
 ) -> FiniteWidth:
     theory = solve_with(
         running,
@@ -272,11 +362,26 @@ def _whole(
     return FiniteWidth(problem.net, X, problem.Y, tests, theory.error, theory.four_leg_error, means, tensors)
 
 
-def _streamed(
-    running: Runner, problem: Problem, X: np.ndarray, tests: np.ndarray, tolerance: float
+def _in_parts(
+    running: Runner, problem: Problem, X: np.ndarray, tests: np.ndarray, tolerance: float, route: Route
 ) -> FiniteWidth:
-    pair = kernels(problem.net, X)
+    """Tensors leg by leg, or in samples."""
+    net = problem.net
+    require_memory(
+        8 * _MATRICES * net.depth * X.shape[0] ** 2,
+        f"order 1/n for {X.shape[0]} samples",
+        "pass fewer inputs",
+    )
+    pair = kernels(net, X)
     assert pair.Theta is not None  # the activation is smooth
-    means = Means(pair.K, pair.Theta, *pair_corrections(problem.net, X, tolerance, running))
-    tensors = StreamedTensors(problem.net, X, tolerance)
-    return FiniteWidth(problem.net, X, problem.Y, tests, pair.error, tolerance, means, tensors)
+    streamed = StreamedTensors(net, X, tolerance)
+    if net.ladder.has_skips:
+        means = Means(pair.K, pair.Theta, *grouped_corrections(net, X, tolerance, running))
+        return FiniteWidth(net, X, problem.Y, tests, pair.error, tolerance, means, streamed)
+    corrected = pair_corrections(net, X)
+    means = Means(pair.K, pair.Theta, corrected.G1, corrected.H1)
+    if route.name == "deterministic":
+        return FiniteWidth(net, X, problem.Y, tests, pair.error, tolerance, means, streamed)
+    instead = None if route.name == "sampled" else streamed
+    tensors = SampledTensors(unroll(net, X), route.accuracy, instead)
+    return FiniteWidth(net, X, problem.Y, tests, pair.error, corrected.error, means, tensors)

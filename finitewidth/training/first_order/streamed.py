@@ -3,8 +3,7 @@ r"""The mean at order 1/n for many training points, with nothing of size N^4 sto
 At the end of training every contribution is a tensor with one slot on the sample d and a dual on the other
 three: the algorithm's symbol times the targets, on three training modes. Duals have N_A^3 entries; tensors
 are contracted with them leg by leg (`theory/unrolled/slots.py`), and the part that the training set already
-explains is subtracted last. H1 and G1 are needed between pairs of samples only and come from small groups of
-samples.
+explains is subtracted last.
 """
 
 import functools
@@ -16,47 +15,10 @@ import numpy as np
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
-from finitewidth.theory.solve import solve_with
 from finitewidth.theory.unrolled.slots import LegSlices, Request, contract_slots
 from finitewidth.theory.unrolled.unroll import unroll
 from finitewidth.training.first_order.modes import Modes, with_free_symbols
 from finitewidth.training.first_order.terms import LINEAR, TENSORS, TERMS, Term, dual, three_residuals
-
-GROUP = 8  # samples; two groups at a time cost little more than one sample
-
-
-def pair_corrections(
-    net: Network, X: np.ndarray, tolerance: float, running: Runner = HERE
-) -> tuple[np.ndarray, np.ndarray]:
-    """G1 and H1 of the output, (N, N) each, from groups of samples two at a time."""
-    N = X.shape[0]
-    G1, H1 = np.empty((N, N)), np.empty((N, N))
-    pairs = group_pairs(N)
-    work = functools.partial(_of_pair, net, X, pairs, tolerance)
-    results = running.results(work, len(pairs), name="pairs", what="corrections of pairs", at_once=2)
-    for rows, blocks in zip(pairs, results, strict=True):
-        for whole, name in ((G1, "G1"), (H1, "H1")):
-            whole[np.ix_(rows, rows)] = blocks[name][: rows.size, : rows.size]
-    return G1, H1
-
-
-def _of_pair(
-    net: Network, X: np.ndarray, pairs: list[np.ndarray], tolerance: float, pair: int
-) -> dict[str, np.ndarray]:
-    """G1 and H1 of two groups, filled up with zeros to the size of the largest two."""
-    rows = pairs[pair]
-    options = {"layers": (net.depth,), "tensors": (), "four_leg_tolerance": tolerance}
-    out = solve_with(HERE, net, X[rows], **options).output
-    missing = pairs[0].size - rows.size
-    return {"G1": np.pad(out.G1, (0, missing)), "H1": np.pad(out.H1, (0, missing))}
-
-
-def group_pairs(count: int) -> list[np.ndarray]:
-    """Samples of every two groups, so that every two samples meet."""
-    groups = [np.arange(start, min(start + GROUP, count)) for start in range(0, count, GROUP)]
-    if len(groups) == 1:
-        return groups
-    return [np.concatenate(pair) for pair in itertools.combinations(groups, 2)]
 
 
 def streamed_contributions(

@@ -1,4 +1,4 @@
-"""The tensors of order 1/n as a prediction meets them: stored whole, or contracted leg by leg."""
+"""The tensors of order 1/n as a prediction meets them: stored whole, contracted leg by leg, or sampled."""
 
 import abc
 from collections.abc import Mapping
@@ -8,11 +8,16 @@ import numpy as np
 
 from finitewidth.core.tasks import Runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
-from finitewidth.network.algorithms.symbols import Symbols
 from finitewidth.network.network import Network
+from finitewidth.theory.unrolled.unroll import Unrolled
 from finitewidth.training.first_order.corrections import Corrections, corrections
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.streamed import streamed_contributions
+from finitewidth.training.first_order.terms import TERMS
+from finitewidth.training.many_points.estimation import Accuracy, sampled_mean
+from finitewidth.training.many_points.scene import Scene
+
+FEW = 100  # samples up to which the end of training is contracted leg by leg
 
 
 class AbstractTensors(abc.ABC):
@@ -29,14 +34,11 @@ class AbstractTensors(abc.ABC):
         running: Runner,
         modes: Modes,
         algorithm: AbstractAlgorithm,
-        symbols: Symbols,
+        rows: np.ndarray,
         *,
         covariance: bool,
     ) -> Corrections:
-        """n times the corrections to the mean and, if wanted, to the covariance.
-
-        `symbols` are those of the algorithm at the eigenvalues of the modes.
-        """
+        """n times the corrections to the mean and, if wanted, to the covariance, on some of the samples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +56,12 @@ class WholeTensors(AbstractTensors):
         running: Runner,
         modes: Modes,
         algorithm: AbstractAlgorithm,
-        symbols: Symbols,
+        rows: np.ndarray,
         *,
         covariance: bool,
     ) -> Corrections:
-        return corrections(modes, self.arrays.__getitem__, symbols, covariance=covariance)
+        symbols = algorithm.symbols(modes.l)
+        return corrections(modes, self.arrays.__getitem__, symbols, covariance=covariance).at(rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,21 +81,70 @@ class StreamedTensors(AbstractTensors):
         running: Runner,
         modes: Modes,
         algorithm: AbstractAlgorithm,
-        symbols: Symbols,
+        rows: np.ndarray,
         *,
         covariance: bool,
     ) -> Corrections:
-        if covariance:
+        _refuse_covariance(covariance)
+        if not algorithm.is_finished:
             raise ValueError(
-                "the covariance needs whole tensors, which were not prepared; use fw.finite_width(..., "
-                "covariance=True), or ask for the mean alone with covariance=False."
-            )
-        if symbols.absorbed is not None:
-            raise ValueError(
-                "at a finite time the mean at order 1/n needs whole tensors, too large for so many samples; "
-                "use the end of training (time or steps infinite), or fewer inputs."
+                "at a finite time the mean at order 1/n needs whole tensors, too large for so many samples, "
+                'or samples of neurons; use route="sampled", the end of training (time or steps infinite), '
+                "or fewer inputs."
             )
         mean = streamed_contributions(
             self.net, self.X, modes, algorithm, tolerance=self.tolerance, running=running
         )
-        return Corrections(mean)
+        return Corrections(mean).at(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class SampledTensors(AbstractTensors):
+    """Tensors that are never made: neurons are drawn along the training instead; they give the mean."""
+
+    unrolled: Unrolled = field(repr=False)
+    accuracy: Accuracy
+    instead: StreamedTensors | None = None  # for algorithms that cannot be replayed, and few samples
+
+    @property
+    def give_covariance(self) -> bool:
+        return False
+
+    def corrections(
+        self,
+        running: Runner,
+        modes: Modes,
+        algorithm: AbstractAlgorithm,
+        rows: np.ndarray,
+        *,
+        covariance: bool,
+    ) -> Corrections:
+        _refuse_covariance(covariance)
+        clock = algorithm.clock
+        few = algorithm.is_finished and self.unrolled.count <= FEW
+        if self.instead is not None and (clock is None or few):
+            return self.instead.corrections(running, modes, algorithm, rows, covariance=False)
+        if clock is None:
+            raise ValueError(
+                f"algorithm={algorithm!r} cannot be replayed in time; use fw.GradientFlow or "
+                'fw.GradientDescent, or route="deterministic".'
+            )
+        if algorithm.end == 0:
+            zero = np.zeros((rows.size, modes.outputs))
+            return Corrections(dict.fromkeys(TERMS, zero))
+        t = slice(modes.count)
+        in_samples = modes.back(modes.H[:, t])
+        scene = Scene(
+            clock, self.unrolled, modes.l, modes.vectors, in_samples, modes.training_kernel, modes.y
+        )
+        estimates = sampled_mean(scene, rows, self.accuracy, running)
+        mean = {name: estimate.value for name, estimate in estimates.contributions.items()}
+        return Corrections(mean, sampled=estimates)
+
+
+def _refuse_covariance(covariance: bool) -> None:
+    if covariance:
+        raise ValueError(
+            "the covariance needs whole tensors, which were not prepared; use fw.finite_width(..., "
+            'covariance=True, route="deterministic"), or ask for the mean alone with covariance=False.'
+        )

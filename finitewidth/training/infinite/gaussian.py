@@ -31,6 +31,16 @@ class Expansion:
 
 
 @dataclass(frozen=True, eq=False)
+class Sampling:
+    """How numbers of the theory itself were sampled, and their standard errors."""
+
+    samples: int  # neurons
+    accuracy: float  # rms standard error of the shift of the mean, over the largest shift
+    stderr: Float[np.ndarray, "M n_L"] = field(repr=False)  # of the mean
+    contributions: dict[str, np.ndarray] = field(repr=False)  # of each contribution
+
+
+@dataclass(frozen=True, eq=False)
 class Prediction:
     """Mean and covariance of trained networks on test inputs."""
 
@@ -46,6 +56,17 @@ class Prediction:
     leading: "Prediction | None" = field(default=None, repr=False)
     wired: Float[np.ndarray, "M n_L M n_L"] | None = field(default=None, repr=False)  # what no factor holds
     expansion: Expansion | None = None  # at order 1
+    sampling: Sampling | None = None  # where order 1/n was sampled
+
+    @property
+    def route(self) -> str:
+        """How order 1/n was computed: "deterministic" or "sampled"."""
+        return "deterministic" if self.sampling is None else "sampled"
+
+    @property
+    def stderr(self) -> Float[np.ndarray, "M n_L"]:
+        """The standard error of the mean, which is a number of the theory; zero if nothing was sampled."""
+        return np.zeros_like(self.mean) if self.sampling is None else self.sampling.stderr
 
     @property
     def covariance(self) -> Float[np.ndarray, "M n_L M n_L"]:
@@ -101,8 +122,12 @@ class Prediction:
         """The same at order 0."""
         return self if self.leading is None else self.leading
 
+    @property
+    def _sampled(self) -> str:
+        return "" if self.sampling is None else f", {self.sampling.samples} sampled neurons"
+
     def __repr__(self) -> str:
         return (
             f"Prediction({self.mean.shape[0]} samples, {self.mean.shape[1]} outputs, order={self.order}, "
-            f"{self.algorithm!r}, condition={self.condition:.2g})"
+            f"{self.algorithm!r}, condition={self.condition:.2g}{self._sampled})"
         )

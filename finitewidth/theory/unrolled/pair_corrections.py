@@ -1,0 +1,161 @@
+r"""G1 and H1 of all pairs of inputs, for dense networks with smooth activations.
+
+The corrections of a pair need the tensors V, D and F with labels on this pair only, and these recursions
+close on two labels. So every tensor is a few matrices of pairs, and time grows as N^2. The maps are those of
+`theory/features.py`, written out for two labels; `theory/recursion.py` has them for any four.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
+from finitewidth.gaussian.two_legs.two_samples import TwoSamples, two_samples
+from finitewidth.network.network import Network
+from finitewidth.theory.layers.activation import KernelResponse
+from finitewidth.theory.layers.pair_map import PairMap
+from finitewidth.theory.pairs.propagation import first_layer
+from finitewidth.theory.steps import Step, steps
+
+
+class PairCorrections(NamedTuple):
+    """Corrections of order 1/n to the kernel and NTK of the output, and the error of four-leg averages."""
+
+    G1: np.ndarray  # (N, N)
+    H1: np.ndarray
+    error: float
+
+
+@dataclass(frozen=True, eq=False)
+class _OnPairs:
+    """V, D and F on the labels i, j of every pair, with G1 and H1; (N, N) each."""
+
+    V_iiii: np.ndarray  # (N, 1)
+    V_iiij: np.ndarray
+    V_iijj: np.ndarray
+    V_ijij: np.ndarray
+    D_ijii: np.ndarray
+    D_ijij: np.ndarray
+    F_iiji: np.ndarray
+    F_iijj: np.ndarray
+    F_ijji: np.ndarray
+    G1: np.ndarray
+    H1: np.ndarray
+
+    @classmethod
+    def first(cls, count: int) -> "_OnPairs":
+        """Nothing fluctuates in the first layer."""
+        zero = np.zeros((count, count))
+        return cls(np.zeros((count, 1)), *[zero] * 10)
+
+
+def pair_corrections(net: Network, X: np.ndarray) -> PairCorrections:
+    """G1 and H1 of the output layer on checked inputs."""
+    rule = Automatic(TOLERANCE)
+    state, error = _OnPairs.first(X.shape[0]), 0.0
+    for step in steps(net, first_layer(net, X, rule), net.depth, rule):
+        averages = two_samples(step.activation, step.K)
+        error = max(error, averages.error)
+        state = _next(state, step, averages)
+    return PairCorrections(state.G1, state.H1, error)
+
+
+def _next(now: _OnPairs, step: Step, averages: TwoSamples) -> _OnPairs:
+    values = (*_kernel(now, step, averages), *_mixed(now, step, averages), *_means(now, step))
+    return _OnPairs(*values)  # in the order of its fields
+
+
+def _diagonal(matrix: np.ndarray) -> np.ndarray:
+    return np.diag(matrix)[:, None]
+
+
+def _on_one(pair_map: PairMap) -> np.ndarray:
+    """The map of the pair (i i) to itself, (N, 1)."""
+    return sum(_diagonal(part) for part in pair_map if part is not None)  # type: ignore[return-value]
+
+
+def _responses(step: Step) -> tuple[PairMap, PairMap]:
+    """How <s s> and <s' s'> answer to the kernel."""
+    sigma, slope = step.moments.sigma.slope, step.moments.slope.slope
+    assert sigma is not None and slope is not None
+    return sigma, slope
+
+
+def _kernel(now: _OnPairs, step: Step, averages: TwoSamples) -> list[np.ndarray]:
+    """V and D of the next layer."""
+    sigma, slope = _responses(step)
+    from_kernel = sigma.scaled(step.lambda_W).plus(slope.scaled(step.C_W * step.Theta))
+    value, X = step.moments.sigma.value, step.X
+    alone, one = _diagonal(value), _on_one(sigma)
+    V_i, r, C = now.V_iiii, step.width_ratio, step.C_W
+    # the columns (i i) and (i j) of V moved up, for each of the rows (i i), (i j), (j j)
+    on_ii = one * V_i, one * now.V_iiij, one * now.V_iijj
+    on_ij = (
+        _sum(sigma, V_i, now.V_iiij, now.V_iijj),
+        _sum(sigma, now.V_iiij, now.V_ijij, now.V_iiij.T),
+        _sum(sigma, now.V_iijj, now.V_iiij.T, V_i.T),
+    )
+    moved = {
+        "iiii": one * on_ii[0],
+        "iiij": one * on_ij[0],
+        "iijj": one * one.T * now.V_iijj,
+        "ijij": _sum(sigma, *on_ij),
+    }
+    created = {
+        "iiii": _diagonal(averages.squares) - alone**2,
+        "iiij": averages.cube_one - alone * value,
+        "iijj": averages.squares - alone * alone.T,
+        "ijij": averages.squares - value**2,
+    }
+    V = [C**2 * (created[name] + r * moved[name]) for name in created]
+    gradients = step.lambda_W * averages.cube_one + C * step.Theta * averages.sloped_square
+    both = step.lambda_W * averages.squares + C * step.Theta * averages.sloped_pair
+    slopes = C * step.moments.slope.value
+    D_ijii = gradients - X * alone + r * (_sum(from_kernel, *on_ii) + slopes * one * now.D_ijii)
+    own = slopes * _sum(sigma, now.D_ijii, now.D_ijij, now.D_ijii.T)
+    D_ijij = both - X * value + r * (_sum(from_kernel, *on_ij) + own)
+    return [*V, C * D_ijii, C * D_ijij]
+
+
+def _sum(pair_map: PairMap, first: np.ndarray, both: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The map applied to values of the pairs (i i), (i j), (j j)."""
+    parts = zip(pair_map, (first, both, second), strict=True)
+    return sum(part * value for part, value in parts if part is not None)  # type: ignore[return-value]
+
+
+def _mixed(now: _OnPairs, step: Step, averages: TwoSamples) -> list[np.ndarray]:
+    """F of the next layer."""
+    leading, slopes = step.moments.leading, step.moments.slope.value
+    assert leading is not None
+    one, r = _diagonal(leading) + _diagonal(slopes), step.width_ratio
+    across = leading.T * now.F_iijj + slopes * now.F_iiji  # the column (j i) of the row (i i)
+    crossed = leading * across + slopes * (leading.T * now.F_iiji.T + slopes * now.F_ijji)
+    F_iiji = step.Theta * averages.sloped_square + r * one * across
+    F_iijj = step.Theta * averages.sloped_pair + r * one * one.T * now.F_iijj
+    F_ijji = step.Theta * averages.sloped_pair + r * crossed
+    return [step.C_W**2 * F for F in (F_iiji, F_iijj, F_ijji)]
+
+
+def _means(now: _OnPairs, step: Step) -> tuple[np.ndarray, np.ndarray]:
+    """G1 and H1 of the next layer."""
+    signal = _correction(step.moments.sigma, now)
+    slope, r = step.moments.slope, step.width_ratio
+    D, F = now.D_ijii, now.F_iiji
+    tied = _sum(_responses(step)[1], D + 2 * F, now.D_ijij + now.F_iijj + now.F_ijji, (D + 2 * F).T)
+    gradient = now.H1 * slope.value + step.Theta * _correction(slope, now) + tied
+    return r * step.C_W * signal, r * (step.lambda_W * signal + step.C_W * gradient)
+
+
+def _correction(response: KernelResponse, now: _OnPairs) -> np.ndarray:
+    """1/2 sum <dd f> G1 + 1/8 sum <dddd f> V, as in `KernelResponse.correction`."""
+    assert response.slope is not None
+    bend = response.bend
+    fourth = (
+        bend[0] * now.V_iiii
+        + 4 * bend[1] * now.V_iiij
+        + bend[2] * (2 * now.V_iijj + 4 * now.V_ijij)
+        + 4 * bend[3] * now.V_iiij.T
+        + bend[4] * now.V_iiii.T
+    )
+    return response.slope.of_pairs(now.G1) + fourth / 8

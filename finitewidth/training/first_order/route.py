@@ -1,0 +1,55 @@
+"""Which way order 1/n is computed: from whole tensors, leg by leg, or in samples, and how accurately."""
+
+import math
+from dataclasses import dataclass
+
+import jax
+
+from finitewidth.core.inputs import as_count, as_positive
+from finitewidth.core.keys import as_key
+from finitewidth.training.many_points.estimation import BUDGET, TOLERANCE, Accuracy
+
+RouteName = str  # "deterministic" or "sampled"
+_FEWEST = 1000
+
+
+@dataclass(frozen=True)
+class Route:
+    """A way, None where it is chosen by the number of samples, and what is asked of an estimate."""
+
+    name: RouteName | None = None
+    accuracy: Accuracy = Accuracy()
+
+    @classmethod
+    def of(
+        cls,
+        name: RouteName | None,
+        *,
+        tolerance: float | None = None,
+        samples: int | None = None,
+        budget: float | None = None,
+        key=0,
+    ) -> "Route":
+        """Check a route as a user gave it."""
+        if name not in (None, "deterministic", "sampled"):
+            raise ValueError(
+                f'route must be "deterministic", "sampled", or None for either by itself, got {name!r}.'
+            )
+        if samples is not None:
+            samples = int(as_count("samples", samples, lowest=_FEWEST))
+            if tolerance is not None:
+                raise ValueError(
+                    f"give tolerance={tolerance!r} or samples={samples}, not both; one sets the other."
+                )
+        seed = tuple(int(part) for part in jax.random.key_data(as_key(key)).ravel())
+        budget = as_positive("budget", BUDGET if budget is None else budget, or_infinite=True)
+        tolerance = as_positive("tolerance", TOLERANCE if tolerance is None else tolerance)
+        return cls(name, Accuracy(tolerance, samples, math.inf if math.isinf(budget) else budget, seed))
+
+    def fingerprint(self) -> str:
+        """The route in the configuration of a store; a budget changes no number."""
+        accuracy = self.accuracy
+        return f"{self.name} {accuracy.tolerance!r} {accuracy.samples} {accuracy.seed}"
+
+
+AUTOMATIC = Route()

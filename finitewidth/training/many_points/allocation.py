@@ -1,0 +1,105 @@
+"""How many samples each stratum gets: a pilot, then rounds whose plans use all that is known so far.
+
+Plans depend on spreads and on fixed relative costs, never on a clock, so that results have the same bits on
+any machine. The clock only tells what the rest will take, and refuses it where that is above the budget.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from finitewidth.core.estimate import Estimate
+from finitewidth.training.many_points.draws import Stratum
+from finitewidth.training.many_points.moments import COSTS
+
+PILOT = 4  # tasks in each stratum before anything is planned
+_GROWTH = 3.0  # a round is at most this many times the work before it: spreads of few tasks mislead
+_FLOOR = 0.02  # of the largest spread, below which none is believed: spreads are heavy-tailed
+
+
+@dataclass(eq=False)
+class Tally:
+    """Results of the tasks of one stratum: their number, sum and sum of squares."""
+
+    count: int = 0
+    sums: np.ndarray | float = 0.0  # of the contributions and, last, of all of them together, (5, M, n_L)
+    squares: np.ndarray | float = 0.0
+    seconds: float = 0.0
+
+    def add(self, arrays: Mapping[str, np.ndarray]) -> None:
+        parts = arrays["contributions"]
+        values = np.concatenate([parts, parts.sum(axis=0, keepdims=True)])
+        self.count += 1
+        self.seconds += float(arrays["seconds"])
+        self.sums, self.squares = self.sums + values, self.squares + values**2
+
+    @property
+    def mean(self) -> np.ndarray:
+        return np.asarray(self.sums) / self.count
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Of one task."""
+        centred = np.maximum(np.asarray(self.squares) / self.count - self.mean**2, 0.0)
+        return centred * self.count / (self.count - 1)
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of one task, all contributions together, rms over outputs."""
+        return float(np.sqrt(self.variance[-1].mean()))
+
+
+Tallies = dict[Stratum, Tally]
+
+
+def estimate(tallies: Tallies) -> Estimate:
+    """The sum over strata: the contributions and, last, all of them together; (5, M, n_L)."""
+    value = np.sum([tally.mean for tally in tallies.values()], axis=0)
+    variance = np.sum([tally.variance / tally.count for tally in tallies.values()], axis=0)
+    return Estimate(value, np.sqrt(variance))
+
+
+def accuracy(tallies: Tallies) -> float:
+    """The rms standard error of the shift relative to the largest shift."""
+    found = estimate(tallies)
+    largest = np.abs(found.value[-1]).max(initial=0.0)
+    return float(np.sqrt(np.mean(found.stderr[-1] ** 2)) / largest) if largest > 0 else 0.0
+
+
+def work(tallies: Tallies) -> float:
+    """What has been done, in units of cost."""
+    return sum(COSTS[stratum.kind] * tally.count for stratum, tally in tallies.items())
+
+
+def work_for(tallies: Tallies, tolerance: float) -> float:
+    """The whole work for an accuracy, with the best plan."""
+    target = tolerance * np.abs(estimate(tallies).value[-1]).max(initial=0.0)
+    whole = sum(spread * np.sqrt(COSTS[stratum.kind]) for stratum, spread in _believed(tallies).items())
+    return float((whole / target) ** 2) if target > 0 else 0.0
+
+
+def plan(tallies: Tallies, whole: float) -> list[tuple[Stratum, int]]:
+    """The tasks that a whole amount of work still lacks, strata in proportion to spread / sqrt(cost)."""
+    spreads = _believed(tallies)
+    unit = sum(spread * np.sqrt(COSTS[stratum.kind]) for stratum, spread in spreads.items())
+    tasks = []
+    for stratum, tally in tallies.items():
+        share = spreads[stratum] / np.sqrt(COSTS[stratum.kind]) / unit if unit > 0 else 0.0
+        tasks += [(stratum, number) for number in range(tally.count, round(share * whole))]
+    return tasks
+
+
+def next_round(tallies: Tallies, tolerance: float) -> list[tuple[Stratum, int]]:
+    """The tasks of the next round towards an accuracy; none where it is reached."""
+    if accuracy(tallies) <= tolerance:
+        return []
+    done = work(tallies)
+    wanted = min(max(work_for(tallies, tolerance), 1.1 * done), (1 + _GROWTH) * done)
+    return plan(tallies, wanted)
+
+
+def _believed(tallies: Tallies) -> dict[Stratum, float]:
+    spreads = {stratum: tally.spread for stratum, tally in tallies.items()}
+    floor = _FLOOR * max(spreads.values(), default=0.0)
+    return {stratum: max(spread, floor) for stratum, spread in spreads.items()}

@@ -1,0 +1,84 @@
+"""What all samples of a problem share: modes, targets, kernels and source layers, in working precision."""
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from finitewidth.network.algorithms.clock import Clock
+from finitewidth.theory.unrolled.unroll import Unrolled
+from finitewidth.training.many_points.moments import Replay
+from finitewidth.training.many_points.source_layer import SourceLayer, kernel_root
+
+PROBES = 16  # random columns of the roots of K and of Y Y^T + n_L K; with as many as samples they are exact
+_SINGLE = 1e5  # beyond this l_max T, sums of many modes lose too many digits in single precision
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A replayed training: its modes and times, and the source layers of the network."""
+
+    clock: Clock
+    unrolled: Unrolled
+    l: np.ndarray  # eigenvalues of the training NTK, (N_A,)
+    vectors: np.ndarray  # of training samples and modes, (N_A, N_A)
+    rows: np.ndarray  # mean NTK between all samples and modes, (N, N_A)
+    kernel: np.ndarray  # K between modes, (N_A, N_A)
+    y: np.ndarray  # targets of modes, (n_L, N_A)
+
+    def __getstate__(self) -> dict:
+        """What is sent to workers: the fields, from which they make the rest."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @functools.cached_property
+    def replay(self) -> Replay:
+        return Replay(self.clock, self.l)
+
+    @functools.cached_property
+    def real(self) -> type:
+        """The precision of samples. Their sums are in double precision, and noise is far above rounding."""
+        return np.float32 if self.l[-1] * self.replay.duration < _SINGLE else np.float64
+
+    @functools.cached_property
+    def layers(self) -> list[SourceLayer]:
+        return [SourceLayer.of(source, self.real) for source in self.unrolled.sources]
+
+    @property
+    def count(self) -> int:
+        """The number of training samples N_A."""
+        return self.l.size
+
+    @property
+    def outputs(self) -> int:
+        return self.y.shape[0]
+
+    @functools.cached_property
+    def roots(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of K and of Y Y^T + n_L K between training samples."""
+        first, second = (kernel_root(self.between(m)).astype(self.real) for m in (self.kernel, self.pair))
+        return first, second
+
+    @functools.cached_property
+    def pair(self) -> np.ndarray:
+        """Y Y^T + n_L K between modes: residuals of two modes, summed over outputs, on average."""
+        return self.y.T @ self.y + self.outputs * self.kernel
+
+    def between(self, symbol: np.ndarray) -> np.ndarray:
+        """A function of modes, or of two of them, as a matrix between training samples."""
+        V = self.vectors
+        return (V * symbol) @ V.T if symbol.ndim == 1 else V @ symbol @ V.T
+
+    def targets(self, symbol: np.ndarray) -> np.ndarray:
+        """A function of modes on the targets, (N_A, n_L)."""
+        return self.vectors @ (symbol[:, None] * self.y.T)
+
+    def joined(self, left: np.ndarray, right: np.ndarray, *, pair: bool) -> np.ndarray:
+        """Left times K, or Y Y^T + n_L K, times right, between training samples."""
+        inner = self.pair if pair else self.kernel
+        return self.between(inner * np.outer(left, right))
+
+    def reached(self, effect: np.ndarray, left: float) -> np.ndarray:
+        """What is left of an effect (N, n_L) on the outputs when training ends."""
+        absorbed = self.replay.absorbed(left)
+        return effect - (self.rows * absorbed) @ (self.vectors.T @ effect[: self.count])

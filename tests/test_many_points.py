@@ -1,0 +1,232 @@
+"""Order 1/n in samples of neurons: times, pairs, every contribution against whole tensors, and refusals."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import finitewidth as fw
+from finitewidth.network.algorithms.clock import Clock
+from finitewidth.theory.unrolled.pair_corrections import pair_corrections
+from finitewidth.training.first_order.modes import with_free_symbols
+from finitewidth.training.first_order.statistics import FiniteWidth
+from finitewidth.training.many_points.moments import Replay
+from finitewidth.training.many_points.times import Times, kronecker
+
+PULL = 4.0
+CONTRIBUTIONS = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
+INPUTS = np.random.default_rng(17).standard_normal((9, 3))
+TARGETS = np.random.default_rng(18).standard_normal((6, 2))
+NET = fw.MLP((3, 48, 40, 2), "tanh", C_b=0.1, C_W=1.2)
+
+
+def whole(net: fw.MLP) -> FiniteWidth:
+    return fw.finite_width(net, INPUTS[:6], TARGETS, INPUTS[6:], four_leg_tolerance=1e-6)
+
+
+@pytest.fixture(scope="module")
+def prepared() -> FiniteWidth:
+    return whole(NET)
+
+
+def sampled(algorithm, net: fw.MLP = NET, **options) -> fw.Prediction:
+    options = {"samples": 20_000, "route": "sampled", **options}
+    return fw.predict(net, INPUTS[:6], TARGETS, INPUTS[6:], algorithm=algorithm, **options)
+
+
+def pulls(estimate: fw.Prediction, exact: fw.Prediction) -> dict[str, np.ndarray]:
+    assert estimate.sampling is not None
+    errors = estimate.sampling.contributions
+    return {
+        name: (estimate.contributions[name] - exact.contributions[name]) / errors[name]
+        for name in CONTRIBUTIONS
+    }
+
+
+# --- times --------------------------------------------------------------------------------------------
+
+
+def test_drawn_times_integrate_without_bias():
+    times = Times(span=7.0, scale=0.1)
+    fractions = (np.arange(200) + 0.5) / 200
+    drawn = [times.in_bin(one, u) for one in range(times.bins) for u in fractions]
+    for f, exact in ((lambda t: np.exp(-3 * t), (1 - np.exp(-21)) / 3), (lambda t: t**2, 7**3 / 3)):
+        assert sum(weight * f(time) for time, weight in drawn) / 200 == pytest.approx(exact, rel=1e-4)
+
+
+LONG = pytest.mark.long
+CLOCKS = (
+    Clock(0.9, 2),
+    Clock(0.3, 1),
+    *(pytest.param(c, marks=LONG) for c in (Clock(0.55, 6), Clock(0.0, 4.0))),
+)
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_factors_of_single_modes_integrate_to_the_symbols(clock):
+    """Also what training mode e has absorbed of them; coincident steps of descent are in the factors."""
+    l = np.array([0.3, 1.1, 2.0])
+    replay = Replay(clock, l)
+    known = with_free_symbols(clock.symbols(l), l)
+    assert known.absorbed is not None
+    mine = {name: 0.0 for name in ("ff", "B", "IB", "A", "IA", "IIA", "IIB")}
+    last = {name: 0.0 for name in mine}
+    for kind in ("fluctuation", "straight", "bent", "nested"):
+        bins, count = replay.times(kind).bins, 1500
+        for one, number in itertools.product(range(bins), range(count)):
+            moment = replay.moment(kind, one, kronecker(np.array([0.2, 0.7]), number))
+            absorbed = replay.absorbed(moment.left)[2]
+            for name, part in _products(kind, moment.e, moment.a, moment.before).items():
+                mine[name] = mine[name] + moment.weight / count * part
+                last[name] = last[name] + moment.weight / count * absorbed * part
+    for found, exact in ((mine, known.outputs), (last, known.absorbed(2))):
+        for name, symbol in found.items():
+            np.testing.assert_allclose(
+                symbol + 0 * exact[name],
+                exact[name],
+                atol=4e-3,
+                err_msg=name,
+            )
+
+
+def _products(kind: str, e: np.ndarray, a: np.ndarray, before: np.ndarray) -> dict[str, np.ndarray]:
+    """What the contractions make of a moment, as symbols with modes in order."""
+
+    def three(x, y, z):
+        return np.einsum("a,b,c->abc", x, y, z)
+
+    if kind == "fluctuation":
+        return {"ff": np.outer(e, a)}  # the mode that stands twice, and that of the targets
+    if kind == "straight":
+        cubic = -(three(e, a, a) + three(a, e, a) + three(a, a, e)) / 6
+        return {"B": (np.outer(e, a) + np.outer(a, e)) / 2, "IB": cubic}
+    if kind == "bent":
+        return {"A": np.outer(e, a), "IA": -three(e, a, a) / 2, "IIB": -three(e, before, a)}
+    return {"IIA": -three(before, e, a), "IIB": -three(e, before, a)}
+
+
+# --- pairs --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activations", [("gelu", "tanh", "gelu"), ("tanh",)])
+def test_corrections_of_pairs_are_those_of_whole_tensors(activations):
+    net = fw.MLP((3, *(30 + 10 * k for k in range(len(activations))), 2), activations, C_b=0.2, C_W=1.4)
+    X = np.concatenate([INPUTS[:3], INPUTS[:1] * (1 + 1e-6)])  # two inputs nearly equal
+    output, pairs = fw.solve(net, X, layers=(net.depth,), tensors=()).output, pair_corrections(net, X)
+    assert pairs.error < 1e-8
+    for mine, exact in ((pairs.G1, output.G1), (pairs.H1, output.H1)):
+        np.testing.assert_allclose(mine, exact, rtol=0, atol=1e-6 * max(np.abs(output.H1).max(), 1e-9))
+
+
+def test_an_input_without_variance_has_corrections_too():
+    X = np.concatenate([np.zeros((1, 3)), INPUTS[:2]])
+    net = fw.MLP((3, 20, 20, 1), "tanh", C_b=0.0, C_W=1.0)
+    output, pairs = fw.solve(net, X, layers=(3,), tensors=()).output, pair_corrections(net, X)
+    np.testing.assert_allclose(pairs.H1, output.H1, atol=1e-7)
+
+
+# --- the sampled route against whole tensors ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [fw.GradientFlow(0.8), fw.GradientDescent(0.05, 30), fw.GradientDescent(0.12, 2)],
+    ids=["flow", "descent", "two steps"],
+)
+def test_every_contribution_agrees_with_whole_tensors(prepared, algorithm):
+    estimate, exact = sampled(algorithm), prepared.predict(algorithm)
+    assert (estimate.route, exact.route) == ("sampled", "deterministic")
+    np.testing.assert_allclose(estimate.contributions["ntk_mean"], exact.contributions["ntk_mean"], atol=1e-7)
+    for name, pull in pulls(estimate, exact).items():
+        assert np.abs(pull).max() < PULL, name
+    np.testing.assert_array_less(np.abs(estimate.mean - exact.mean), PULL * estimate.stderr)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("activations", ["gelu", ("tanh", "gelu", "tanh")])
+@pytest.mark.parametrize("algorithm", [fw.GradientFlow(1.5), fw.GradientDescent(0.06, 40)])
+def test_every_contribution_agrees_in_deeper_and_mixed_networks(activations, algorithm):
+    widths = (3, 48, 40, 56, 2) if isinstance(activations, tuple) else (3, 48, 64, 40, 2)
+    net = fw.MLP(widths, activations, C_b=0.1, C_W=1.3)
+    estimate, exact = sampled(algorithm, net, samples=300_000), whole(net).predict(algorithm)
+    for name, pull in pulls(estimate, exact).items():
+        assert np.abs(pull).max() < PULL, name
+
+
+@pytest.mark.long
+def test_the_end_of_training_is_reached(prepared):
+    estimate, exact = sampled(fw.GradientFlow(), samples=200_000), prepared.predict(fw.GradientFlow())
+    for name, pull in pulls(estimate, exact).items():
+        assert np.abs(pull).max() < PULL, name
+
+
+def test_a_key_gives_the_same_bits_and_another_key_other_samples(prepared):
+    algorithm = fw.GradientDescent(0.1, 5)
+    one, again, other = (sampled(algorithm, samples=5000, key=key) for key in (3, 3, 4))
+    np.testing.assert_array_equal(one.mean, again.mean)
+    np.testing.assert_array_equal(one.stderr, again.stderr)
+    assert (one.mean != other.mean).any()
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path):
+    class Enough(Exception):
+        pass
+
+    def listen(done, total):
+        if done == 20:
+            raise Enough
+
+    algorithm, options = fw.GradientDescent(0.1, 5), {"samples": 5000}
+    with pytest.raises(Enough):
+        sampled(algorithm, store=tmp_path / "run.zarr", progress=listen, **options)
+    resumed = sampled(algorithm, store=tmp_path / "run.zarr", **options)
+    np.testing.assert_array_equal(resumed.mean, sampled(algorithm, **options).mean)
+
+
+def test_no_training_is_no_shift():
+    assert not np.any(sampled(fw.GradientDescent(0.1, 0)).contributions["dntk"])
+
+
+def test_a_trajectory_is_sampled_at_each_of_its_times(prepared):
+    path = fw.trajectory(
+        NET, INPUTS[:6], TARGETS, INPUTS[6:], times=(2, 4), algorithm=fw.GradientDescent(0.1), order=1,
+        route="sampled", samples=5000,
+    )  # fmt: skip
+    for steps, prediction in zip((2, 4), path.predictions, strict=True):
+        exact = prepared.predict(fw.GradientDescent(0.1, steps))
+        assert np.abs((prediction.mean - exact.mean) / prediction.stderr).max() < PULL
+
+
+def test_many_samples_before_the_end_are_sampled_by_themselves(monkeypatch):
+    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
+    data = (NET, INPUTS[:6], TARGETS, INPUTS[6:])
+    assert fw.predict(*data, algorithm=fw.GradientDescent(0.1, 3), samples=2000).route == "sampled"
+    assert fw.predict(*data, algorithm=fw.GradientDescent(0.1, 3), covariance=True).route == "deterministic"
+
+
+# --- refusals -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"samples": 10**9, "budget": 1.0}, r"needs about \d+ s of sampling, above budget=1 s"),
+        ({"samples": None, "tolerance": 1e-6, "budget": 5.0}, r"stop at steps=5, where \d+ s are enough"),
+        ({"samples": 10}, "samples must be"),
+        ({"tolerance": 0.1}, "not both"),
+        ({"samples": None, "tolerance": -1.0}, "tolerance must be"),
+        ({"route": "fast"}, 'route must be "deterministic", "sampled"'),
+        ({"covariance": True}, "gives the mean alone"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        sampled(fw.GradientDescent(0.02, 50), **options)
+
+
+def test_other_algorithms_and_skips_are_not_sampled():
+    with pytest.raises(ValueError, match="cannot be replayed"):
+        sampled(fw.TwoStep())
+    net = fw.Network(3, fw.Dense(8), fw.Residual("tanh", fw.Dense(8)), "tanh", fw.Dense(2))
+    with pytest.raises(ValueError, match="dense networks only"):
+        sampled(fw.GradientDescent(0.02, 3), net)
