@@ -48,6 +48,7 @@ def test_twice_as_wide_is_twice_as_deep():
     assert depths[1] == 2 * depths[0] == 2 * math.floor(20 / (2 * (1 - 0.6**4)))
 
 
+@pytest.mark.long
 def test_usable_depth_of_odd_activations_grows_as_the_law_says():
     """1/(1 - gamma^4), with corrections of log(l)/l: 10 per cent at a hundred layers."""
     depths = {gamma: fw.aspect("tanh", width=250, gamma=gamma).depth for gamma in (0.3, 0.7)}

@@ -14,6 +14,7 @@ FIGURES = sorted(
     for path in (ROOT / "examples").glob("*.py")
     if "from figure_options import" in path.read_text(encoding="utf-8")
 )
+TRAINING = ("memory", "ntk_ellipse", "residuals")  # sample or train as `trained_outputs` does, for longer
 
 
 def example(name: str):
@@ -32,7 +33,9 @@ def test_the_table_of_initializations_is_what_the_library_computes():
         assert f"`{name}" in shown or name in script.SAME
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in TRAINING)) for name in FIGURES]
+)
 def test_figures_are_drawn(name, tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(ROOT / "examples")  # as for a script, for the options that they share
     path = tmp_path / "figure.png"

@@ -82,6 +82,7 @@ def test_random_features_are_the_gradients_of_one_network():
         fw.random_features(net, output=2)
 
 
+@pytest.mark.long
 def test_kernels_of_random_features_tend_to_the_ntk():
     """Fluctuations fall as n^(-1/2): squared deviations, over 10 networks, as 1/n within their scatter."""
     deviations = []

@@ -74,6 +74,7 @@ def trained(net: fw.Network, count: int = 3) -> fw.Ensemble:
     return fw.train_ensemble(net, X[:2], Y, X[2:], **options, ntk=True, kernels=True)
 
 
+@pytest.mark.long
 def test_training_with_different_activations_is_that_of_the_definition():
     """Four steps of three members, by automatic differentiation of the network written out."""
 
@@ -187,6 +188,7 @@ def plain_network(net: fw.Network) -> RealSequence:
 SMOOTH = fw.Network(3, fw.Dense(2, C_W=1.3), fw.Dense(3, C_b=0.2), "sin", fw.Dense(2, lambda_W=0.6))
 
 
+@pytest.mark.long
 def test_automatic_derivatives_of_a_layer_are_its_structured_ones(monkeypatch):
     """The NTK and its differentials; a dense layer may follow another without an activation."""
     parameters = draw(SMOOTH, jax.random.key(2))

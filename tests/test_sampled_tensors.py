@@ -134,14 +134,8 @@ def with_all_neurons_equal(layer):
     }
 
 
-@pytest.mark.parametrize(
-    "activation, width",
-    [
-        ("gelu", 2),
-        pytest.param("tanh", 3, marks=pytest.mark.long),
-        pytest.param("sin", 4, marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long  # `test_sample_statistics.py` has one hidden layer too
+@pytest.mark.parametrize("activation, width", [("gelu", 2), ("tanh", 3), ("sin", 4)])
 def test_one_hidden_layer_statistics_are_exact_at_any_width(activation, width):
     """40000 networks for V, D, F, A, B and as many for P, Q, R, S, T, U; three inputs, every entry."""
     net = network((width,), activation)
