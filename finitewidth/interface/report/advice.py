@@ -171,7 +171,7 @@ def print_audit(audit: Audit, console: Console) -> None:
         shown = ", ".join(f"{row.name} {row.ratio:.2g}" for row in largest)
         _line(console, "ratios", f"largest of the output layer, 1/n included: {shown}")
     if audit.information is not None:
-        _line(console, "knowing", audit.information.reading)
+        _line(console, "aspect", audit.information.reading)
     for line in audit.steps:
         _line(console, "layers", line)
     for line in audit.advice:
