@@ -151,6 +151,7 @@ def test_what_the_width_is_not_judged_for_is_said(layers, reason):
 # --- learning rates --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_learning_rates_of_weights_fall_by_one_minus_gamma_squared_for_odd_activations():
     """Equal shares in the NTK; corrections of log(l)/l are below 5 per cent at 400 layers."""
     nets = [residual("tanh", 400, 1, gamma, inputs=1) for gamma in (0.0, 0.8)]

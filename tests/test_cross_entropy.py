@@ -110,6 +110,7 @@ def test_long_flow_arrives_at_the_end_of_training():
     assert np.abs((std.value - end.std) / std.stderr).max() < 4
 
 
+@pytest.mark.long
 def test_real_networks_trained_on_cross_entropy_are_distributed_as_sampled(key):
     """256 erf networks of width 512, one-hot labels, 20 steps, against 6000 sampled members."""
     net = fw.MLP((3, 512, 3), "erf", C_b=0.1, C_W=1.5, lambda_b=1.0, lambda_W=1.5)

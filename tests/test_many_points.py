@@ -57,8 +57,7 @@ def test_drawn_times_integrate_without_bias():
 LONG = pytest.mark.long
 CLOCKS = (
     Clock(0.9, 2),
-    Clock(0.3, 1),
-    *(pytest.param(c, marks=LONG) for c in (Clock(0.55, 6), Clock(0.0, 4.0))),
+    *(pytest.param(c, marks=LONG) for c in (Clock(0.3, 1), Clock(0.55, 6), Clock(0.0, 4.0))),
 )
 
 

@@ -205,6 +205,7 @@ def test_vanishing_ridge_of_repeated_inputs_averages_their_targets():
 # --- real networks -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_trained_networks_are_distributed_as_predicted(key):
     """200 erf networks of width 512 at times 1, 5 and 10: means and covariances within four standard errors.
 

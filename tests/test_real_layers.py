@@ -99,6 +99,7 @@ def test_training_with_different_activations_is_that_of_the_definition():
         np.testing.assert_allclose(found.kernels.value[-1, layer], kernel, rtol=1e-11)
 
 
+@pytest.mark.long
 def test_statistics_with_different_activations_are_those_of_the_definition():
     """Mean kernel and mean NTK of twelve networks with eight output neurons, network by network."""
     sampled = fw.sample_statistics(MIXED, X, members=12, key=3, tensors=("V",))

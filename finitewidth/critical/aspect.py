@@ -200,10 +200,10 @@ def longer_skips(net: Network, input_scale: float) -> str:
     if not (uniform and over_one and ladder.depth <= _SEARCHED):
         return ""
     try:
-        found = aspect(
+        remedy = aspect(
             ladder.activations[0], width=ladder.widths[1], depth=ladder.depth, input_scale=input_scale
         )
     except ValueError:  # nothing to advise
         return ""
-    settings = f"C_b = {number(found.C_b, 3)}, C_W = {number(found.C_W, 3)}"
-    return f", or give it skips with gamma = {number(found.gamma, 3)} and {settings} in each layer"
+    settings = f"C_b = {number(remedy.C_b, 3)}, C_W = {number(remedy.C_W, 3)}"
+    return f", or give it skips with gamma = {number(remedy.gamma, 3)} and {settings} in each layer"

@@ -141,9 +141,9 @@ def projections(
     """
     orders = (*known, *others)
     for step in _STEPS:
-        found = Projections(activation, degree, step)(axes, orders)
-        error = max(float(np.abs(found[pair][..., 0] - value).max()) for pair, value in known.items())
+        averages = Projections(activation, degree, step)(axes, orders)
+        error = max(float(np.abs(averages[pair][..., 0] - value).max()) for pair, value in known.items())
         scale = max(float(np.abs(value).max()) for value in known.values())
         if error <= _ACCURACY * scale:
             break
-    return found, error
+    return averages, error

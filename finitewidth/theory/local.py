@@ -336,12 +336,12 @@ class LocalStreams:
         sources, lifted = created_blocks(step, averages), present.lifted(step)
         if layer in self.inside or not (present.rows or layer in self.starts):
             return _Layer(sources, lifted)
-        found, error = projections(step.activation, present.axes, _known(step), _OTHERS, self.degree)
-        self.error, noise = max(self.error, error), _noise(step, found)
+        projected, error = projections(step.activation, present.axes, _known(step), _OTHERS, self.degree)
+        self.error, noise = max(self.error, error), _noise(step, projected)
         above = lifted
         if layer in self.starts:
             above = lifted.plus(fresh(present.axes, step.Theta, noise, self.degree))
-        return _Layer(sources, above, _Read(found, noise, present, lifted))
+        return _Layer(sources, above, _Read(projected, noise, present, lifted))
 
     def _bare_blocks(self, layer: int, present: Past) -> Blocks:
         """What is remembered with the bare pairs of the layer."""

@@ -254,8 +254,8 @@ def vertex_of(net: Network, members: int, key: int, batches: int = 40) -> Estima
         product = ((means.sum()) ** 2 - (means**2).sum()) / (size * (size - 1))
         return n * (pairs.mean() - product), means.mean()
 
-    found = np.array([one_batch(number) for number in range(batches)])
-    return mean_of(found[:, 0])
+    estimates = np.array([one_batch(number) for number in range(batches)])
+    return mean_of(estimates[:, 0])
 
 
 @claim(

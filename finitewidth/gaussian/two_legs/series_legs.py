@@ -120,10 +120,10 @@ def _alone(sums: series.Sums, orders, results: list[np.ndarray], marked) -> list
 
 def _sums(rows: Side, columns: Side, cross: np.ndarray, same: np.ndarray | None) -> series.Sums:
     legs: SeriesLegs = rows.legs
-    found = series.correlations(rows, columns, cross, same)
-    length = legs.length_for(found.largest)
+    correlations = series.correlations(rows, columns, cross, same)
+    length = legs.length_for(correlations.largest)
     tables = _first(length, rows.legs), _first(length, columns.legs)
-    return series.Sums(rows, columns, found, tables, _remainder(legs, tables), legs.tolerance / 2)
+    return series.Sums(rows, columns, correlations, tables, _remainder(legs, tables), legs.tolerance / 2)
 
 
 def _may_be_slow(sums: series.Sums) -> bool:

@@ -108,8 +108,8 @@ def assembled(running: Runner, request: Request) -> tuple[tuple[np.ndarray, np.n
     whole: Arrays = {}
     errors, panels = np.zeros(2), request.panels
     for (rows, columns), arrays in run_panels(running, request):
-        found = float(arrays.pop("error")), float(arrays.pop("sampling_error", 0.0))
-        errors = np.maximum(errors, found)
+        own = float(arrays.pop("error")), float(arrays.pop("sampling_error", 0.0))
+        errors = np.maximum(errors, own)
         for name, values in arrays.items():
             matrix = whole.setdefault(name, np.empty((panels.rows, panels.columns)))
             matrix[rows, columns] = values[: rows.stop - rows.start, : columns.stop - columns.start]

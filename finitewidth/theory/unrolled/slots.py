@@ -150,8 +150,8 @@ class LegSlices:
             )
         source = self.unrolled.sources[pair.lower - 1]
         until = replace(source, K=source.K[: fixed + 1, : fixed + 1])
-        found = averages_with_fixed_leg(until, fixed, families, self.tolerance)
-        return {key: np.asarray(average.value) for key, average in found.items()}
+        averages = averages_with_fixed_leg(until, fixed, families, self.tolerance)
+        return {key: np.asarray(average.value) for key, average in averages.items()}
 
 
 def contract_slots(slices: LegSlices, running: Runner = HERE) -> list[np.ndarray]:

@@ -62,9 +62,9 @@ def estimate(tallies: Tallies) -> Estimate:
 
 def accuracy(tallies: Tallies) -> float:
     """The rms standard error of the shift relative to the largest shift."""
-    found = estimate(tallies)
-    largest = np.abs(found.value[-1]).max(initial=0.0)
-    return float(np.sqrt(np.mean(found.stderr[-1] ** 2)) / largest) if largest > 0 else 0.0
+    shift = estimate(tallies)
+    largest = np.abs(shift.value[-1]).max(initial=0.0)
+    return float(np.sqrt(np.mean(shift.stderr[-1] ** 2)) / largest) if largest > 0 else 0.0
 
 
 def work(tallies: Tallies) -> float:
