@@ -6,6 +6,7 @@ writes `benchmarks/results/bayes_speed.md`. Times are processor times of this pr
 because other work may share the machine.
 """
 
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -67,7 +68,7 @@ def main() -> None:
 
 HEAD = f"""# Time of a posterior at order 1/n
 
-Written by `benchmarks/bayes_speed.py` ({stamp()}), on two cores shared with much other work. tanh,
+Written by `benchmarks/bayes_speed.py` ({stamp()}), load average {os.getloadavg()[0]:.1f} at the start. tanh,
 three layers, mean and whole covariance. Processor seconds of all threads, wall seconds in brackets.
 Beyond 64 points V is never stored, and V and G1 alone would take as long.
 
