@@ -53,6 +53,16 @@ def test_one_network_of_infinite_width_is_the_posterior():
     np.testing.assert_allclose(sampled.covariance.value, posterior.covariance, atol=0.02)
 
 
+def test_residual_networks_have_the_posteriors_of_theory():
+    """Weights are drawn here, and not neurons; at width 64 what is left is below the errors."""
+    body = fw.Residual("tanh", fw.Dense(64, C_b=0.1, C_W=0.8), gamma=0.8)
+    net = fw.Network(3, fw.Dense(64, C_b=0.1), body, "tanh", fw.Dense(2, C_b=0.1))
+    theory = fw.posterior(net, X, Y, X_TEST, noise=0.1, order=1)
+    sampled = fw.sample_posterior(net, X, Y, X_TEST, members=2_000, key=0, noise=0.1, progress=False)
+    assert np.abs((theory.mean - sampled.mean.value) / sampled.mean.stderr).max() < 4
+    assert np.abs((theory.covariance - sampled.covariance.value) / sampled.covariance.stderr).max() < 4
+
+
 def test_bad_input_is_named():
     net = fw.MLP((3, 4, 2), "tanh")
     with refused("noise must be zero or a positive number, got -1"):

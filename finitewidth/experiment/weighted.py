@@ -30,7 +30,7 @@ from finitewidth.core.precision import require_double_precision
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import runner
 from finitewidth.experiment.partition import MEMORY_BUDGET, Partition, partition
-from finitewidth.experiment.sampling import draw, fan_in, member_key, passages
+from finitewidth.experiment.sampling import draw, fan_in, member_key, passages, real_network
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.network import Network
 
@@ -98,7 +98,7 @@ def sample_posterior(
         X = np.concatenate([X, as_inputs(X_test, net.input_shape, name="X_test")])
     _check(net, len(Y), noise, layers)
     data = _Data(X, Y, np.asarray(noise), _root(net, X))
-    of_one = 8 * 3 * (net.parameter_count + net.depth * len(X) * (len(X) + fan_in(net)))
+    of_one = 8 * 3 * (real_network(net).normal_count + net.depth * len(X) * (len(X) + fan_in(net)))
     parts = partition(
         members, batch_size, memory=memory, of_one=of_one, least_batches=LEAST_BATCHES, lowest=2
     )
