@@ -63,6 +63,17 @@ def test_residual_networks_have_the_posteriors_of_theory():
     assert np.abs(pulls(sampled.covariance, posterior.covariance)).max() < 4
 
 
+def test_close_inputs_are_sampled_and_close_training_inputs_refused():
+    """Kernels of forty inputs on a line are indefinite by rounding."""
+    net, line = fw.MLP((1, 96, 96, 1), "tanh", C_b=0.3, C_W=1.5), np.linspace(-2, 2, 40)[:, None]
+    options = {"members": 400, "key": 0, "progress": False}
+    sampled = fw.sample_posterior(net, line[::20], np.sin(line[::20]), line, **options)
+    posterior = fw.posterior(net, line[::20], np.sin(line[::20]), line)
+    assert np.abs(sampled.mean.value - posterior.mean).max() < 0.05
+    with refused("training inputs are so close .*pass noise= above zero"):
+        fw.sample_posterior(net.replace(widths=(1, 48, 48, 1)), line, np.sin(line), **options)
+
+
 def test_bad_input_is_named():
     net = fw.MLP((3, 4, 2), "tanh")
     with refused("noise must be zero or a positive number, got -1"):

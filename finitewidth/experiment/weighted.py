@@ -35,6 +35,7 @@ from finitewidth.network.layers.dense import Dense
 from finitewidth.network.network import Network
 
 LEAST_BATCHES = 200  # the standard errors are then known to 5 %
+_ROUNDING = 1e-12  # of a variance: far below any standard error
 AT_ONCE = 1  # two batches at a time, each with many Cholesky factors, never end on a CPU with jax 0.10.2
 
 
@@ -221,8 +222,13 @@ def _walked(net: Network, data: _Data, key: Array) -> _Walked:
     ):
         z.append(root @ part)
         kernels.append(_kernel(layer, activation(z[-1])))
-        root = jnp.linalg.cholesky(kernels[-1])
+        root = _factor(kernels[-1])
     return _Walked(kernels, z)
+
+
+def _factor(K: Float[Array, "N N"]) -> Float[Array, "N N"]:
+    """A root of the kernel of close inputs too, which rounding makes indefinite."""
+    return jnp.linalg.cholesky(K + _ROUNDING * jnp.max(jnp.diag(K)) * jnp.eye(len(K)))
 
 
 def _of_one(net, layers, on_training, data: _Data, walked: _Walked) -> tuple[Array, dict[str, Array]]:
@@ -259,6 +265,11 @@ def _estimated(
     shifts = np.array([result["shift"] for result in results])
     scales = np.exp(shifts - shifts.max())
     weight = scales * np.array([result["weight"] for result in results])
+    if not np.isfinite(weight.sum()):
+        raise ValueError(
+            "training inputs are so close that kernels of sampled networks are singular to rounding; pass "
+            "noise= above zero, or leave one of two close inputs out."
+        )
     square = float((scales**2 * np.array([result["square"] for result in results])).sum())
 
     def influences(name: str) -> tuple[np.ndarray, np.ndarray]:
