@@ -71,12 +71,15 @@ CASES = (
 def theory(case: Case, n: int) -> dict[str, np.ndarray]:
     """Every quantity through order 1/n."""
     net = case.network(n)
-    posterior = fw.posterior(net, *case.data, noise=NOISE, order=1)
+    posterior = fw.posterior(net, *case.data, noise=NOISE, order=1, cumulants=True)
+    variance = posterior.infinite_width.variance
     assert posterior.log_evidence_correction is not None and posterior.given is not None
     outputs = {
         "mean": posterior.mean,
         "covariance": posterior.covariance,
         "log evidence": np.asarray(posterior.given.log_density + posterior.log_evidence_correction),
+        "third cumulant of each output": posterior.skewness * variance**1.5,
+        "fourth cumulant of each output": posterior.excess_kurtosis * variance**2,
     }
     if case.gamma is not None:  # hidden layers given data are not known with skips
         return outputs
@@ -99,7 +102,13 @@ def sampled(case: Case, n: int, members: int) -> tuple[dict[str, Estimate], fw.S
         layers=case.gamma is None,
         progress=False,
     )
-    outputs = {"mean": result.mean, "covariance": result.covariance, "log evidence": result.log_evidence}
+    outputs = {
+        "mean": result.mean,
+        "covariance": result.covariance,
+        "log evidence": result.log_evidence,
+        "third cumulant of each output": result.third_cumulant,
+        "fourth cumulant of each output": result.fourth_cumulant,
+    }
     if case.gamma is not None:
         return outputs, result
     layer = result.layers[case.hidden]

@@ -130,7 +130,9 @@ def posterior_and_training() -> Figure:
     tests = np.linspace(-2, 2, 4)[:, None]
     posterior = fw.posterior(net, x, y, tests, noise=0.5, order=1)
     trained = prediction(net)
-    estimates = [fw.Estimate(np.ones(s), np.full(s, STDERR)) for s in ((4, 1), (4, 1, 4, 1), ())]
+    estimates = [
+        fw.Estimate(np.ones(s), np.full(s, STDERR)) for s in ((4, 1), (4, 1, 4, 1), (), (4, 1), (4, 1))
+    ]
     weighted = fw.SampledPosterior(net, 100, 50.0, *estimates, {})
     return fw.plots.posterior_and_training(posterior, trained, trained, tests, (x, y), weighted)
 

@@ -307,6 +307,15 @@ def test_corrections_of_the_size_of_what_they_correct_are_warned_of():
         assert fw.evidence(mlp("tanh", 4000), X, Y, order=1, gradient=False).verdict == "within range"
 
 
+def test_a_covariance_below_zero_is_named_with_its_number():
+    """Linear networks and targets of zero: variances are 1 - N_A/n of infinite width, here 1 - 3/2."""
+    inputs = np.random.default_rng(0).normal(size=(4, 4))
+    net = fw.MLP((4, 2, 1), "linear", C_W=1.0)
+    with pytest.warns(fw.ExpansionWarning, match=r"are 1\.5 of the posterior variance.*eigenvalue of -0\.5"):
+        posterior = fw.posterior(net, inputs[:3], np.zeros((3, 1)), inputs[3:], order=1)
+    assert posterior.verdict == "out of range"
+
+
 def test_corrections_are_measured_by_the_posterior_itself():
     """The problem of benchmarks/bayes_hmc.py: at width 64 means move by three standard deviations."""
     random = np.random.default_rng(5)

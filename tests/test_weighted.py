@@ -2,8 +2,10 @@
 
 import numpy as np
 from problems import refused
+from sampled_networks import extrapolated
 
 import finitewidth as fw
+from finitewidth.core.estimate import Estimate
 from finitewidth.experiment import weighted
 
 RANDOM = np.random.default_rng(7)
@@ -28,6 +30,24 @@ def test_posteriors_of_networks_are_those_of_theory():
     assert abs(pulls(sampled.log_evidence, evidence.value)) < 4
     leading = pulls(sampled.covariance, posterior.infinite_width.covariance)
     assert np.abs(leading).max() > 6  # infinite width is not enough
+
+
+def test_third_and_fourth_cumulants_are_those_of_theory():
+    """Their errors are so small that 1/n^2 shows: a polynomial in 1/n through three widths takes it out."""
+    widths, gaps = (12, 24, 48), {"third": [], "fourth": []}
+    for n in widths:
+        net = fw.MLP((3, n, 2), "tanh", C_b=0.1, C_W=1.4)
+        sampled = fw.sample_posterior(net, X, Y, X_TEST, members=8_000, key=n, noise=NOISE, progress=False)
+        posterior = fw.posterior(net, X, Y, X_TEST, noise=NOISE, order=1, cumulants=True)
+        variance = posterior.infinite_width.variance
+        for name, estimate, expected in (
+            ("third", sampled.third_cumulant, posterior.skewness * variance**1.5),
+            ("fourth", sampled.fourth_cumulant, posterior.excess_kurtosis * variance**2),
+        ):
+            gaps[name].append(Estimate(n * (estimate.value - expected), n * estimate.stderr))
+        assert np.abs(pulls(sampled.third_cumulant, 0.0)).max() > 6  # the posterior is not Gaussian
+    for left in gaps.values():
+        assert np.abs(pulls(extrapolated(widths, left), 0.0)).max() < 4
 
 
 def test_neurons_and_weights_are_drawn_from_one_prior(monkeypatch):

@@ -58,6 +58,8 @@ class SampledPosterior:
     mean: Estimate = field(repr=False)  # (M, n_L)
     covariance: Estimate = field(repr=False)  # (M, n_L, M, n_L)
     log_evidence: Estimate
+    third_cumulant: Estimate = field(repr=False)  # of each output by itself, (M, n_L)
+    fourth_cumulant: Estimate = field(repr=False)  # likewise
     layers: dict[int, SampledLayer] = field(repr=False)  # hidden layers, where asked for
 
 
@@ -244,7 +246,10 @@ def _of_one(net, layers, on_training, data: _Data, walked: _Walked) -> tuple[Arr
     mean = cross @ weights
     among = G[tests, tests] - cross @ jax.scipy.linalg.cho_solve((factor, True), cross.T)
     second = jnp.einsum("ij,ab->aibj", jnp.eye(outputs), among) + jnp.einsum("ai,bj->aibj", mean, mean)
-    quantities = {"mean": mean, "second": second}
+    own = jnp.diag(among)[:, None]
+    third = mean**3 + 3 * mean * own
+    fourth = mean**4 + 6 * mean**2 * own + 3 * own**2
+    quantities = {"mean": mean, "second": second, "third": third, "fourth": fourth}
     for index, z in enumerate(walked.z if layers else (), start=1):
         quantities[f"kernel {index}"] = walked.kernels[index - 1]
         quantities[f"second_moment {index}"] = z @ z.T / z.shape[1]
@@ -288,6 +293,8 @@ def _estimated(
     covariance = second - np.einsum("ai,bj->aibj", mean, mean)
     of_product = np.einsum("Bai,bj->Baibj", of_mean, mean)
     of_covariance = of_second - of_product - of_product.transpose(0, 3, 4, 1, 2)
+    own = np.einsum("aiai->ai", second), np.einsum("Baiai->Bai", of_second)
+    cumulants = _cumulants((mean, of_mean), own, influences("third"), influences("fourth"))
     share = weight / weight.sum() - np.array([parts.size(b) for b in range(parts.batches)]) / parts.members
     log_p = np.log(weight.sum() / parts.members) + shifts.max()
     hidden = {
@@ -301,8 +308,20 @@ def _estimated(
         Estimate(mean, _spread(of_mean)),
         Estimate(covariance, _spread(of_covariance)),
         Estimate(np.asarray(log_p), _spread(share)),
+        *cumulants,
         hidden,
     )
+
+
+def _cumulants(*moments: tuple[np.ndarray, np.ndarray]) -> tuple[Estimate, Estimate]:
+    """Third and fourth cumulants from four moments, each with what every batch adds to its error."""
+    (m, of_m), (second, of_second), (third, of_third), (fourth, of_fourth) = moments
+    kappa_3 = third - 3 * second * m + 2 * m**3
+    of_3 = of_third - 3 * m * of_second + (6 * m**2 - 3 * second) * of_m
+    kappa_4 = fourth - 4 * third * m - 3 * second**2 + 12 * second * m**2 - 6 * m**4
+    of_4 = of_fourth - 4 * m * of_third + (12 * m**2 - 6 * second) * of_second
+    of_4 = of_4 + (24 * second * m - 4 * third - 24 * m**3) * of_m
+    return Estimate(kappa_3, _spread(of_3)), Estimate(kappa_4, _spread(of_4))
 
 
 def _spread(influence: np.ndarray) -> np.ndarray:

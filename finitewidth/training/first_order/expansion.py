@@ -82,17 +82,19 @@ def warn_of(
     expansion: Expansion, condition: float, *, wording: Wording = DESCENT, stacklevel: int = 3
 ) -> None:
     """Warn where corrections are not small, or leave a covariance that no ensemble can have."""
+    negative = (
+        f"the covariance through order 1/n has an eigenvalue of {_plain(expansion.lowest_eigenvalue)} of the "
+        "largest variance, below zero"
+    )
     if expansion.size > WARNED:
         part = "mean" if expansion.mean >= expansion.covariance else "covariance"
         unit = getattr(wording, part)
-        what = f"corrections of order 1/n to the {part} are {expansion.size:.2g} of {unit}"
+        what = f"corrections of order 1/n to the {part} are {_plain(expansion.size)} of {unit}"
+        if expansion.lowest_eigenvalue < -_NEGATIVE:
+            what += f", and {negative}"
         remedy = wording.remedy
     elif expansion.lowest_eigenvalue < -_NEGATIVE:
-        what = (
-            f"the covariance through order 1/n has an eigenvalue of {expansion.lowest_eigenvalue:.2g} of the "
-            "largest variance, below zero"
-        )
-        remedy = "widen the network"
+        what, remedy = negative, "widen the network"
     elif expansion.depth_over_width > WARNED:
         what = "the network is too narrow for its depth"
         remedy = "widen it"
@@ -104,3 +106,8 @@ def warn_of(
         ExpansionWarning,
         stacklevel=stacklevel,
     )
+
+
+def _plain(number: float) -> str:
+    """Two digits, as people write them."""
+    return f"{float(f'{number:.2g}'):g}"
