@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 
 from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, extrapolated, pull
@@ -35,7 +35,7 @@ def preferred(activation: str, depth: int) -> float:
         return float(gradient["C_W"].sum())
 
     centre = math.log(CRITICAL[activation])
-    return math.exp(brentq(slope, centre - 0.5, centre + 1.0, xtol=1e-13))
+    return math.exp(root_scalar(slope, bracket=(centre - 0.5, centre + 1.0), xtol=1e-13).root)
 
 
 @claim(
