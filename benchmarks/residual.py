@@ -4,8 +4,8 @@
     python benchmarks/residual.py --only trained    one section; the others stay as they were written
     python benchmarks/residual.py --quick           small sizes, a check of this script; nothing is written
 
-Sections: trained, gammas, speed, means, growth. Tables go to benchmarks/results/residual.md. Times are those
-of a clock and, in brackets, of the processor over all cores, which depends less on what else runs.
+Sections: trained, falls, gammas, speed, means, growth. Tables go to benchmarks/results/residual.md. Times are
+those of a clock and, in brackets, of the processor over all cores, which depends less on what else runs.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from harness import HERE, processor, say
 from provenance import stamp
-from trained_networks import Case, Outcome, largest, pull_rows, run, scaling
+from trained_networks import Case, Outcome, fit_in_inverse_width, largest, pull_rows, run, scaling
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the finitewidth of this tree
 
@@ -91,6 +91,71 @@ def trained(quick: bool) -> str:
             resolution(seen),
             missed_by_pairs(seen[0]),
         ]
+    )
+
+
+FALLS = """n times the difference between trained networks and order 1/n, for every mean and covariance of
+the two test points. If the theory is right it vanishes at 1/n = 0: **left** is the constant of a fit with
+terms 1/n and 1/n² to it, which must be within 4 standard errors of zero (fixed beforehand). **theory** is the
+theory's own coefficient of 1/n. Trained as above, {members} networks of widths {widths}."""
+
+
+def falls(quick: bool) -> str:
+    """What order 1/n leaves over, extrapolated to infinite width."""
+    members = dict.fromkeys((16, 24, 32), 120_000) | {64: 80_000}
+    members = {n: count // (200 if quick else 1) for n, count in members.items()}
+    rows = []
+    for activation, gamma in (("gelu", 0.8), ("tanh", 0.8), ("tanh", 1.0)):
+        cases = [Case(activation, 3, n, 1, DESCENT, count, gamma=gamma) for n, count in members.items()]
+        rows += [(activation, gamma, *row) for row in left_over(ensembles(cases))]
+    header = ["activation", "gamma", "entry", "theory", *(f"n = {n}" for n in members), "left", "pull"]
+    intro = FALLS.format(
+        members=", ".join(map(str, members.values())), widths=", ".join(str(n) for n in members)
+    )
+    return "\n\n".join([intro, table(" | ".join(header), rows)])
+
+
+def left_over(outcomes: list[Outcome]) -> Iterable[tuple]:
+    """A row for each mean and covariance of the first output."""
+    widths = [o.case.width for o in outcomes]
+    for name, where in (("mean", (0, 0)), ("mean", (1, 0))):
+        yield _left_over(
+            f"{name}, point {where[0] + 1}", widths, [_difference(o, name, where) for o in outcomes]
+        )
+    for one, other in ((0, 0), (1, 1), (0, 1)):
+        where = (one, 0, other, 0)
+        rows = [_difference(o, "covariance", where) for o in outcomes]
+        yield _left_over(f"covariance, points {one + 1} and {other + 1}", widths, rows)
+
+
+class Difference(NamedTuple):
+    """n times the theory's correction, and n times what is left over, with its standard error."""
+
+    theory: float
+    left: float
+    stderr: float
+
+
+def _difference(outcome: Outcome, name: str, where: tuple[int, ...]) -> Difference:
+    theory, n = outcome.prediction, outcome.case.width
+    seen = getattr(outcome.ensemble.controlled, name)
+    first, leading = (getattr(p, name)[where] for p in (theory, theory.infinite_width))
+    return Difference(
+        float(n * (first - leading)), float(n * (seen.value[where] - first)), float(n * seen.stderr[where])
+    )
+
+
+def _left_over(name: str, widths: list[int], rows: list[Difference]) -> tuple:
+    fall = fit_in_inverse_width(widths, [r.left for r in rows], [r.stderr for r in rows], (0, 1, 2))
+    a = fall.coefficients[0]
+    cells = [f"{r.left:+.3f} ± {r.stderr:.3f}" for r in rows]
+    pull = float(a.value / a.stderr)
+    return (
+        name,
+        f"{rows[-1].theory:+.3f}",
+        *cells,
+        f"{float(a.value):+.3f} ± {float(a.stderr):.3f}",
+        f"{pull:+.1f}",
     )
 
 
@@ -257,6 +322,7 @@ def deep(quick: bool) -> str:
 
 SECTIONS = {
     "trained": ("Trained ensembles over widths", trained),
+    "falls": ("What order 1/n leaves over", falls),
     "gammas": ("Trained ensembles over skips", gammas),
     "speed": ("Speed", speed),
     "means": ("Trained mean", means),

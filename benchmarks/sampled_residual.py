@@ -99,11 +99,6 @@ CASES = (
         one_layer_bodies(("swish", 0.8), ("tanh", 0.8), ("swish", END), C_W=1.5),
         ensembles((12, 24, 48), 50_000),
     ),
-    Case(
-        "tanh, three layers, gamma 0.9",
-        one_layer_bodies(("tanh", 0.9), ("tanh", END), C_W=2.0),
-        ensembles((8, 16, 32), 100_000),
-    ),
 )
 
 

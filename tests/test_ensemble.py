@@ -198,9 +198,13 @@ def test_a_control_variate_of_the_exact_prediction_removes_all_variance():
     kept = np.linalg.matrix_power(np.eye(2) - 0.3 * theta[:2, :2], 7)
     gain = theta[:, :2] @ (np.eye(2) - kept) @ np.linalg.inv(theta[:2, :2])
     L = np.eye(4) - gain @ np.eye(4)[:2]
-    control = fw.Control(lambda z: jnp.asarray(L) @ z, 0.0)
+    control = fw.Control(lambda z: jnp.asarray(L) @ z, 0.0, linear=True)
     found = trained(FLAT, members=50, algorithm=fw.GradientDescent(0.3, 7), control=control)
     np.testing.assert_allclose(found.controlled.mean.value, (gain @ Y)[2:], rtol=1e-10)
+    K = FLAT.C_b[0] + FLAT.C_W[0] / 3 * GENERIC @ GENERIC.T
+    exact = np.einsum("ab,ij->aibj", (L @ K @ L.T)[2:, 2:], np.eye(2))
+    np.testing.assert_allclose(found.controlled.covariance.value, exact, rtol=1e-10, atol=1e-10)
+    assert np.max(found.controlled.covariance.stderr) < 1e-7 * np.max(found.covariance.stderr)
     assert np.min(found.controlled.variance_ratio) > 1e15
     assert np.max(found.controlled.mean.stderr) < 1e-7 * np.min(found.mean.stderr)
 
@@ -212,13 +216,16 @@ def test_a_control_variate_from_infinite_width_saves_variance_and_does_not_bias(
     kept = np.linalg.matrix_power(np.eye(2) - 0.2 * theta[:2, :2], 10)
     gain = theta[:, :2] @ (np.eye(2) - kept) @ np.linalg.inv(theta[:2, :2])
     L = np.eye(4) - gain @ np.eye(4)[:2]
-    control = fw.Control(lambda z: jnp.asarray(L) @ z, np.zeros((4, 2)))
+    control = fw.Control(lambda z: jnp.asarray(L) @ z, np.zeros((4, 2)), linear=True)
     found = trained(net, members=400, algorithm=fw.GradientDescent(0.2, 10), control=control)
     assert np.min(found.controlled.variance_ratio) > 4
     ratio = (found.mean.stderr / found.controlled.mean.stderr) ** 2
     np.testing.assert_allclose(ratio, found.controlled.variance_ratio, rtol=1e-9)
     difference = found.mean.value - found.controlled.mean.value
     assert np.max(np.abs(difference) / found.mean.stderr) < 4
+    plain, controlled = found.covariance, found.controlled.covariance
+    assert np.max(np.abs(plain.value - controlled.value) / plain.stderr) < 4
+    assert np.median(plain.stderr / controlled.stderr) > 1.5
 
 
 @pytest.mark.long
@@ -306,6 +313,7 @@ def test_a_singular_ntk_is_named():
         ({"net": fw.MLP((3, 4, 2), "perceptron")}, "'perceptron' cannot be trained by gradients"),
         ({"memory": 100}, "memory of .* is too little"),
         ({"control": fw.Control(lambda z: z[:1], 0.0)}, "control must take outputs"),
+        ({"control": fw.Control(lambda z: z, 1.0, linear=True)}, "its mean is not; use mean=0.0"),
     ],
 )
 def test_bad_input_is_refused(changes, message):

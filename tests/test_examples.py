@@ -14,7 +14,7 @@ FIGURES = sorted(
     for path in (ROOT / "examples").glob("*.py")
     if "from figure_options import" in path.read_text(encoding="utf-8")
 )
-TRAINING = ("memory", "ntk_ellipse", "residuals")  # sample or train as `trained_outputs` does, for longer
+TRAINING = ("fluctuations", "memory", "ntk_ellipse", "residuals", "trained_outputs")  # sample or train
 
 
 def example(name: str):

@@ -226,7 +226,11 @@ def ntk_by_jacobian(net: fw.Network, parameters, X):
     return total
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+# the parts of residual and nested networks have differentials of their own above
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.long] * (name in ("residual", "nested"))) for name in NETWORKS],
+)
 def test_ntk_and_gradients_of_any_network_are_those_of_the_definition(name):
     net, layers = NETWORKS[name], real_network(NETWORKS[name])
     X = inputs_of(net, 2)

@@ -148,6 +148,7 @@ def test_equal_activations_and_networks_of_layers_give_the_same_bits(kind):
             np.testing.assert_array_equal(one, two, err_msg=name)
 
 
+@pytest.mark.long
 def test_a_network_of_layers_is_sampled_and_kept_like_a_perceptron(tmp_path):
     net = same_network(MIXED)
     mine, other = (fw.sample_statistics(n, X[:2], members=8, key=1, tensors=("A",)) for n in (net, MIXED))

@@ -202,6 +202,7 @@ def test_corrections_to_differentials_fall_as_inverse_width(activation, ratio):
     check_residuals(activation, ratio, DIFFERENTIALS, outputs=2, batches=125, size=100, noise=0.2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("activation, ratio", TWO_HIDDEN_LAYERS)
 def test_mean_kernels_are_right_to_first_order_in_inverse_width(activation, ratio):
     """n (G - K - G1/n) and n (H - Theta - H1/n) vanish at 1/n = 0; 160000 networks at widths 4, 8, 16."""

@@ -70,7 +70,7 @@ def _compare_prediction(prediction: Prediction, ensemble: Ensemble) -> Predictio
     mean = ensemble.mean if ensemble.controlled is None else ensemble.controlled.mean
     covariance = None
     if prediction.factors is not None:
-        covariance = pulls_of(prediction.covariance, ensemble.covariance)
+        covariance = pulls_of(prediction.covariance, ensemble.best_covariance)
     both = Estimate(mean.value, np.hypot(mean.stderr, prediction.stderr))  # theory may be sampled too
     return PredictionComparison(prediction, ensemble, pulls_of(prediction.mean, both), covariance)
 
@@ -100,7 +100,7 @@ def control_variate(net: Network, X_train, Y_train, X_test, algorithm: AbstractA
     """
     fitted = fit(net, X_train, Y_train, algorithm=algorithm)
     X = np.concatenate([fitted.X, as_inputs(X_test, net.input_shape, name="X_test")])
-    return Control(_Kept(fitted.gain(X)), np.zeros((X.shape[0], net.outputs)))
+    return Control(_Kept(fitted.gain(X)), np.zeros((X.shape[0], net.outputs)), linear=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,6 +104,12 @@ class Network:
         """n_L, the number of output neurons."""
         return self.output_shape[-1]
 
+    @property
+    def readout(self) -> Dense | None:
+        """The dense layer whose neurons are the outputs, or None where the network ends otherwise."""
+        last = self.layers[-1]
+        return last if isinstance(last, Dense) and len(self.output_shape) == 1 else None
+
     @functools.cached_property
     def depth(self) -> int:
         """L, the number of layers with weights; those inside a residual body count, those of a skip not."""

@@ -2,7 +2,8 @@
 
 import functools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from finitewidth.experiment.ensemble.trainers import trainer_of
 from finitewidth.experiment.partition import Partition
 from finitewidth.experiment.sampling import Parameters, draw_members, member_key, passages, real_network
 from finitewidth.experiment.streaming import JointMoments, Moments, joint_moments, moments
+from finitewidth.network.layers.dense import Dense
 from finitewidth.network.network import Network
 
 
@@ -35,6 +37,12 @@ def _kernel(s: Float[Array, "N ..."]) -> Float[Array, "N N"]:
     """sigma sigma / n: a hidden layer as the next one sees it, averaged over positions."""
     flat = s.reshape(s.shape[0], -1)
     return flat @ flat.T / flat.shape[1]
+
+
+def _given_hidden_layers(net: Network, parameters: Parameters, X: Array) -> Float[Array, "N N"]:
+    """The covariance of one output at initialization over all last layers, for the hidden layers as drawn."""
+    last = cast(Dense, net.readout)
+    return last.C_b + last.C_W * _kernel(passages(net, parameters, X)[-1].incoming)
 
 
 def train_batch(
@@ -72,14 +80,18 @@ def _train_batch(
         return jax.vmap(lambda one: observed(plan, one, X, Y))(parameters)
 
     initial = observe(parameters)
+    if plan.controls_covariance:
+        initial["covariance"] = jax.vmap(lambda one: _given_hidden_layers(plan.net, one, X))(parameters)
     scale = jnp.maximum(initial["loss"], 0.5 * jnp.sum(Y**2))
     members = Members(parameters, keys, GROWTH * (scale + 1e-300))
     trainer = trainer_of(plan.algorithm)
     trained = trainer.train(plan, numbers, X[: plan.train_count], Y, members, observe)
-    return _reduced(plan, keep, trained, initial, weight)
+    return _reduced(plan, Y, keep, trained, initial, weight)
 
 
-def _reduced(plan: Plan, keep: bool, trained: Trained, initial: dict, weight: Array) -> dict[str, Any]:
+def _reduced(
+    plan: Plan, Y: Array, keep: bool, trained: Trained, initial: dict, weight: Array
+) -> dict[str, Any]:
     kept = (~trained.diverged).astype(jnp.float64)
     unfinished = (~trained.finished).astype(jnp.float64)
     good = weight * kept
@@ -102,9 +114,32 @@ def _reduced(plan: Plan, keep: bool, trained: Trained, initial: dict, weight: Ar
     if plan.control is not None:
         taken = jax.vmap(plan.control)(initial["outputs"])
         totals["controlled"] = moments(records["outputs"][:, -1] - taken, good)
+    if plan.control is not None and plan.controls_covariance:
+        products = _controlled_products(plan.control, Y, records["outputs"][:, -1], initial)
+        totals["controlled_covariance"] = moments(products, good)
     if keep:
         totals["member_outputs"] = records["outputs"]
     return totals
+
+
+def _controlled_products(
+    control: Callable, Y: Array, z: Float[Array, "M N n_L"], initial: dict
+) -> Float[Array, "M N n_L N n_L"]:
+    """Products of two deviations of trained outputs, with those of the control replaced by their average.
+
+    Over the last layer alone that average has a closed form, so that no mean changes and noise does.
+    """
+    pairs = lambda v: jnp.einsum("mai,mbj->maibj", v, v)  # noqa: E731
+    center = centered_on(control, Y, z.shape[1])
+    both_sides = jax.vmap(lambda G: control(control(G).T))  # a matrix over samples: L G L^T
+    average = both_sides(initial["covariance"])[:, :, None, :, None] * jnp.eye(z.shape[2])[:, None, :]
+    return pairs(z - center) - pairs(jax.vmap(control)(initial["outputs"])) + average
+
+
+def centered_on(control: Callable, Y: Array | np.ndarray, count: int) -> Float[Array, "N n_L"]:
+    """The outputs that a linear control says targets lead to; products are taken about them."""
+    targets = jnp.concatenate([Y, jnp.zeros((count - Y.shape[0], Y.shape[1]))])
+    return targets - control(targets)
 
 
 def _movement(now: Array, initial: Array, axes: int) -> Array:
@@ -124,6 +159,8 @@ def bytes_of_one(plan: Plan, count: int) -> float:
     if plan.ntk or trainer.inverts_ntk:
         needed += (3 + 3 * len(plan.points)) * legs**2 + 3 * legs * max(sizes)
         needed += layers.ntk_size(net.outputs, count)
+    if plan.controls_covariance:
+        needed += 3 * legs**2
     if plan.kernels:
         needed += 3 * len(plan.points) * net.depth * count**2
     return 8.0 * needed

@@ -17,15 +17,19 @@ MAX_STEPS = 100_000
 
 
 class Control(NamedTuple):
-    """A control variate for the mean of trained outputs.
+    """A control variate for the mean of trained outputs, and perhaps for their covariance.
 
     `function` takes the outputs (N, n_L) of one member at initialization, on training and then test inputs,
     to an array of that shape whose exact mean over members is `mean`. The prediction of infinitely wide
     networks is such a function: it is affine in the initial outputs, and their mean is zero.
+
+    If `linear`, `function` is a matrix over samples that acts on each output alone, and `mean` is zero; then
+    the covariance of trained outputs is controlled as well, where the last layer is dense.
     """
 
     function: Callable
     mean: np.ndarray
+    linear: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Plan:
     ntk: bool
     kernels: bool
     control: Callable | None
+    controls_covariance: bool
     floor: float  # the smallest possible loss
 
     @property

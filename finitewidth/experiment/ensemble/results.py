@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from finitewidth import __version__
 from finitewidth.core.estimate import Estimate
+from finitewidth.experiment.ensemble.batch import centered_on
 from finitewidth.experiment.ensemble.checkpoint import read_members
 from finitewidth.experiment.ensemble.plan import Control, Plan
 from finitewidth.experiment.streaming import covariance_estimate, mean_estimate
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 
 
 class Controlled(NamedTuple):
-    """The mean of trained outputs with a control variate, and the factor by which its variance is smaller."""
+    """Trained outputs with a control variate, and the factor by which the variance of a mean is smaller."""
 
     mean: Estimate  # (N_test, n_L)
     train_mean: Estimate  # (N_train, n_L)
     variance_ratio: Float[np.ndarray, "N_test nL"]  # variance without over variance with control
+    covariance: Estimate | None = None  # (N_test, n_L, N_test, n_L)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,12 @@ class Ensemble:
         """Covariance of outputs on test inputs at the end, (N_test, n_L, N_test, n_L)."""
         test = slice(len(self.X_train), None)
         return Estimate(*(part[-1][test][:, :, test] for part in self.output_covariance))
+
+    @property
+    def best_covariance(self) -> Estimate:
+        """`covariance`, with the control variate where there is one for it."""
+        controlled = None if self.controlled is None else self.controlled.covariance
+        return self.covariance if controlled is None else controlled
 
     @property
     def std(self) -> np.ndarray:
@@ -136,14 +144,14 @@ class Ensemble:
             mean_estimate(total["loss"]),
             mean_estimate(total["steps"]),
             **optional,
-            controlled=_controlled(plan, total, control, shape),
+            controlled=_controlled(plan, total, control, Y, shape),
             configuration=configuration,
             store=store,
         )
 
 
 def _controlled(
-    plan: Plan, total: dict, control: Control | None, shape: tuple[int, int]
+    plan: Plan, total: dict, control: Control | None, Y: np.ndarray, shape: tuple[int, int]
 ) -> Controlled | None:
     if control is None:
         return None
@@ -153,7 +161,17 @@ def _controlled(
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = plain / total["controlled"].M2
     train, test = slice(None, plan.train_count), slice(plan.train_count, None)
-    return Controlled(Estimate(value[test], error[test]), Estimate(value[train], error[train]), ratio[test])
+    covariance = None
+    if plan.controls_covariance:
+        products = mean_estimate(total["controlled_covariance"])
+        off = value - np.asarray(centered_on(control.function, Y, shape[0]))
+        covariance = Estimate(
+            (products.value - np.multiply.outer(off, off))[test][:, :, test],
+            products.stderr[test][:, :, test],
+        )
+    return Controlled(
+        Estimate(value[test], error[test]), Estimate(value[train], error[train]), ratio[test], covariance
+    )
 
 
 _SAMPLES = ("sample", "output", "sample_2", "output_2")
@@ -179,6 +197,11 @@ def to_xarray(ensemble: Ensemble) -> "xarray.Dataset":
         if estimate is not None:
             variables[name] = (dimensions, estimate.value)
             variables[f"{name}_stderr"] = (dimensions, estimate.stderr)
+    controlled = None if ensemble.controlled is None else ensemble.controlled.covariance
+    if controlled is not None:
+        test = ("test_sample", "output", "test_sample_2", "output_2")
+        variables["controlled_covariance"] = (test, controlled.value)
+        variables["controlled_covariance_stderr"] = (test, controlled.stderr)
     if ensemble.controlled is not None:
         for name, part in zip(
             ("controlled_mean", "controlled_mean_stderr"), ensemble.controlled.mean, strict=True

@@ -103,6 +103,7 @@ def train_ensemble(
         bool(ntk),
         bool(kernels),
         None if control is None else control.function,
+        control is not None and control.linear and net.readout is not None,
         floor,
     )
     control = _checked_control(control, len(X), net.outputs)
@@ -232,7 +233,11 @@ def _checked_control(control: Control | None, count: int, width: int) -> Control
             f"control must take outputs {(count, width)} to that shape and have a finite mean, "
             f"got {taken.shape}."
         )
-    return Control(control.function, mean)
+    if control.linear and mean.any():
+        raise ValueError(
+            "control is linear in initial outputs, whose mean is zero, but its mean is not; use mean=0.0."
+        )
+    return control._replace(mean=mean)
 
 
 def _configuration(plan: Plan, X, Y, parts: Partition, key_data, control, keep, *, written: bool) -> dict:
