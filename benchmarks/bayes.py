@@ -2,9 +2,10 @@
 
     python benchmarks/bayes.py [--share 0.1]
 
-writes `benchmarks/results/bayes.md`, all of it in one run of about 20 minutes on two busy cores; `--share` draws fewer networks, which the tables
-count. The sampler (`fw.sample_posterior`) knows no theory. What was decided before any number was seen:
-widths 16, 32 and 64, a polynomial in 1/n through all three, pulls below 4.
+writes `benchmarks/results/bayes.md`, all of it in one run, which took 20 minutes on two busy cores; `--share`
+draws fewer networks, which the tables count. The sampler (`fw.sample_posterior`) knows no theory. What was
+decided before any number was seen: widths 16, 32 and 64, a polynomial in 1/n through all three, pulls
+below 4.
 """
 
 import argparse
