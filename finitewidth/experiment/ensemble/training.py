@@ -272,4 +272,5 @@ def _configuration(plan: Plan, X, Y, parts: Partition, key_data, control, keep, 
 def _control_digest(control: Control, count: int, width: int) -> str:
     """A function is known by its values at some outputs."""
     probe = np.random.default_rng(0).standard_normal((count, width))
-    return digest(np.asarray(control.function(jnp.asarray(probe)))) + digest(np.asarray(control.mean))
+    values = digest(np.asarray(control.function(jnp.asarray(probe)))) + digest(np.asarray(control.mean))
+    return values + ("linear" if control.linear else "")
