@@ -305,9 +305,8 @@ class Collected:
 
     def _write(self, matrix: np.ndarray, tile: Tile, values: np.ndarray) -> None:
         if self.through.symmetric:
-            if (
-                tile.rows.start == tile.columns.start and not self.through.closed
-            ):  # what stands above the diagonal counts
+            on_diagonal = tile.rows.start == tile.columns.start
+            if on_diagonal and not self.through.closed:  # what stands above the diagonal counts
                 square = values[:, : tile.shape[0]]
                 square[...] = np.where(np.tri(len(square), k=-1, dtype=bool), square.T, square)
             matrix[tile.columns, tile.rows] = values.T
