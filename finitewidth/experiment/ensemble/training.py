@@ -38,6 +38,7 @@ from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 
 LEAST_BATCHES = 16  # so that progress shows, and workers find work
+ARITHMETIC = 2  # counts changes of the order of sums, after which batches in a store have other last bits
 
 
 class DivergenceWarning(UserWarning):
@@ -245,6 +246,7 @@ def _configuration(plan: Plan, X, Y, parts: Partition, key_data, control, keep, 
         network = {"network": repr(plan.net)}
     return {
         "network": network,
+        "arithmetic": ARITHMETIC,
         "algorithm": plan.algorithm.fingerprint(),
         "loss": repr(plan.loss),
         "members": parts.members,

@@ -108,7 +108,7 @@ class PairConditioning:
         if not tasks:
             return
         conditioned = [condition(self.K, task) for task in tasks]
-        steps = self.grid_steps(np.stack([_hardest_legs(given) for given in conditioned]))
+        steps = self._grid_steps(conditioned)
         plans = [self.plan(given) for given in conditioned]
 
         def work(index: int) -> dict[Family, np.ndarray]:
@@ -181,6 +181,9 @@ class PairConditioning:
     @property
     def line_step(self) -> float:
         return self.steps.finest_step if self.steps.scale > 0 else 0.0
+
+    def _grid_steps(self, conditioned: list[Conditioned]) -> np.ndarray:
+        return self.grid_steps(np.stack([_hardest_legs(given) for given in conditioned]))
 
     def grid_steps(self, legs: np.ndarray) -> np.ndarray:
         """Steps along both axes (task, axis) for the hardest legs of tasks, (task, axis, kind, leg)."""
