@@ -39,7 +39,7 @@ def keep_programs() -> None:
     """From now on, find programs that an earlier process compiled, and keep new ones."""
     import jax
 
-    if jax.config.jax_compilation_cache_dir is not None:
+    if jax.config.read("jax_compilation_cache_dir") is not None:
         return
     try:
         folder = _folder()
@@ -53,6 +53,6 @@ def keep_programs() -> None:
     from jax.experimental.compilation_cache import compilation_cache
 
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    if jax.config.jax_persistent_cache_min_compile_time_secs > _LEAST_SECONDS:
+    if jax.config.read("jax_persistent_cache_min_compile_time_secs") > _LEAST_SECONDS:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
     compilation_cache.reset_cache()  # a process decides at its first program whether it has a cache

@@ -135,20 +135,20 @@ class PairConditioning:
     def run_doubled(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, dict[Family, np.ndarray]]]:
         """Sums with two legs on one sample, p = q: conditioned on that sample alone."""
         made = self.doubled(tasks)
-        tasks, conditioned, hard = ([one[part] for one in made] for part in range(3))
-        plans = [self.plan(given) for given in conditioned]
+        plans = [self.plan(given) for _, given, _ in made]
         grid = self.line_grid()
 
         def work(index: int) -> dict[Family, np.ndarray]:
-            sums = self.contraction(self._leg_values(tasks[index], conditioned[index], grid, plans[index]))
-            for r, s in np.argwhere(hard[index]).tolist():
-                replacement = self.doubled_on_plane(tasks[index], r, s)
+            task, given, hard = made[index]
+            sums = self.contraction(self._leg_values(task, given, grid, plans[index]))
+            for r, s in np.argwhere(hard).tolist():
+                replacement = self.doubled_on_plane(task, r, s)
                 for orders, value in sums.items():
                     value[r, s] = replacement(orders)
             return sums
 
-        for index, sums in on_all_cores(work, range(len(tasks))):
-            yield tasks[index], sums
+        for index, sums in on_all_cores(work, range(len(made))):
+            yield made[index][0], sums
 
     def _is_hard(self, given: Conditioned) -> np.ndarray:
         """Where the Hermite series would be too long: rows and columns that are almost parallel."""

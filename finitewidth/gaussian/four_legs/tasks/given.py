@@ -43,10 +43,10 @@ def given_pairs(conditioning: PairConditioning, tasks: Sequence[Task]) -> list[G
     from finitewidth.gaussian.four_legs.tasks import loops
 
     K, rules = conditioning.K, conditioning.rules(SHORT)
-    legs = [np.concatenate([[task.p, task.q], task.rows, task.columns]) for task in tasks]
+    samples = [np.concatenate([[task.p, task.q], task.rows, task.columns]) for task in tasks]
     hardest, terms = np.empty((len(tasks), 2, 2, 4)), []
     parts = []
-    for task, own, extremes in zip(tasks, legs, hardest, strict=True):
+    for task, own, extremes in zip(tasks, samples, hardest, strict=True):
         directions, variances, correlations = loops.condition(K, own, len(task.rows), extremes)
         parts.append((own, directions, variances, correlations))
         terms.append(loops.terms_needed(variances, correlations, rules.needed, rules.largest))
@@ -55,8 +55,10 @@ def given_pairs(conditioning: PairConditioning, tasks: Sequence[Task]) -> list[G
     if short.any():
         steps[short] = conditioning.grid_steps(hardest[short])
     return [
-        Given(*part, (float(one), float(two)), int(count))
-        for part, (one, two), count in zip(parts, steps, terms, strict=True)
+        Given(legs, directions, variances, correlations, (float(one), float(two)), int(count))
+        for (legs, directions, variances, correlations), (one, two), count in zip(
+            parts, steps, terms, strict=True
+        )
     ]
 
 
