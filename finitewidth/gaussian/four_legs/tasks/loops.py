@@ -139,66 +139,89 @@ def grid(first_step, second_step, radius, halve):
 @compiled
 def _polynomials(t, result):
     """Chebyshev polynomials (D, X) at t (X,)."""
-    result[0] = 1.0
-    if len(result) > 1:
-        result[1] = t
-    for n in range(2, len(result)):
+    for n in range(len(result)):
         for j in range(t.size):
-            result[n, j] = 2 * t[j] * result[n - 1, j] - result[n - 2, j]
+            if n < 2:
+                result[n, j] = t[j] if n else 1.0
+            else:
+                result[n, j] = 2 * t[j] * result[n - 1, j] - result[n - 2, j]
 
 
 @compiled
 def _coefficients(series, units, points, values):
     """Hermite coefficients of all legs at points, (I, legs, X), from series (legs, I, D)."""
-    legs, _, degree = series.shape
+    legs, count, degree = series.shape
     size = len(points)
-    t, polynomials = np.empty(size), np.empty((degree, size))
+    t, polynomials, now = np.empty(size), np.empty((degree, size)), np.empty((count, size))
     for leg in range(legs):
         for j in range(size):
             value = units[leg, 0] * points[j, 0] + units[leg, 1] * points[j, 1]
             t[j] = min(max(value, -1.0), 1.0)
         _polynomials(t, polynomials)
-        values[:, leg] = np.dot(series[leg], polynomials)
+        np.dot(series[leg], polynomials, now)
+        for i in range(now.shape[0]):
+            for j in range(size):
+                values[i, leg, j] = now[i, j]
 
 
 @compiled
-def _add_products(values, fronts, rows, diff, low, products):
-    """Add sum_x front_f c_i(row) c_(i - diff)(column), (i, f, r, s) flattened to (i, f r, s).
+def _copied(known, start, width, values):
+    """Values (I, legs, X) at points from `start`."""
+    for i in range(values.shape[0]):
+        for leg in range(values.shape[1]):
+            for j in range(width):
+                values[i, leg, j] = known[i, leg, start + j]
+
+
+@compiled
+def _fronts(pair, top, orders, start, width, result):
+    """Weights times derivatives of p and q of orders (F, 2) at points from `start`, (F, X); zero beyond."""
+    for f in range(len(orders)):
+        p, q = orders[f]
+        for j in range(result.shape[1]):
+            x = start + j
+            result[f, j] = pair[0, x] * pair[1 + p, x] * pair[2 + top + q, x] if j < width else 0.0
+
+
+@compiled
+def _add_products(values, fronts, rows, group, products):
+    """Add sum_x front_f c_i(row) c_(i - difference)(column), (i, f r, s).
 
     The factors of p and q go where there are fewer legs; products are then (i, f s, r).
     """
-    count, size, legs = len(products), values.shape[2], values.shape[1]
+    difference, low, count = group[0], group[1], group[2]
+    legs, size = values.shape[1], values.shape[2]
     swapped = legs - rows < rows
     small = legs - rows if swapped else rows
-    weighted = np.empty((len(fronts) * small, size))
+    weighted, now = np.empty((len(fronts) * small, size)), np.empty((len(fronts) * small, legs - small))
     for i in range(count):
-        one, two = values[low + i, :rows], values[low + i - diff, rows:]
+        one, two = values[low + i, :rows], values[low + i - difference, rows:]
         left, right = (two, one) if swapped else (one, two)
         for f in range(len(fronts)):
             for r in range(small):
                 for j in range(size):
                     weighted[f * small + r, j] = left[r, j] * fronts[f, j]
-        products[i] += np.dot(weighted, right.T)
+        np.dot(weighted, right.T, now)
+        for r in range(now.shape[0]):
+            for j in range(now.shape[1]):
+                products[i, r, j] += now[r, j]
 
 
 @compiled
-def _add_term(factor, own, other, powers, product, swapped, out):
-    """out (R, S) plus one term of the Hermite series."""
-    for r in range(out.shape[0]):
-        scale = factor * own[r]
-        for s in range(out.shape[1]):
-            value = product[s, r] if swapped else product[r, s]
-            out[r, s] += scale * other[s] * powers[r, s] * value
+def _add_terms(products, factors, powers, deviations, correlations, out):
+    """out (R, S) plus the Hermite series with products (k, R, S), or (k, S, R) if there are fewer columns.
 
-
-@compiled
-def _powers(bases, exponents):
-    """bases^exponents for whole numbers that fall by at most one, (exponents, bases)."""
-    result = np.empty((exponents.size, bases.size))
-    for k in range(exponents.size):
-        for j in range(bases.size):
-            result[k, j] = bases[j] ** exponents[k]
-    return result
+    Term k has a factor, and powers of the deviations of row and column, (k,) each.
+    """
+    rows, columns = out.shape
+    own, other = powers
+    for k in range(factors.size):
+        for r in range(rows):
+            scale = factors[k] * deviations[r] ** own[k]
+            for s in range(columns):
+                value = products[k, s, r] if columns < rows else products[k, r, s]
+                power = deviations[rows + s] ** other[k] * correlations[r, s] ** k
+                out[r, s] += scale * power * value
 
 
 @compiled
@@ -211,41 +234,30 @@ def sums(hermite, points, pair, deviations, correlations, tables):
     """
     series, units, known = hermite
     orders, groups, group_fronts, members, factors, exponents = tables
-    top, terms = orders
-    rows = correlations.shape[0]
-    columns = correlations.shape[1]
-    X = len(points)
-    pieces = -(-X // _AT_ONCE)
-    size = -(-X // pieces)
-    swapped = columns < rows
-    small, large = (columns, rows) if swapped else (rows, columns)
-    found = [np.zeros((g[2], g[3] * small, large)) for g in groups]
-    values = np.zeros((top + terms, rows + columns, size))
-    place, front = np.zeros((size, 2)), np.zeros((group_fronts.shape[1], size))
+    (top, terms), (rows, columns), X = orders, correlations.shape, len(points)
+    size = -(-X // -(-X // _AT_ONCE))
+    small, large = min(rows, columns), max(rows, columns)
+    found = np.zeros((len(groups), groups[:, 2].max(), groups[:, 3].max() * small, large))
+    values, place = np.zeros((top + terms, rows + columns, size)), np.zeros((size, 2))
+    front = np.empty((group_fronts.shape[1], size))
     for start in range(0, X, size):
         width = min(size, X - start)
-        place[:width] = points[start : start + width]
         if len(series):
+            for j in range(width):
+                place[j, 0], place[j, 1] = points[start + j, 0], points[start + j, 1]
             _coefficients(series, units, place, values)
         else:
-            values[:, :, :width] = known[:, :, start : start + width]
+            _copied(known, start, width, values)
         for g in range(len(groups)):
-            front[:] = 0.0
-            for f in range(groups[g, 3]):
-                p, q = group_fronts[g, f]
-                for j in range(width):
-                    x = start + j
-                    front[f, j] = pair[0, x] * pair[1 + p, x] * pair[2 + top + q, x]
-            _add_products(values, front[: groups[g, 3]], rows, groups[g, 0], groups[g, 1], found[g])
-    out, raised = np.zeros((len(members), rows, columns)), np.ones((terms, rows, columns))
-    for k in range(1, terms):
-        raised[k] = raised[k - 1] * correlations
+            own = front[: groups[g, 3]]
+            _fronts(pair, top, group_fronts[g, : groups[g, 3]], start, width, own)
+            _add_products(values, own, rows, groups[g], found[g])
+    out = np.zeros((len(members), rows, columns))
     for a in range(len(members)):
         g, r, s, f = members[a]
-        own, other = _powers(deviations[:rows], exponents[r]), _powers(deviations[rows:], exponents[s])
-        for k in range(terms):
-            product = found[g][r - groups[g, 1] + k, f * small : (f + 1) * small]
-            _add_term(factors[r, s, k], own[k], other[k], raised[k], product, swapped, out[a])
+        products = found[g, r - groups[g, 1] :, f * small : (f + 1) * small]
+        powers = exponents[r], exponents[s]
+        _add_terms(products, factors[r, s], powers, deviations, correlations, out[a])
     return out
 
 
