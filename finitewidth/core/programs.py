@@ -10,6 +10,7 @@ import os
 import platform
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 _LEAST_SECONDS = 0.2  # of compilation that are worth a file
 
@@ -39,7 +40,8 @@ def keep_programs() -> None:
     """From now on, find programs that an earlier process compiled, and keep new ones."""
     import jax
 
-    if jax.config.read("jax_compilation_cache_dir") is not None:
+    settings: Any = jax.config
+    if settings.jax_compilation_cache_dir is not None:
         return
     try:
         folder = _folder()
@@ -52,7 +54,7 @@ def keep_programs() -> None:
         return
     from jax.experimental.compilation_cache import compilation_cache
 
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    if jax.config.read("jax_persistent_cache_min_compile_time_secs") > _LEAST_SECONDS:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
+    settings.update("jax_compilation_cache_dir", str(folder))
+    if settings.jax_persistent_cache_min_compile_time_secs > _LEAST_SECONDS:
+        settings.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
     compilation_cache.reset_cache()  # a process decides at its first program whether it has a cache
