@@ -394,9 +394,10 @@ def test_width_one_is_refused_and_narrow_networks_are_warned_of():
     [
         (
             Expansion(0.1, 0.7, 0.2, 0.0),
-            "order 1/n to the mean are 0.7 of what they correct .depth over width",
+            "order 1/n to the mean are 0.7 of the largest target .depth over width",
         ),
-        (Expansion(0.1, 0.2, 0.8, 0.0), "order 1/n to the covariance are 0.8"),
+        (Expansion(0.1, 0.2, 0.8, 0.0), "order 1/n to the covariance are 0.8 of the largest variance .depth"),
+        (Expansion(0.1, 0.2, 2.5, -1.5), "are 2.5 of the largest variance, and .* eigenvalue of -1.5 of"),
         (Expansion(0.1, 0.2, 0.3, -0.01), "eigenvalue of -0.01 of the largest variance.*width 0.1"),
         (Expansion(0.6, 0.2, 0.3, 0.0), "too narrow for its depth .depth over width 0.6"),
     ],

@@ -130,7 +130,9 @@ def posterior_and_training() -> Figure:
     tests = np.linspace(-2, 2, 4)[:, None]
     posterior = fw.posterior(net, x, y, tests, noise=0.5, order=1)
     trained = prediction(net)
-    estimates = [fw.Estimate(np.ones(s), np.full(s, STDERR)) for s in ((4, 1), (4, 1, 4, 1), ())]
+    estimates = [
+        fw.Estimate(np.ones(s), np.full(s, STDERR)) for s in ((4, 1), (4, 1, 4, 1), (), (4, 1), (4, 1))
+    ]
     weighted = fw.SampledPosterior(net, 100, 50.0, *estimates, {})
     return fw.plots.posterior_and_training(posterior, trained, trained, tests, (x, y), weighted)
 
@@ -268,6 +270,24 @@ def test_what_is_no_record_is_refused(tmp_path):
         fw.plots.save(Figure(), tmp_path / "figure.gif")
     with refused("cannot be written"):
         fw.plots.save(Figure(), tmp_path / "nowhere" / "figure.svg")
+
+
+def test_a_posterior_is_drawn_from_blocks_of_inputs_with_sampled_networks_at_some():
+    net, x = fw.MLP((1, 16, 1), "tanh", C_b=0.1), np.linspace(-2, 2, 4)[:, None]
+    blocks = [fw.posterior(net, X1, X1**2, part, noise=0.5, order=1) for part in (x[:2], x[2:])]
+    trained, data = [prediction(net, 2)] * 2, (X1, X1**2)
+    estimates = [
+        fw.Estimate(np.ones(s), np.full(s, STDERR)) for s in ((2, 1), (2, 1, 2, 1), (), (2, 1), (2, 1))
+    ]
+    weighted = fw.SampledPosterior(net, 100, 50.0, *estimates, {})
+    figure = fw.plots.posterior_and_training(blocks, trained, trained, x, data, weighted, x[::2])
+    whole = fw.posterior(net, X1, X1**2, x, noise=0.5, order=1)
+    drawn = [line.get_ydata() for line in figure.axes[0].lines]
+    assert any(len(y) == 4 and np.allclose(y, whole.mean[:, 0], atol=1e-7) for y in drawn)
+    with refused("sampled_x must be inputs among x"):
+        fw.plots.posterior_and_training(blocks, trained, trained, x, data, weighted, x[::2] + 0.1)
+    with refused("posterior must have the 4 test inputs x, got 2"):
+        fw.plots.posterior_and_training(blocks[:1], trained, trained, x, data)
 
 
 def test_records_that_do_not_belong_together_are_refused():

@@ -2,8 +2,10 @@
 
 import numpy as np
 from problems import refused
+from sampled_networks import extrapolated
 
 import finitewidth as fw
+from finitewidth.core.estimate import Estimate
 from finitewidth.experiment import weighted
 
 RANDOM = np.random.default_rng(7)
@@ -30,6 +32,24 @@ def test_posteriors_of_networks_are_those_of_theory():
     assert np.abs(leading).max() > 6  # infinite width is not enough
 
 
+def test_third_and_fourth_cumulants_are_those_of_theory():
+    """Their errors are so small that 1/n^2 shows: a polynomial in 1/n through three widths takes it out."""
+    widths, gaps = (12, 24, 48), {"third": [], "fourth": []}
+    for n in widths:
+        net = fw.MLP((3, n, 2), "tanh", C_b=0.1, C_W=1.4)
+        sampled = fw.sample_posterior(net, X, Y, X_TEST, members=8_000, key=n, noise=NOISE, progress=False)
+        posterior = fw.posterior(net, X, Y, X_TEST, noise=NOISE, order=1, cumulants=True)
+        variance = posterior.infinite_width.variance
+        for name, estimate, expected in (
+            ("third", sampled.third_cumulant, posterior.skewness * variance**1.5),
+            ("fourth", sampled.fourth_cumulant, posterior.excess_kurtosis * variance**2),
+        ):
+            gaps[name].append(Estimate(n * (estimate.value - expected), n * estimate.stderr))
+        assert np.abs(pulls(sampled.third_cumulant, 0.0)).max() > 6  # the posterior is not Gaussian
+    for left in gaps.values():
+        assert np.abs(pulls(extrapolated(widths, left), 0.0)).max() < 4
+
+
 def test_neurons_and_weights_are_drawn_from_one_prior(monkeypatch):
     net = fw.MLP((3, 12, 12, 2), "relu", C_b=0.1, C_W=1.8)
     options = {"members": 8000, "noise": NOISE, "layers": True, "progress": False}
@@ -51,6 +71,27 @@ def test_one_network_of_infinite_width_is_the_posterior():
     posterior = fw.posterior(net, X, Y[:, :1], noise=NOISE)
     np.testing.assert_allclose(sampled.mean.value, posterior.mean, atol=0.02)
     np.testing.assert_allclose(sampled.covariance.value, posterior.covariance, atol=0.02)
+
+
+def test_residual_networks_have_the_posteriors_of_theory():
+    """Weights are drawn here, and not neurons; at width 64 what is left is below the errors."""
+    body = fw.Residual("tanh", fw.Dense(64, C_b=0.1, C_W=0.8), gamma=0.8)
+    net = fw.Network(3, fw.Dense(64, C_b=0.1), body, "tanh", fw.Dense(2, C_b=0.1))
+    posterior = fw.posterior(net, X, Y, X_TEST, noise=NOISE, order=1)
+    sampled = fw.sample_posterior(net, X, Y, X_TEST, members=2_000, key=0, noise=NOISE, progress=False)
+    assert np.abs(pulls(sampled.mean, posterior.mean)).max() < 4
+    assert np.abs(pulls(sampled.covariance, posterior.covariance)).max() < 4
+
+
+def test_close_inputs_are_sampled_and_close_training_inputs_refused():
+    """Kernels of forty inputs on a line are indefinite by rounding."""
+    net, line = fw.MLP((1, 96, 96, 1), "tanh", C_b=0.3, C_W=1.5), np.linspace(-2, 2, 40)[:, None]
+    options = {"members": 400, "key": 0, "progress": False}
+    sampled = fw.sample_posterior(net, line[::20], np.sin(line[::20]), line, **options)
+    posterior = fw.posterior(net, line[::20], np.sin(line[::20]), line)
+    assert np.abs(sampled.mean.value - posterior.mean).max() < 0.05
+    with refused("training inputs are so close .*pass noise= above zero"):
+        fw.sample_posterior(net.replace(widths=(1, 48, 48, 1)), line, np.sin(line), **options)
 
 
 def test_bad_input_is_named():

@@ -21,6 +21,7 @@ FILES = (
     "ntk_talk",
     "effective_theory_talk",
     "mixed_activations",
+    "inference.infinite_width",
     "inference.bayes",
     "leaps",
     "generalization",

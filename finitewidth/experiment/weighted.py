@@ -30,11 +30,12 @@ from finitewidth.core.precision import require_double_precision
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import runner
 from finitewidth.experiment.partition import MEMORY_BUDGET, Partition, partition
-from finitewidth.experiment.sampling import draw, fan_in, member_key, passages
+from finitewidth.experiment.sampling import draw, fan_in, member_key, passages, real_network
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.network import Network
 
 LEAST_BATCHES = 200  # the standard errors are then known to 5 %
+_ROUNDING = 1e-12  # of a variance: far below any standard error
 AT_ONCE = 1  # two batches at a time, each with many Cholesky factors, never end on a CPU with jax 0.10.2
 
 
@@ -57,6 +58,8 @@ class SampledPosterior:
     mean: Estimate = field(repr=False)  # (M, n_L)
     covariance: Estimate = field(repr=False)  # (M, n_L, M, n_L)
     log_evidence: Estimate
+    third_cumulant: Estimate = field(repr=False)  # of each output by itself, (M, n_L)
+    fourth_cumulant: Estimate = field(repr=False)  # likewise
     layers: dict[int, SampledLayer] = field(repr=False)  # hidden layers, where asked for
 
 
@@ -98,7 +101,7 @@ def sample_posterior(
         X = np.concatenate([X, as_inputs(X_test, net.input_shape, name="X_test")])
     _check(net, len(Y), noise, layers)
     data = _Data(X, Y, np.asarray(noise), _root(net, X))
-    of_one = 8 * 3 * (net.parameter_count + net.depth * len(X) * (len(X) + fan_in(net)))
+    of_one = 8 * 3 * (real_network(net).normal_count + net.depth * len(X) * (len(X) + fan_in(net)))
     parts = partition(
         members, batch_size, memory=memory, of_one=of_one, least_batches=LEAST_BATCHES, lowest=2
     )
@@ -221,8 +224,13 @@ def _walked(net: Network, data: _Data, key: Array) -> _Walked:
     ):
         z.append(root @ part)
         kernels.append(_kernel(layer, activation(z[-1])))
-        root = jnp.linalg.cholesky(kernels[-1])
+        root = _factor(kernels[-1])
     return _Walked(kernels, z)
+
+
+def _factor(K: Float[Array, "N N"]) -> Float[Array, "N N"]:
+    """A root of the kernel of close inputs too, which rounding makes indefinite."""
+    return jnp.linalg.cholesky(K + _ROUNDING * jnp.max(jnp.diag(K)) * jnp.eye(len(K)))
 
 
 def _of_one(net, layers, on_training, data: _Data, walked: _Walked) -> tuple[Array, dict[str, Array]]:
@@ -238,7 +246,10 @@ def _of_one(net, layers, on_training, data: _Data, walked: _Walked) -> tuple[Arr
     mean = cross @ weights
     among = G[tests, tests] - cross @ jax.scipy.linalg.cho_solve((factor, True), cross.T)
     second = jnp.einsum("ij,ab->aibj", jnp.eye(outputs), among) + jnp.einsum("ai,bj->aibj", mean, mean)
-    quantities = {"mean": mean, "second": second}
+    own = jnp.diag(among)[:, None]
+    third = mean**3 + 3 * mean * own
+    fourth = mean**4 + 6 * mean**2 * own + 3 * own**2
+    quantities = {"mean": mean, "second": second, "third": third, "fourth": fourth}
     for index, z in enumerate(walked.z if layers else (), start=1):
         quantities[f"kernel {index}"] = walked.kernels[index - 1]
         quantities[f"second_moment {index}"] = z @ z.T / z.shape[1]
@@ -259,6 +270,11 @@ def _estimated(
     shifts = np.array([result["shift"] for result in results])
     scales = np.exp(shifts - shifts.max())
     weight = scales * np.array([result["weight"] for result in results])
+    if not np.isfinite(weight.sum()):
+        raise ValueError(
+            "training inputs are so close that kernels of sampled networks are singular to rounding; pass "
+            "noise= above zero, or leave one of two close inputs out."
+        )
     square = float((scales**2 * np.array([result["square"] for result in results])).sum())
 
     def influences(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -277,6 +293,8 @@ def _estimated(
     covariance = second - np.einsum("ai,bj->aibj", mean, mean)
     of_product = np.einsum("Bai,bj->Baibj", of_mean, mean)
     of_covariance = of_second - of_product - of_product.transpose(0, 3, 4, 1, 2)
+    own = np.einsum("aiai->ai", second), np.einsum("Baiai->Bai", of_second)
+    cumulants = _cumulants((mean, of_mean), own, influences("third"), influences("fourth"))
     share = weight / weight.sum() - np.array([parts.size(b) for b in range(parts.batches)]) / parts.members
     log_p = np.log(weight.sum() / parts.members) + shifts.max()
     hidden = {
@@ -290,8 +308,20 @@ def _estimated(
         Estimate(mean, _spread(of_mean)),
         Estimate(covariance, _spread(of_covariance)),
         Estimate(np.asarray(log_p), _spread(share)),
+        *cumulants,
         hidden,
     )
+
+
+def _cumulants(*moments: tuple[np.ndarray, np.ndarray]) -> tuple[Estimate, Estimate]:
+    """Third and fourth cumulants from four moments, each with what every batch adds to its error."""
+    (m, of_m), (second, of_second), (third, of_third), (fourth, of_fourth) = moments
+    kappa_3 = third - 3 * second * m + 2 * m**3
+    of_3 = of_third - 3 * m * of_second + (6 * m**2 - 3 * second) * of_m
+    kappa_4 = fourth - 4 * third * m - 3 * second**2 + 12 * second * m**2 - 6 * m**4
+    of_4 = of_fourth - 4 * m * of_third + (12 * m**2 - 6 * second) * of_second
+    of_4 = of_4 + (24 * second * m - 4 * third - 24 * m**3) * of_m
+    return Estimate(kappa_3, _spread(of_3)), Estimate(kappa_4, _spread(of_4))
 
 
 def _spread(influence: np.ndarray) -> np.ndarray:

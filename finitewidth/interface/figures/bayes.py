@@ -1,5 +1,8 @@
 """Bayesian inference: the posterior beside gradient descent, and networks ranked by evidence."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -7,6 +10,7 @@ from matplotlib.figure import Figure
 from finitewidth.experiment.weighted import SampledPosterior
 from finitewidth.interface.figures.look import PAPER, ROLES
 from finitewidth.interface.figures.parts import (
+    as_records,
     draw_band,
     draw_line,
     draw_sampled,
@@ -21,66 +25,97 @@ from finitewidth.training.bayes.posterior import Posterior
 from finitewidth.training.infinite.gaussian import Prediction
 
 
+class _Curves(NamedTuple):
+    """Mean outputs at all test inputs, at both orders."""
+
+    infinite: np.ndarray
+    first: np.ndarray
+
+
 @in_house_style
 def posterior_and_training(
-    posterior: Posterior,
-    last_layer: Prediction,
-    all_layers: Prediction,
+    posterior: Posterior | Sequence[Posterior],
+    last_layer: Prediction | Sequence[Prediction],
+    all_layers: Prediction | Sequence[Prediction],
     x: np.ndarray,
     data: tuple[np.ndarray, np.ndarray],
     sampled: SampledPosterior | None = None,
+    sampled_x: np.ndarray | None = None,
 ) -> Figure:
     """The posterior and trained networks on one problem with one input, at both orders.
 
     `last_layer` is the prediction for `fw.bayesian_rates(net)` and `all_layers` that for the network itself,
-    at the test inputs x; `data` are training inputs and targets. At infinite width the first two agree. At
-    order 1/n nothing makes them agree, because the posterior also moves hidden layers.
+    at the test inputs x; each may be a list of records for one block of x after another, which is cheaper
+    for many inputs. `data` are training inputs and targets. `sampled` are weighted networks at `sampled_x`,
+    inputs among x, by default all. At infinite width the first two agree. At order 1/n nothing makes
+    them agree, because the posterior also moves hidden layers.
     """
-    require("posterior", posterior, Posterior, "a result of fw.posterior")
-    for name, prediction in (("last_layer", last_layer), ("all_layers", all_layers)):
-        require(name, prediction, Prediction, "a result of fw.predict")
-        if prediction.order != 1 or prediction.mean.shape != posterior.mean.shape:
-            raise ValueError(f"{name} must be at order 1 and have the test inputs of the posterior.")
-    if posterior.order != 1:
-        raise ValueError("posterior is at infinite width only; use fw.posterior(..., order=1).")
     x = np.asarray(x, dtype=float).ravel()
-    figure = Figure(figsize=(9.6, 4.6))
-    net = posterior.net
+    posteriors = as_records("posterior", posterior, Posterior, "a result of fw.posterior")
+    curves = _curves("posterior", posteriors, len(x))
+    last, every = (
+        _curves(name, as_records(name, given, Prediction, "a result of fw.predict"), len(x))
+        for name, given in (("last_layer", last_layer), ("all_layers", all_layers))
+    )
+    figure = Figure(figsize=(9.6, 4.8))
+    net = posteriors[0].net
     kind = f"{net.activation_name} networks of {net.depth} layers and width {net.widths[-2]}"
     heading(figure, f"{kind}: Bayes' rule and gradient descent")
     outputs, changes = figure.subplots(1, 2, width_ratios=(1.2, 1))
-    _draw_outputs(outputs, x, posterior, all_layers)
+    std = np.concatenate([record.infinite_width.std[:, 0] for record in posteriors])
+    _draw_outputs(outputs, x, curves, std, every)
     draw_targets(outputs, np.ravel(data[0]), np.asarray(data[1])[:, 0])
-    _draw_changes(changes, x, posterior, last_layer, sampled)
+    _draw_changes(changes, x, curves, last, every)
+    if sampled is not None:
+        places = np.arange(len(x)) if sampled_x is None else _places(x, sampled_x)
+        value, stderr = sampled.mean.value[:, 0] - curves.infinite[places], sampled.mean.stderr[:, 0]
+        draw_sampled(changes, x[places], value, stderr, "weighted networks of the prior")
     legend_below(figure)
     return figure
 
 
-def _draw_outputs(axes: Axes, x: np.ndarray, posterior: Posterior, all_layers: Prediction) -> None:
-    infinite = posterior.infinite_width
-    mean, std = infinite.mean[:, 0], infinite.std[:, 0]
+def _curves(name: str, records: Sequence[Posterior | Prediction], count: int) -> _Curves:
+    if any(record.order != 1 for record in records):
+        raise ValueError(f"{name} is at infinite width only; use order=1.")
+    infinite = np.concatenate([record.infinite_width.mean[:, 0] for record in records])
+    first = np.concatenate([record.mean[:, 0] for record in records])
+    if len(first) != count:
+        raise ValueError(f"{name} must have the {count} test inputs x, got {len(first)}; predict at x.")
+    return _Curves(infinite, first)
+
+
+def _places(x: np.ndarray, sampled_x: np.ndarray) -> np.ndarray:
+    gaps = np.abs(np.ravel(sampled_x)[:, None] - x)
+    if gaps.min(axis=1).max(initial=0.0) > 1e-12:
+        raise ValueError("sampled_x must be inputs among x; pick every few of x, such as x[::4].")
+    return gaps.argmin(axis=1)
+
+
+def _draw_outputs(axes: Axes, x: np.ndarray, posterior: _Curves, std: np.ndarray, every: _Curves) -> None:
+    mean = posterior.infinite
     label = "infinite width: posterior = last layer"
     draw_band(axes, x, mean - std, mean + std, "infinite width", "± standard deviation, infinite width")
     draw_line(axes, x, mean, "infinite width", label)
-    draw_line(axes, x, posterior.mean[:, 0], "finite width", "posterior, order 1/n")
-    style = {"linestyle": "-.", "linewidth": 1.6}
-    draw_line(axes, x, all_layers.mean[:, 0], "one more series", "all layers trained, order 1/n", **style)
+    draw_line(axes, x, posterior.first, "finite width", "posterior, order 1/n")
+    style = {"linewidth": 1.6}
+    label = "all layers trained, infinite width"
+    draw_line(axes, x, every.infinite, "one more series", label, linestyle=":", **style)
+    draw_line(
+        axes, x, every.first, "one more series", "all layers trained, order 1/n", linestyle="-.", **style
+    )
     axes.set_title("mean output")
     axes.set_xlabel("input x")
 
 
-def _draw_changes(
-    axes: Axes, x: np.ndarray, posterior: Posterior, last_layer: Prediction, sampled: SampledPosterior | None
-) -> None:
-    infinite = posterior.infinite_width.mean[:, 0]
+def _draw_changes(axes: Axes, x: np.ndarray, posterior: _Curves, last: _Curves, every: _Curves) -> None:
+    """What order 1/n changes, each relative to its own infinite width."""
     draw_line(axes, x, np.zeros_like(x), "infinite width")
-    draw_line(axes, x, posterior.mean[:, 0] - infinite, "finite width", "posterior, order 1/n")
-    own = last_layer.mean[:, 0] - last_layer.infinite_width.mean[:, 0]
-    draw_line(axes, x, own, "further series", "last layer trained, order 1/n", dashes=(3, 1.5))
-    if sampled is not None:
-        value, stderr = sampled.mean.value[:, 0] - infinite, sampled.mean.stderr[:, 0]
-        draw_sampled(axes, x, value, stderr, "weighted networks of the prior")
-    axes.set_title("mean output, minus infinite width")
+    draw_line(axes, x, posterior.first - posterior.infinite, "finite width", "posterior, order 1/n")
+    label = "last layer trained, order 1/n"
+    draw_line(axes, x, last.first - last.infinite, "further series", label, dashes=(3, 1.5))
+    style = {"linestyle": "-.", "linewidth": 1.6}
+    draw_line(axes, x, every.first - every.infinite, "one more series", **style)
+    axes.set_title("mean output, minus its infinite width")
     axes.set_xlabel("input x")
 
 

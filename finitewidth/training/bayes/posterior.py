@@ -20,11 +20,17 @@ from finitewidth.training.bayes.conditioning import Conditioned
 from finitewidth.training.bayes.corrections import Corrections, Cumulants, corrections
 from finitewidth.training.bayes.hidden_layers import HiddenLayer, hidden_layer
 from finitewidth.training.bayes.problem import BayesianProblem
-from finitewidth.training.first_order.expansion import expansion_of, warn_of
+from finitewidth.training.first_order.expansion import Wording, expansion_of_posterior, warn_of
 from finitewidth.training.infinite.bayes import infinite_posterior, trained_for
 from finitewidth.training.infinite.gaussian import Expansion, Factor, Prediction
 
 CONTRIBUTIONS = ("kernel_shift", "vertex_with_data", "vertex_without_data")
+WORDING = Wording(
+    "the posterior standard deviation",
+    "the posterior variance",
+    "training kernel",
+    "widen the network, use fewer data, or take a prior and a noise that fit the scale of the data",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +110,11 @@ class Posterior:
 
     @property
     def verdict(self) -> str:
-        """Whether the corrections are within the range of the expansion."""
+        """Whether the corrections are within the range of the expansion, measured by the posterior itself.
+
+        Their size is the largest shift of a mean in units of the standard deviation of that output, or the
+        largest change of a variance in units of that variance, whichever is larger.
+        """
         return "within range" if self.expansion is None else verdict(self.expansion.size)
 
     @property
@@ -170,7 +180,7 @@ def posterior(
     with runner(client, store, progress, kind="posterior", configuration=configuration) as running:
         conditioned = _first_order(running, problem, cumulants)
     assert conditioned.expansion is not None
-    warn_of(conditioned.expansion, conditioned.condition, kernel="training kernel", stacklevel=3)
+    warn_of(conditioned.expansion, conditioned.condition, wording=WORDING, stacklevel=3)
     return conditioned
 
 
@@ -185,7 +195,7 @@ def _first_order(running: Runner, problem: BayesianProblem, cumulants: bool) -> 
     n = problem.net.ladder.widths[-2]
     prediction = _prediction(problem, given, corrected, max(fields.error, fields.tolerance))
     untrained = float(np.diag(given.K).max(initial=0.0))
-    prediction = dataclasses.replace(prediction, expansion=expansion_of(prediction, problem.Y, untrained))
+    prediction = dataclasses.replace(prediction, expansion=expansion_of_posterior(prediction, untrained))
     third_and_fourth = corrected.cumulants
     if third_and_fourth is not None:
         third_and_fourth = Cumulants(third_and_fourth.third / n, third_and_fourth.fourth / n)

@@ -18,10 +18,8 @@ class Expansion:
     """How large the corrections of order 1/n are: what is neglected is about their square."""
 
     depth_over_width: float  # sum of 1/n over hidden layers
-    mean: float  # largest correction to the mean, relative to the largest target
-    covariance: (
-        float  # largest correction to a variance, relative to the largest variance; 0 if not asked for
-    )
+    mean: float  # largest correction to the mean, by the largest target; of a posterior, by its own std
+    covariance: float  # largest correction to a variance, by the largest variance; of a posterior, by its own
     lowest_eigenvalue: float  # of the covariance, relative to the largest variance; it should not be negative
 
     @property
