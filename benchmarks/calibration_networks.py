@@ -40,9 +40,12 @@ def measured(one: Case) -> dict[str, np.ndarray]:
     mean = controlled.mean
     variance, error = (np.einsum("aiai->ai", part) for part in controlled.covariance)
     counts = np.array([ensemble.members, ensemble.diverged])
-    return {"mean": mean.value, "mean_stderr": mean.stderr, "variance": variance, "variance_stderr": error} | {
-        "members": counts
-    }
+    return {
+        "mean": mean.value,
+        "mean_stderr": mean.stderr,
+        "variance": variance,
+        "variance_stderr": error,
+    } | {"members": counts}
 
 
 def main() -> None:
@@ -54,7 +57,9 @@ def main() -> None:
         one, start = case(number), time.perf_counter()
         found |= {f"{number}_{name}": value for name, value in measured(one).items()}
         np.savez_compressed(FILE, **found)
-        print(f"{number}: {one.net!r}, {one.members} members, {time.perf_counter() - start:.0f} s", flush=True)
+        print(
+            f"{number}: {one.net!r}, {one.members} members, {time.perf_counter() - start:.0f} s", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -59,7 +59,9 @@ def case(number: int) -> Case:
         rate = float(rng.uniform(0.2, 0.9))
         steps = max(2, round(progress / rate))
         algorithm = fw.GradientDescent(rate / largest, steps)
-    return Case(number, net, X[:points], Y[:points], X[points:], algorithm, kind, _members(widths, points, steps))
+    return Case(
+        number, net, X[:points], Y[:points], X[points:], algorithm, kind, _members(widths, points, steps)
+    )
 
 
 def _balanced(net: fw.Network, lambda_b: float) -> fw.Network:

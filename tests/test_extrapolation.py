@@ -50,7 +50,9 @@ def test_orders_behind_the_first_come_from_narrow_networks():
     assert np.max(np.abs(difference) / np.hypot(there.mean.stderr, wide.controlled.mean.stderr)) < 4
     assert found.n == 128 and found.freedom == 2
     np.testing.assert_allclose(  # nothing is left of the ensembles in the limit
-        found.at(10**6).mean.value, fw.predict(network(10**6), X[:3], Y, X[3:], algorithm=DESCENT).mean, atol=1e-9
+        found.at(10**6).mean.value,
+        fw.predict(network(10**6), X[:3], Y, X[3:], algorithm=DESCENT).mean,
+        atol=1e-9,
     )
     assert "128" in repr(found)
 
