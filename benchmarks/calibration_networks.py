@@ -2,7 +2,7 @@
 
     python benchmarks/calibration_networks.py           all problems, about an hour of two cores
 
-Results go to benchmarks/results/calibration_networks.npz as they come; problems in the file are not run again.
+Results go to benchmarks/results/calibration_networks.npz as they come; problems in it are not run again.
 """
 
 import sys
@@ -39,13 +39,13 @@ def measured(one: Case) -> dict[str, np.ndarray]:
     controlled = ensemble.controlled
     mean = controlled.mean
     variance, error = (np.einsum("aiai->ai", part) for part in controlled.covariance)
-    counts = np.array([ensemble.members, ensemble.diverged])
     return {
         "mean": mean.value,
         "mean_stderr": mean.stderr,
         "variance": variance,
         "variance_stderr": error,
-    } | {"members": counts}
+        "members": np.array([ensemble.members, ensemble.diverged]),
+    }
 
 
 def main() -> None:
