@@ -22,8 +22,8 @@ def test_a_sum_of_powers_is_recovered_with_its_errors():
     for _ in range(200):
         stderr = [np.array([0.01, 0.02]) / n for n in widths]
         noise = [s * rng.standard_normal(2) for s in stderr]
-        values = [sum(exact[:, i] * n**-k for i, k in enumerate(powers)) + e for n, e in zip(widths, noise)]
-        fall = fall_with_width(widths, [fw.Estimate(v, s) for v, s in zip(values, stderr)], powers)
+        values = [exact @ [float(n) ** -k for k in powers] + e for n, e in zip(widths, noise, strict=True)]
+        fall = fall_with_width(widths, list(map(fw.Estimate, values, stderr)), powers)
         pulls.append((fall.coefficients.T - exact) / np.sqrt(np.einsum("kk...->...k", fall.errors)))
         chi.append(fall.chi_square)
     assert np.mean(np.square(pulls)) == pytest.approx(1.0, abs=0.2)
@@ -32,7 +32,7 @@ def test_a_sum_of_powers_is_recovered_with_its_errors():
 
 def test_orders_behind_the_first_come_from_narrow_networks():
     found = fw.extrapolate(
-        network(), X[:3], Y, X[3:], algorithm=DESCENT, widths=(6, 8, 12, 16), members=4000, progress=False
+        network(), X[:3], Y, X[3:], algorithm=DESCENT, widths=(6, 8, 12, 16), members=2000, progress=False
     )
     wide = fw.train_ensemble(
         network(20),
@@ -40,7 +40,7 @@ def test_orders_behind_the_first_come_from_narrow_networks():
         Y,
         X[3:],
         algorithm=DESCENT,
-        members=8000,
+        members=4000,
         key=5,
         control=fw.control_variate(network(20), X[:3], Y, X[3:], DESCENT),
         progress=False,

@@ -67,8 +67,8 @@ def _classes(labels, shape: tuple[int, ...]) -> Int[np.ndarray, " M"]:
         return labels.argmax(axis=1)
     if labels.shape != (samples,) or not np.isin(labels, np.arange(outputs)).all():
         raise ValueError(
-            f"labels must be {samples} numbers of classes from 0 to {outputs - 1}, or one-hot targets of shape "
-            f"{(samples, outputs)}, got shape {labels.shape}."
+            f"labels must be {samples} numbers of classes from 0 to {outputs - 1}, or one-hot targets of "
+            f"shape {(samples, outputs)}, got shape {labels.shape}."
         )
     return labels.astype(int)
 
