@@ -3,8 +3,8 @@
     python benchmarks/four_legs.py [activation]
 
 Prints, for several numbers of samples, the first call (with compilation and tables), the best of the
-later calls, the processor time of that call, the speed of the matrix products inside it as a fraction
-of one large product on one core, and the largest error against a run with 1/1000 of the tolerance on
+later calls, the processor time of that call, the speed of the loops around its matrix products as a
+fraction of one large product on one core, and the largest error against a run with 1/1000 of the tolerance on
 a random subset of samples.
 """
 
@@ -15,8 +15,8 @@ import time
 import numpy as np
 
 from finitewidth.core.cores import SingleThreadedProducts
-from finitewidth.gaussian.four_legs import contraction
 from finitewidth.gaussian.four_legs.averages import four_legs
+from finitewidth.gaussian.four_legs.tasks import loops
 
 CASES = ((4, 1e-8, 5), (8, 1e-8, 5), (16, 1e-8, 3), (32, 1e-6, 2), (64, 1e-4, 1))
 
@@ -40,16 +40,17 @@ def large_product_speed() -> float:
 
 
 class ProductMeter:
-    """Counts the operations and the thread time of the products with two samples fixed."""
+    """Counts the operations of the products with two samples fixed, and the thread time of their loops."""
 
     def __init__(self):
-        self.plain, self.operations, self.seconds = contraction._weighted_products, 0.0, 0.0
+        self.plain, self.operations, self.seconds = loops.sums, 0.0, 0.0
 
-    def __call__(self, left, right, front):
+    def __call__(self, hermite, points, pair, deviations, correlations, tables):
         start = time.thread_time()
-        result = self.plain(left, right, front)
+        result = self.plain(hermite, points, pair, deviations, correlations, tables)
         self.seconds += time.thread_time() - start
-        self.operations += 2.0 * left.size * right.shape[1] * len(front)
+        products = (tables.groups[:, 2] * tables.groups[:, 3]).sum()
+        self.operations += 2.0 * products * correlations.size * len(points)
         return result
 
 
@@ -57,9 +58,9 @@ def measure(activation: str, count: int, tolerance: float, runs: int) -> None:
     K = kernel(count)
     _, first, _ = timed(lambda: four_legs(activation, K, tolerance=tolerance))
     meter = ProductMeter()
-    contraction._weighted_products = meter
+    loops.sums = meter
     results = [timed(lambda: four_legs(activation, K, tolerance=tolerance)) for _ in range(runs)]
-    contraction._weighted_products = meter.plain
+    loops.sums = meter.plain
     averages, best, processor = min(results, key=lambda result: result[1])
     subset = np.sort(np.random.default_rng(1).permutation(count)[:8])
     exact = four_legs(activation, K[np.ix_(subset, subset)], tolerance=tolerance / 1000)

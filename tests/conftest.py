@@ -1,5 +1,6 @@
 """Every test runs in double precision, and with JAX's implicit promotion of types forbidden."""
 
+import os
 import re
 import time
 from pathlib import Path
@@ -23,6 +24,9 @@ COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
 MONTH = 30 * 24 * 3600
 jax.config.update("jax_compilation_cache_dir", str(COMPILED))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+# commands, servers and workers that tests start find these programs too
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(COMPILED)
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 
 ACTIVATIONS = {name.partition("(")[0] for name in fw.activations()}

@@ -29,8 +29,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "theory.layers": {"core", "network", "gaussian"},
     "theory.pairs": {"core", "network", "gaussian", "theory.layers"},
     "theory": {"core", "network", "gaussian", "theory.layers", "theory.pairs"},
-    "theory.unrolled": {"core", "network", "gaussian", "theory", "theory.layers", "theory.pairs"},
     "theory.vertex": {"core", "network", "gaussian", "theory", "theory.layers", "theory.pairs"},
+    "theory.unrolled": {
+        "core",
+        "network",
+        "gaussian",
+        "theory",
+        "theory.layers",
+        "theory.pairs",
+        "theory.vertex",
+    },
     "critical.activations": {"core", "network", "gaussian"},
     "critical.architectures": {"core", "network", "gaussian", "theory", "critical.activations"},
     "critical": {

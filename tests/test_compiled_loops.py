@@ -5,10 +5,13 @@ import numpy as np
 import pytest
 
 import finitewidth as fw
-from finitewidth.core import cores
+from finitewidth.core import cores, loops
 from finitewidth.core.compiled import compiled
 from finitewidth.gaussian.two_legs import closed_averages, pair_loops
+from finitewidth.gaussian.two_legs.expectation import Automatic
 from finitewidth.network.layers.activation import as_activation
+from finitewidth.theory.layers.pair_map import PairMap
+from finitewidth.theory.pairs.propagation import Propagation
 
 ULP = np.finfo(float).eps
 
@@ -98,3 +101,38 @@ def test_loops_are_compiled_where_no_cache_can_be_written():
     space: dict = {}
     exec("def doubled(x):\n    return 2 * x", space)  # a function without a file has no place for a cache
     assert compiled(space["doubled"])(1.5) == 3.0
+
+
+@pytest.mark.parametrize("name", ["relu", "erf", "gelu"])
+def test_all_layers_in_one_pass_have_the_bits_of_layers_one_by_one(name):
+    rng = np.random.default_rng(4)
+    net = fw.MLP((6, 8, 8, 8, 1), name, C_b=0.1, C_W=1.7, lambda_b=0.2, lambda_W=0.6)
+    X, other = rng.normal(size=(150, 6)), rng.normal(size=(40, 6))
+    X[3], X[5], other[0] = X[1], 0.0, X[2]  # equal inputs, and one that vanishes
+    for second in (None, other):
+        whole = Propagation(net, X, second, Automatic(), (4,))
+        by_layers = Propagation(net, X, second, Automatic(), (3, 4))
+        assert whole.closed is not None and by_layers.closed is None
+        for one, two in zip(whole.matrices()[0][4], by_layers.matrices()[0][4], strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_a_kernel_that_overflows_is_refused_by_its_layer_in_one_pass_too():
+    net = fw.MLP((2, 4, 4, 1), "relu", C_W=1e120)
+    with pytest.raises(ValueError, match="the kernel of layer 3 exceeds"):
+        fw.kernels(net, np.ones((3, 2)))
+
+
+def test_tensors_move_by_the_maps_of_rows_and_columns():
+    rng = np.random.default_rng(5)
+    block, rows, columns = (
+        rng.normal(size=(3, 3, 3, 3)),
+        rng.normal(size=(3, 3, 3)),
+        rng.normal(size=(3, 3, 3)),
+    )
+    total = np.zeros_like(block)
+    loops.add_moved(total, block, rows, columns, 0.5, 0, 9)
+    by_rows = PairMap(*rows).of_rows(block).transpose(2, 3, 0, 1)
+    np.testing.assert_allclose(
+        total, 0.5 * PairMap(*columns).of_rows(by_rows).transpose(2, 3, 0, 1), rtol=1e-13
+    )

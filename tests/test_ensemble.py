@@ -6,10 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 from problems import INPUTS, refused
 from scipy.linalg import expm
 
 import finitewidth as fw
+from finitewidth.core import programs
+from finitewidth.experiment.ensemble import batch
+from finitewidth.experiment.ensemble.trainer import Members, Trained
 from finitewidth.experiment.sampling import draw, member_key, outputs, rates
 
 GENERIC = INPUTS["generic"]
@@ -319,3 +323,32 @@ def test_a_singular_ntk_is_named():
 def test_bad_input_is_refused(changes, message):
     with refused(message):
         trained(**changes)
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 50])
+def test_groups_give_every_member_its_own_records(size):
+    def train(group):
+        records = {"outputs": jnp.stack([group.parameters, 2 * group.parameters])}  # (records, members, 4)
+        return Trained(records, group.bound > 3, group.bound > 5, group.bound)
+
+    members = Members(jnp.arange(28.0).reshape(7, 4), jnp.arange(7), jnp.arange(7.0))
+    found, expected = batch.in_groups(train, members, size), train(members)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_programs_are_kept_unless_the_user_has_one_already(monkeypatch, tmp_path):
+    before = jax.config.jax_compilation_cache_dir
+    try:
+        programs.keep_programs.cache_clear()
+        programs.keep_programs()
+        assert jax.config.jax_compilation_cache_dir == before  # chosen in conftest.py
+        monkeypatch.setenv("FINITEWIDTH_PROGRAMS", "off")
+        assert programs._folder() is None
+        monkeypatch.setenv("FINITEWIDTH_PROGRAMS", str(tmp_path / "programs"))
+        jax.config.update("jax_compilation_cache_dir", None)
+        programs.keep_programs.cache_clear()
+        programs.keep_programs()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "programs")
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+        compilation_cache.reset_cache()

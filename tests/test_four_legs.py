@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
+from finitewidth.core import cores
 from finitewidth.gaussian.four_legs.averages import four_legs, four_legs_with_fixed_leg
 from finitewidth.gaussian.four_legs.closed_forms import have_closed_form
-from finitewidth.gaussian.four_legs.families import FAMILIES
+from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
+from finitewidth.gaussian.four_legs.families import FAMILIES, arrangements
+from finitewidth.gaussian.tower import Tower
 from finitewidth.network.layers.activation import Activation, as_activation
 
 TOLERANCE = 1e-8
@@ -385,3 +388,27 @@ def test_a_wrong_fixed_sample_and_tolerance_are_named():
         four_legs_with_fixed_leg("tanh", np.eye(2), 2)
     with pytest.raises(ValueError, match="tolerance must lie between"):
         four_legs("tanh", np.eye(2), tolerance=0.0)
+
+
+@pytest.mark.parametrize("name", ["tanh", "swish"])
+def test_averages_have_the_same_bits_on_any_number_of_cores(name, monkeypatch):
+    K, found = kernel(9, 12), []
+    for count in (1, 3):
+        monkeypatch.setattr(cores, "available", lambda count=count: count)
+        found.append(four_legs(name, K, tolerance=1e-6))
+    for family in FAMILIES:
+        np.testing.assert_array_equal(found[0][family].value, found[1][family].value)
+
+
+def test_compiled_tasks_agree_with_tasks_one_by_one():
+    """The loops, which batches of tasks pass, against products of NumPy with a plan for each task."""
+    K = kernel(7, 9)
+    tower = Tower(as_activation("tanh"), 3)
+    conditioning = PairConditioning((tower,) * 4, K, arrangements(FAMILIES), 1e-8)
+    values = four_legs("tanh", K, tolerance=1e-8)
+    for (p, q), others in (((0, 4), (2, 6)), ((5, 1), (3, 0))):
+        task = Task(p, q, np.array(others[:1]), np.array(others[1:]))
+        ((_, sums),) = conditioning.run([task])
+        for family in FAMILIES:
+            error = abs(values[family].value[p, q, others[0], others[1]] - sums[family][0, 0])
+            assert error <= 2e-8, (family, error)

@@ -64,3 +64,12 @@ def on_all_cores(work: Callable[[T], R], tasks: Iterable[T]) -> Iterator[tuple[T
                 yield done, result.result()
         for done, result in waiting:
             yield done, result.result()
+
+
+def in_pieces(work: Callable[[int, int], None], count: int, size: int) -> None:
+    """Call work(start, stop) for pieces of `count` numbers of at least `size` each, on all cores."""
+    if count <= size:
+        work(0, count)
+        return
+    starts = range(0, count, max(size, -(-count // (4 * available()))))
+    list(on_all_cores(lambda start: work(start, min(start + starts.step, count)), starts))

@@ -128,8 +128,11 @@ def input_numbers(X: np.ndarray, other: np.ndarray | None = None) -> tuple[np.nd
 
     It is the place where the input first stands in X followed by `other`.
     """
-    first: dict[bytes, int] = {}
     everything = X if other is None else np.concatenate([X, other])
-    signless = enumerate(everything + 0.0)  # -0.0 becomes 0.0
-    numbers = np.array([first.setdefault(x.tobytes(), row) for row, x in signless], dtype=int)
+    numbers = np.arange(len(everything))
+    sums = everything.reshape(len(everything), -1).sum(axis=1)
+    if np.unique(sums).size < len(everything):  # otherwise all inputs differ
+        first: dict[bytes, int] = {}
+        signless = enumerate(everything + 0.0)  # -0.0 becomes 0.0
+        numbers = np.array([first.setdefault(x.tobytes(), row) for row, x in signless], dtype=int)
     return numbers[: len(X)], numbers[: len(X)] if other is None else numbers[len(X) :]

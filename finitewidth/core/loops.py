@@ -116,3 +116,71 @@ def convolve(K, Theta, M, first, second, weights, K_out, Theta_out):
                     for j in range(np.uintp(width)):
                         Theta_out[out + j] = fma(a, slope[j], fma(b, total[j], offset))
                         K_out[out + j] = fma(scale, total[j], shift)
+
+
+# --- tensors (N, N, N, N) between a row pair (a b) and a column pair (c d); row pairs from start to stop ---
+
+
+@compiled
+def add_moved(total, block, rows, columns, factor, start, stop):
+    """Add `factor` R X C^T. A map (3, N, N) makes the new pair (a b) of the old (a a), (a b) and (b b)."""
+    N = rows.shape[1]
+    line, alone = np.empty((N, N)), np.empty(N)
+    for pair in range(start, stop):
+        a, b = pair // N, pair % N
+        first, both, second = rows[0, a, b], rows[1, a, b], rows[2, a, b]
+        x, y, z = block[a, a], block[a, b], block[b, b]
+        for c in range(N):
+            for d in range(N):
+                line[c, d] = first * x[c, d] + both * y[c, d] + second * z[c, d]
+            alone[c] = line[c, c]
+        for c in range(N):
+            for d in range(N):
+                moved = columns[0, c, d] * alone[c] + columns[1, c, d] * line[c, d]
+                total[a, b, c, d] += factor * (moved + columns[2, c, d] * alone[d])
+
+
+@compiled
+def add_weighted(total, values, strides, rows, columns, start, stop):
+    """Add rows (a b) columns (c d) times entries of flat `values` at these strides of a, b, c and d."""
+    N = rows.shape[0]
+    of_c, of_d = strides[2], strides[3]
+    for pair in range(start, stop):
+        a, b = pair // N, pair % N
+        base, weight = a * strides[0] + b * strides[1], rows[a, b]
+        for c in range(N):
+            place = base + c * of_c
+            for d in range(N):
+                total[a, b, c, d] += values[place + d * of_d] * weight * columns[c, d]
+
+
+@compiled
+def centre(total, rows, columns, start, stop):
+    """Subtract rows (a b) columns (c d)."""
+    N = rows.shape[0]
+    for pair in range(start, stop):
+        a, b = pair // N, pair % N
+        for c in range(N):
+            for d in range(N):
+                total[a, b, c, d] -= rows[a, b] * columns[c, d]
+
+
+@compiled
+def tie_pairs(total, Theta, ties, start, stop):
+    """Multiply by entries of Theta between two of a, b, c and d, which `ties` (T, 2) numbers 0 to 3."""
+    N = Theta.shape[0]
+    labels = np.zeros(4, dtype=np.int64)
+    for pair in range(start, stop):
+        labels[0], labels[1] = pair // N, pair % N
+        line = total[labels[0], labels[1]]
+        for t in range(len(ties)):
+            one, two = min(ties[t, 0], ties[t, 1]), max(ties[t, 0], ties[t, 1])
+            for c in range(N):
+                labels[2] = c
+                if two == 3:
+                    for d in range(N):
+                        line[c, d] *= Theta[labels[one], d]
+                else:
+                    factor = Theta[labels[one], labels[two]]
+                    for d in range(N):
+                        line[c, d] *= factor

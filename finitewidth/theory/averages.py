@@ -1,18 +1,20 @@
 """Averages of products of two features: the sources of the 1/n tensors, from four-leg averages."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from finitewidth.core.cores import in_pieces
 from finitewidth.gaussian.average import Average
 from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.theory.layers.activation import Moments
 from finitewidth.theory.layers.pair_map import Coefficient, Feature, Legs
 from finitewidth.theory.tensors import Shape
 
+_AT_ONCE = 1 << 17  # entries of a block that are worth a task
 Labelled = tuple[tuple[int, str], ...]  # (derivative order, label a b c d), highest orders first
 
 
@@ -83,25 +85,29 @@ def moment(
     row: Feature, column: Feature, averages: Mapping[Family, np.ndarray], *, apart: bool = False
 ) -> np.ndarray:
     """<row feature of (a b) times column feature of (c d)>, (N, N, N, N)."""
-    total = None
+    from finitewidth.core.loops import add_weighted
+
+    shape = next(iter(averages.values())).shape
+    total = np.zeros(shape)
     for product in products(row, column, apart=apart):
-        values = averages[product.family]
-        if total is None:
-            total = np.zeros(values.shape)
-        labels = "".join(label for _, label in product.legs)
-        present = "".join(sorted(set(labels)))
-        average = np.einsum(f"{labels}->{present}", values)
-        average = average.reshape([values.shape[0] if label in present else 1 for label in "abcd"])
-        total += _weighted(average, product.row, product.column)
-    assert total is not None
+        values = np.ascontiguousarray(averages[product.family])
+        steps = dict.fromkeys("abcd", 0)  # a label on two legs moves along both
+        for place, (_, label) in enumerate(product.legs):
+            steps[label] += shape[0] ** (3 - place)
+        weights = [_matrix(coefficient, shape[0]) for coefficient in (product.row, product.column)]
+        strides = np.array(list(steps.values()))
+        on_blocks(add_weighted, total, values.reshape(-1), strides, *weights)
     return total
 
 
-def _weighted(average: np.ndarray, row: Coefficient, column: Coefficient) -> np.ndarray:
-    rows, columns = np.asarray(row)[..., None, None], np.asarray(column)
-    if rows.size == 1 or columns.size == 1:
-        return average * (rows * columns)
-    return average * rows * columns
+def _matrix(coefficient: Coefficient, count: int) -> np.ndarray:
+    return np.array(np.broadcast_to(coefficient, (count, count)), dtype=float)
+
+
+def on_blocks(work: Callable, total: np.ndarray, *arguments) -> None:
+    """A compiled pass over all row pairs of a block."""
+    rows = total.shape[0] ** 2
+    in_pieces(lambda start, stop: work(total, *arguments, start, stop), rows, 1 + _AT_ONCE // rows)
 
 
 def mean(feature: Feature, moments: Moments) -> np.ndarray:
@@ -128,14 +134,19 @@ def source(
     row, column = features[shape.row], features[shape.column]
     block = moment(row, column, averages)
     if shape.centred:
-        block -= np.multiply.outer(mean(row, moments), mean(column, moments))
+        from finitewidth.core.loops import centre
+
+        on_blocks(centre, block, mean(row, moments), mean(column, moments))
     return tied(block, shape, Theta)
 
 
 def tied(block: np.ndarray, shape: Shape, Theta: np.ndarray) -> np.ndarray:
     """The block times the factors of Theta that tie its rows to its columns, in place."""
-    for first, second in shape.ties:
-        block *= tie(Theta, first, second)
+    from finitewidth.core.loops import tie_pairs
+
+    if shape.ties:
+        numbers = np.array([["abcd".index(label) for label in pair] for pair in shape.ties])
+        on_blocks(tie_pairs, block, np.ascontiguousarray(Theta), numbers)
     return block
 
 

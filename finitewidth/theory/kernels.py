@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.core.inputs import as_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
@@ -90,8 +91,9 @@ def kernels(
         with runner(client, store, progress, kind="kernel", configuration=request.configuration) as running:
             matrices, error, sampling_error = assembled(running, request)
     else:
-        through = Propagation(net, X, other, Automatic(tolerance), (layer,))
-        layers, error = through.matrices()
+        with SingleThreadedProducts():
+            through = Propagation(net, X, other, Automatic(tolerance), (layer,))
+            layers, error = through.matrices()
         matrices, sampling_error = layers[layer], through.sampling_error
     accuracy_or_error(error, tolerance, net.activation_name)
     return Kernels(net, layer, *matrices, error, sampling_error)

@@ -9,13 +9,14 @@ Families of tensors differ in their features (what stands on a row or a column),
 and in the source, and in nothing else.
 """
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.theory.averages import FourLegs, source
+from finitewidth.theory.averages import FourLegs, on_blocks, source
 from finitewidth.theory.features import FeatureMaps, created, feature_maps
 from finitewidth.theory.layers.activation import KernelResponse
 from finitewidth.theory.steps import Step
@@ -52,9 +53,7 @@ def next_layer(state: State, step: Step, averages: FourLegs) -> State:
     """Statistics of layer l + 1; every right-hand side uses those of layer l only."""
     blocks = created_blocks(step, averages)
     for maps in feature_maps(step):
-        family = {key: block for key, block in state.blocks.items() if key[0] in maps}
-        for key, block in propagate(family, maps).items():
-            blocks[key] += step.width_ratio * block
+        add_propagated(blocks, state.blocks, maps, step.width_ratio)
     return State(*step.means_above, *corrections(state, step), blocks)
 
 
@@ -68,17 +67,28 @@ def created_blocks(step: Step, averages: FourLegs) -> Blocks:
     }
 
 
-def propagate(blocks: Blocks, maps: FeatureMaps) -> Blocks:
-    """R X C^T for the blocks of one family: rows first, then columns.
+def add_propagated(total: Blocks, blocks: Blocks, maps: FeatureMaps, factor: float = 1.0) -> None:
+    """Add factor R X C^T to the blocks of one family.
 
     Where rows and columns carry the same features, X is symmetric and one of two mirrored blocks is kept.
     """
-    rows, columns = {r for r, _ in blocks}, {c for _, c in blocks}
-    mirrored = {(c, r): exchanged(block) for (r, c), block in blocks.items() if r != c and r in columns}
-    moved = moved_rows(blocks | mirrored, {r: maps[r] for r in rows if r in maps})
-    turned = {(c, r): exchanged(block) for (r, c), block in moved.items()}
-    final = moved_rows(turned, {c: maps[c] for c in columns if c in maps})
-    return {(r, c): exchanged(block) for (c, r), block in final.items() if (r, c) in blocks}
+    from finitewidth.core.loops import add_moved
+
+    family = {key: block for key, block in blocks.items() if key[0] in maps and key[1] in maps}
+    columns = {c for _, c in family}
+    mirrored = {(c, r): exchanged(block) for (r, c), block in family.items() if r != c and r in columns}
+    known = {key: np.ascontiguousarray(block) for key, block in (family | mirrored).items()}
+    for row, column in family:
+        for (r, R), (c, C) in itertools.product(maps[row].items(), maps[column].items()):
+            if (r, c) in known:
+                on_blocks(add_moved, total[row, column], known[r, c], R.stacked(), C.stacked(), factor)
+
+
+def propagate(blocks: Blocks, maps: FeatureMaps) -> Blocks:
+    """R X C^T for the blocks of one family."""
+    moved = {key: np.zeros(block.shape) for key, block in blocks.items() if key[0] in maps and key[1] in maps}
+    add_propagated(moved, blocks, maps)
+    return moved
 
 
 def moved_rows(blocks: Blocks, maps: FeatureMaps) -> Blocks:

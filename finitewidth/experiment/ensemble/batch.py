@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from finitewidth.core.programs import keep_programs
 from finitewidth.experiment.directions import ntk
 from finitewidth.experiment.ensemble.plan import Numbers, Plan
 from finitewidth.experiment.ensemble.trainer import GROWTH, Members, Trained
@@ -19,6 +20,8 @@ from finitewidth.experiment.sampling import Parameters, draw_members, member_key
 from finitewidth.experiment.streaming import JointMoments, Moments, joint_moments, moments
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.network import Network
+
+_CACHE = 1 << 20  # bytes of a core's cache
 
 
 def observed(plan: Plan, parameters: Parameters, X: Array, Y: Array) -> dict[str, Array]:
@@ -49,6 +52,7 @@ def train_batch(
     plan: Plan, X: np.ndarray, Y: np.ndarray, parts: Partition, key_data: np.ndarray, keep: bool, batch: int
 ) -> dict[str, Any]:
     """Moments of every record over the members of a batch, by name; `keep` adds every member's outputs."""
+    keep_programs()
     numbers, weight = parts.numbers(batch)
     keys, parameters = _drawn(plan.net, key_data, numbers)
     pattern = trainer_of(plan.algorithm).pattern(plan)
@@ -85,8 +89,35 @@ def _train_batch(
     scale = jnp.maximum(initial["loss"], 0.5 * jnp.sum(Y**2))
     members = Members(parameters, keys, GROWTH * (scale + 1e-300))
     trainer = trainer_of(plan.algorithm)
-    trained = trainer.train(plan, numbers, X[: plan.train_count], Y, members, observe)
+
+    def train(group: Members) -> Trained:
+        return trainer.train(plan, numbers, X[: plan.train_count], Y, group, observe)
+
+    trained = in_groups(train, members, group_size(plan, X.shape[0]))
     return _reduced(plan, Y, keep, trained, initial, weight)
+
+
+def group_size(plan: Plan, count: int) -> int:
+    """How many members are trained at once: their weights and activations stay in a core's cache."""
+    layers = real_network(plan.net)
+    return max(2, int(_CACHE // (8 * (layers.normal_count + 2 * count * sum(layers.sizes)))))
+
+
+def in_groups(train: Callable[[Members], Trained], members: Members, size: int) -> Trained:
+    """Groups of members one after the other, each to its end; the last group is filled up with the first."""
+    count = members.bound.shape[0]
+    if size >= count:
+        return train(members)
+    groups = -(-count // size)
+    places = jnp.arange(groups * size) % count
+    grouped = jax.tree.map(lambda leaf: leaf[places].reshape(groups, size, *leaf.shape[1:]), members)
+    trained = jax.lax.map(train, grouped)
+
+    def joined(leaf: Array) -> Array:
+        return leaf.reshape(groups * size, *leaf.shape[2:])[:count]
+
+    records = jax.tree.map(lambda leaf: jnp.swapaxes(joined(jnp.swapaxes(leaf, 1, 2)), 0, 1), trained.records)
+    return Trained(records, *(joined(leaf) for leaf in trained[1:]))
 
 
 def _reduced(

@@ -15,6 +15,7 @@ from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_count, as_inputs, as_number, as_targets
 from finitewidth.core.keys import as_key
 from finitewidth.core.precision import require_double_precision
+from finitewidth.core.programs import keep_programs
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.experiment.ensemble import checkpoint
@@ -38,6 +39,7 @@ from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 
 LEAST_BATCHES = 16  # so that progress shows, and workers find work
+ARITHMETIC = 2  # counts changes of the order of sums, after which batches in a store have other last bits
 
 
 class DivergenceWarning(UserWarning):
@@ -83,6 +85,7 @@ def train_ensemble(
     default on a terminal), or a function of the number of trained members and of all members.
     """
     require_double_precision()
+    keep_programs()
     X_train = as_inputs(X_train, net.input_shape, name="X_train")
     X_test = as_inputs(X_test, net.input_shape, name="X_test")
     Y = as_targets(Y_train, len(X_train), net.outputs)
@@ -250,6 +253,7 @@ def _configuration(plan: Plan, X, Y, parts: Partition, key_data, control, keep, 
         network = {"network": repr(plan.net)}
     return {
         "network": network,
+        "arithmetic": ARITHMETIC,
         "algorithm": plan.algorithm.fingerprint(),
         "loss": repr(plan.loss),
         "members": parts.members,
@@ -272,4 +276,5 @@ def _configuration(plan: Plan, X, Y, parts: Partition, key_data, control, keep, 
 def _control_digest(control: Control, count: int, width: int) -> str:
     """A function is known by its values at some outputs."""
     probe = np.random.default_rng(0).standard_normal((count, width))
-    return digest(np.asarray(control.function(jnp.asarray(probe)))) + digest(np.asarray(control.mean))
+    values = digest(np.asarray(control.function(jnp.asarray(probe)))) + digest(np.asarray(control.mean))
+    return values + ("linear" if control.linear else "")

@@ -118,30 +118,37 @@ class PairConditioning:
         for index, sums in on_all_cores(work, range(len(tasks))):
             yield tasks[index], sums
 
-    def run_doubled(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, dict[Family, np.ndarray]]]:
-        """Sums with two legs on one sample, p = q: conditioned on that sample alone.
+    def doubled(self, tasks: Sequence[Task]) -> list[tuple[Task, Conditioned, np.ndarray]]:
+        """Tasks with two legs on one sample, p = q, given that sample, and which of their entries are hard.
 
         Entries whose row and column are the same sample are meaningless.
         """
-        tasks = [task for task in tasks if len(task.rows) and len(task.columns)]
-        conditioned = [condition(self.K, task) for task in tasks]
-        same = [task.rows[:, None] == task.columns for task in tasks]
-        hard = [self._is_hard(given) & ~equal for given, equal in zip(conditioned, same, strict=True)]
-        for given, equal, far in zip(conditioned, same, hard, strict=True):
-            given.correlations[equal | far] = 0.0
-        plans = [self.plan(given) for given in conditioned]
+        made = []
+        for task in tasks:
+            if len(task.rows) and len(task.columns):
+                given, same = condition(self.K, task), task.rows[:, None] == task.columns
+                hard = self._is_hard(given) & ~same
+                given.correlations[same | hard] = 0.0
+                made.append((task, given, hard))
+        return made
+
+    def run_doubled(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, dict[Family, np.ndarray]]]:
+        """Sums with two legs on one sample, p = q: conditioned on that sample alone."""
+        made = self.doubled(tasks)
+        plans = [self.plan(given) for _, given, _ in made]
         grid = self.line_grid()
 
         def work(index: int) -> dict[Family, np.ndarray]:
-            sums = self.contraction(self._leg_values(tasks[index], conditioned[index], grid, plans[index]))
-            for r, s in np.argwhere(hard[index]).tolist():
-                replacement = self._doubled_on_plane(tasks[index], r, s)
+            task, given, hard = made[index]
+            sums = self.contraction(self._leg_values(task, given, grid, plans[index]))
+            for r, s in np.argwhere(hard).tolist():
+                replacement = self.doubled_on_plane(task, r, s)
                 for orders, value in sums.items():
                     value[r, s] = replacement(orders)
             return sums
 
-        for index, sums in on_all_cores(work, range(len(tasks))):
-            yield tasks[index], sums
+        for index, sums in on_all_cores(work, range(len(made))):
+            yield made[index][0], sums
 
     def _is_hard(self, given: Conditioned) -> np.ndarray:
         """Where the Hermite series would be too long: rows and columns that are almost parallel."""
@@ -151,7 +158,7 @@ class PairConditioning:
                 break
         return needed > length
 
-    def _doubled_on_plane(self, task: Task, r: int, s: int):
+    def doubled_on_plane(self, task: Task, r: int, s: int):
         """Two legs on p, one on row r, one on column s, conditioned on (p, r): no series in s is needed."""
         row, column = task.rows[r : r + 1], task.columns[s : s + 1]
         given = condition(self.K, Task(task.p, int(row[0]), column, column))
@@ -169,11 +176,17 @@ class PairConditioning:
 
     def line_grid(self) -> tuple[np.ndarray, np.ndarray]:
         """A grid for one standard normal variable that serves every product of four legs."""
-        step = self.steps.finest_step if self.steps.scale > 0 else 0.0
-        return plane_grid([step], self.steps.radius, self.is_odd)
+        return plane_grid([self.line_step], self.steps.radius, self.is_odd)
+
+    @property
+    def line_step(self) -> float:
+        return self.steps.finest_step if self.steps.scale > 0 else 0.0
 
     def _grid_steps(self, conditioned: list[Conditioned]) -> np.ndarray:
-        legs = np.stack([_hardest_legs(given) for given in conditioned])  # (task, axis, kind, leg)
+        return self.grid_steps(np.stack([_hardest_legs(given) for given in conditioned]))
+
+    def grid_steps(self, legs: np.ndarray) -> np.ndarray:
+        """Steps along both axes (task, axis) for the hardest legs of tasks, (task, axis, kind, leg)."""
         scales, across = legs[:, :, 0].reshape(-1, 4), legs[:, :, 1].reshape(-1, 4)
         steps = np.zeros(len(scales))
         present = np.abs(scales).max(axis=1) > 1e-12 * self.steps.scale

@@ -1,4 +1,4 @@
-"""Samples of a kernel that are distinct, in an order that keeps Hermite series short."""
+"""Samples of a kernel that are distinct, and an order of them that keeps Hermite series short."""
 
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
@@ -7,7 +7,7 @@ from finitewidth.gaussian.division import quotient
 
 
 def distinct_samples(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Representatives of equal samples, in an order that keeps similar ones together, and the map back."""
+    """Representatives of equal samples, and the place of each sample among them."""
     close = 1e-14 * max(float(np.diagonal(K).max()), 1e-300)
     representatives: list[int] = []
     inverse = np.zeros(len(K), dtype=int)
@@ -20,12 +20,10 @@ def distinct_samples(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
                 continue
         inverse[sample] = len(representatives)
         representatives.append(sample)
-    distinct = np.array(representatives)
-    order = _similar_together(K[np.ix_(distinct, distinct)])
-    return distinct[order], np.argsort(order)[inverse]
+    return np.array(representatives), inverse
 
 
-def _similar_together(K: np.ndarray) -> np.ndarray:
+def similar_together(K: np.ndarray) -> np.ndarray:
     """The order of the leaves of a tree of correlations.
 
     Of four samples in this order, the third lies between the second and the fourth. Conditioning on

@@ -24,7 +24,7 @@ def smoothed_legs(
     deviations = np.sqrt(variances)
     lengths = np.sqrt((directions**2).sum(axis=1))
     radius = float(np.sqrt((points**2).sum(axis=1).max()))
-    series = _chebyshev_series(tower, lengths * radius, deviations, plan, len(points))
+    series = chebyshev_series(tower, lengths * radius, deviations, plan, len(points))
     if series is None:
         means = directions @ points.T
         spread = np.broadcast_to(deviations[:, None], means.shape)
@@ -39,7 +39,7 @@ def smoothed_legs(
     return values
 
 
-def _chebyshev_series(
+def chebyshev_series(
     tower: Tower, lengths: np.ndarray, deviations: np.ndarray, plan: Plan, points: int
 ) -> np.ndarray | None:
     """Series in mean / length, (leg, i, degree), or None if it would not be shorter than the grid."""

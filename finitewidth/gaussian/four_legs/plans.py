@@ -119,7 +119,7 @@ class CoefficientRules:
             end = max(r, s), min(r, s)
             self.ends[end] = max(self.ends.get(end, 0.0), first[p] * second[q])
         self._cache: dict[int, np.ndarray] = {}
-        self._needed = np.array([self._terms_needed(i) for i in range(_VARIANCES.size)])
+        self.needed = np.array([self._terms_needed(i) for i in range(_VARIANCES.size)])
 
     def _variance_index(self, variances):
         """Index of the smallest tabulated variance that is not below."""
@@ -168,7 +168,7 @@ class CoefficientRules:
         variance = self._variance_index(np.maximum(v_rows[:, None], v_columns))
         size = np.minimum(np.abs(correlations), 1.0)
         correlation = np.ceil((1 - np.sqrt(1 - size)) * 40 - 1e-9).astype(int)
-        return self._needed[variance, np.clip(correlation, 0, 40)]
+        return self.needed[variance, np.clip(correlation, 0, 40)]
 
     def rule(self, variance: float, correlation: float, terms: int) -> Rule:
         """The cheapest rule whose coefficients, up to this variance, are good enough for the sum."""

@@ -7,8 +7,11 @@ import numpy as np
 
 from finitewidth.gaussian.four_legs.coincident import one_sample, two_samples
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
+from finitewidth.gaussian.four_legs.distinct import similar_together
 from finitewidth.gaussian.four_legs.families import Family, placements
 from finitewidth.gaussian.four_legs.filling import Filling
+from finitewidth.gaussian.four_legs.tasks.batches import Batches
+from finitewidth.gaussian.four_legs.tasks.given import given_doubled, given_pairs
 from finitewidth.gaussian.four_legs.trapezoid import plane_grid
 
 
@@ -26,21 +29,25 @@ def fill_smooth(filling: Filling, conditioning: PairConditioning, families: tupl
 def _fill_four_distinct(filling: Filling, conditioning: PairConditioning, families) -> None:
     """Samples a < b < c < d are conditioned on (a, c), so that the rows and columns (b, d) fill a rectangle.
 
-    With a fixed sample f (the last one) and a < b < c, they are conditioned on (f, b).
+    With a fixed sample f and a < b < c, they are conditioned on (f, b). Samples are counted in an order that
+    keeps similar ones together.
     """
-    count, fixed = len(conditioning.K), filling.fixed
-    samples = np.arange(count)
+    fixed, samples = filling.fixed, similar_together(conditioning.K)
     if fixed is None:
-        pairs = itertools.combinations(range(count), 2)
-        tasks = [Task(a, c, samples[a + 1 : c], samples[c + 1 :]) for a, c in pairs]
+        pairs = itertools.combinations(range(len(samples)), 2)
+        tasks = [
+            Task(int(samples[a]), int(samples[c]), samples[a + 1 : c], samples[c + 1 :]) for a, c in pairs
+        ]
     else:
-        tasks = [Task(fixed, b, samples[:b], samples[b + 1 : fixed]) for b in range(fixed)]
-    for task, sums in conditioning.run(tasks):
-        labels = (task.p, task.q, *(slice(part[0], part[-1] + 1) for part in (task.rows, task.columns)))
+        samples = samples[samples != fixed]
+        tasks = [Task(fixed, int(b), samples[:n], samples[n + 1 :]) for n, b in enumerate(samples)]
+    tasks = [task for task in tasks if len(task.rows) and len(task.columns)]
+    left = Batches(filling, conditioning).run(given_pairs(conditioning, tasks))
+    for task, sums in conditioning.run([tasks[number] for number in left]):
+        labels = (task.p, task.q, task.rows[:, None], task.columns)
         for family in families:
-            for flipped, held, orders in _ways(family):
-                block = sums[orders].T if flipped else sums[orders]
-                filling.put(family, [labels[leg] for leg in held], block)
+            for _, held, orders in _ways(family):
+                filling.put(family, [labels[leg] for leg in held], sums[orders])
 
 
 @functools.cache
@@ -58,7 +65,12 @@ def _fill_three_distinct(filling: Filling, conditioning: PairConditioning, famil
     everyone = np.arange(count)
     rows = [everyone] * count if fixed is None else [everyone[fixed:]] * fixed + [everyone]
     tasks = [Task(a, a, rows[a], everyone) for a in range(count if count > 2 else 0)]
-    for task, sums in conditioning.run_doubled(tasks):
+    parts = [tasks] if fixed is None else [tasks[:fixed], tasks[fixed:]]  # the fixed sample is the row, or p
+    left = []
+    for part, place in zip(parts, (0,) if fixed is None else (2, 0), strict=True):
+        batches = Batches(filling, conditioning, place)
+        left += [part[number] for number in batches.run(given_doubled(conditioning, part))]
+    for task, sums in conditioning.run_doubled(left):
         one_row = fixed is not None and task.p != fixed
         labels = (task.p, task.p, fixed if one_row else slice(None), slice(None))
         for family in families:

@@ -111,7 +111,7 @@ def _on_interpolated_grid(
             _on_interpolated_grid(activation, sigma[half], orders, grid, pairs, tolerance) for half in halves
         ]
         back = np.argsort(np.concatenate(halves), kind="stable")
-        coefficients = np.concatenate([part[0] for part in parts], axis=-1)[..., back]
+        coefficients = np.take(np.concatenate([part[0] for part in parts], axis=-1), back, axis=-1)
         return coefficients, {pair: np.concatenate([part[1][pair] for part in parts])[back] for pair in pairs}
     values = series @ chebvander((sigma - centre) / max(half, 1e-300), x.size - 1).T
     count = len(orders) * nodes.shape[1]
@@ -184,7 +184,7 @@ def tables(
         step = _uniform_step(activation, widest, regular, length, tolerance)
     if step is not None:
         grid = _uniform(length + 1, extent, step)
-        stacked, alone = _on_interpolated_grid(activation, sigma, regular, grid, wanted, tolerance / 10)
+        stacked, alone = _on_interpolated_grid(activation, sigma, regular, grid, wanted, tolerance / 2)
     else:
         nodes = max(count, next(nodes for longest, nodes in _NODES.items() if length <= longest))
         stacked = _on_graded_grids(activation, sigma, regular, length + 1, extent, nodes)

@@ -160,3 +160,63 @@ def determinants(first, second, cross):
     for j in range(cross.size):
         result[j] = determinant(first[j], second[j], cross[j])
     return result
+
+
+# --- all layers of a dense network: weights (S + 1, 5), as `core.loops.affine` takes them, and S activations
+
+
+@compiled
+def _weigh(K, Theta, weights):
+    """Weights and biases."""
+    a, b, offset, scale, shift = weights[0], weights[1], weights[2], weights[3], weights[4]
+    for j in range(K.size):
+        value = K[j]
+        Theta[j] = fma(a, Theta[j], fma(b, value, offset))
+        K[j] = fma(scale, value, shift)
+
+
+@compiled
+def own_layers(forms, slopes, weights, squares):
+    """Variances in front of the activations, (S, N), of inputs with mean squares (N,)."""
+    result, K, Theta = np.empty((forms.size, squares.size)), squares.copy(), np.zeros(squares.size)
+    for s in range(forms.size):
+        _weigh(K, Theta, weights[s])
+        result[s] = K
+        aligned(forms[s], result[s], result[s], K, Theta, slopes[s, 0], slopes[s, 1], 0.0)
+    return result
+
+
+@compiled
+def all_layers(forms, slopes, weights, rows, columns, K, Theta, upper):
+    """A block of pairs (A, B) from the inputs through all layers, with variances (S, A) and (S, B).
+
+    With `upper` the block stands on the diagonal of a symmetric matrix, whose lower half is mirrored.
+    """
+    A, B = K.shape
+    first, second = np.empty(_AT_ONCE + B), np.empty(_AT_ONCE + B)
+    values, factors = np.empty(_AT_ONCE + B), np.empty(_AT_ONCE + B)
+    top = 0
+    while top < A:
+        left = top if upper else 0
+        width = B - left
+        bottom = min(top + max(1, _AT_ONCE // max(width, 1)), A)
+        size = (bottom - top) * width
+        part, other = values[:size], factors[:size]
+        for i in range(top, bottom):
+            part[(i - top) * width : (i - top + 1) * width] = K[i, left:]
+        other[:] = 0.0
+        _weigh(part, other, weights[0])
+        for s in range(forms.size):
+            for i in range(top, bottom):
+                start = (i - top) * width
+                first[start : start + width] = rows[s, i]
+                second[start : start + width] = columns[s, left:]
+            aligned(forms[s], first, second, part, other, slopes[s, 0], slopes[s, 1], 0.0)
+            _weigh(part, other, weights[s + 1])
+        for i in range(top, bottom):
+            K[i, left:] = part[(i - top) * width : (i - top + 1) * width]
+            Theta[i, left:] = other[(i - top) * width : (i - top + 1) * width]
+        top = bottom
+    if upper:
+        for i in range(A):
+            K[i, :i], Theta[i, :i] = K[:i, i], Theta[:i, i]

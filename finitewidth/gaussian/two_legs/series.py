@@ -16,6 +16,7 @@ from finitewidth.gaussian.two_legs.legs import Side
 from finitewidth.gaussian.two_legs.orders import Orders
 
 _SPARE = 1024  # series are summed to this fraction of their tolerance, which takes few terms more
+_ROUNDING = 2e-14  # what rounding leaves of a Parseval remainder: a smaller one cannot be told from it
 
 
 def parities(rows: Tables, columns: Tables, orders: tuple[Orders, ...]) -> tuple[Parity, ...]:
@@ -41,7 +42,7 @@ def correlations(rows: Side, columns: Side, cross: np.ndarray, same: np.ndarray 
 
     if same is not None:
         cross = np.where(same, 0.0, cross)
-    inverse = _inverse(rows.legs.variances), _inverse(columns.legs.variances)
+    inverse = rows.legs.inverse_deviations, columns.legs.inverse_deviations
     if not columns.along_columns:
         c = np.clip(cross * rows.select(inverse[0]) * columns.select(inverse[1]), -1.0, 1.0)
         return Correlations(c, np.abs(c).max(axis=(2, 3), initial=0.0))
@@ -49,11 +50,6 @@ def correlations(rows: Side, columns: Side, cross: np.ndarray, same: np.ndarray 
     starts, places = (rows.start, columns.start), columns.places_of(cross.shape)
     series_loops.correlations(np.ascontiguousarray(cross), *inverse, starts, places, c, largest)
     return Correlations(c, largest)
-
-
-def _inverse(variances: np.ndarray) -> np.ndarray:
-    sigma = np.sqrt(variances)
-    return np.where(sigma > 0, 1 / np.where(sigma > 0, sigma, 1.0), 0.0)
 
 
 class Sums(NamedTuple):
@@ -77,7 +73,8 @@ class Sums(NamedTuple):
 
         c, largest = self.correlations
         terms = np.empty(largest.shape, dtype=np.int64)
-        remainder = series_loops.lengths(largest, self.bound, self.tolerance / _SPARE, terms)
+        enough = self.tolerance / _SPARE, min(_ROUNDING, self.tolerance / 16)
+        remainder = series_loops.lengths(largest, self.bound, *enough, terms)
         starts, places = (self.rows.start, self.columns.start), self.columns.places_of(c.shape)
         first, second = (tables.coefficients for tables in self.tables)
         for (a, b), parity, out, factor in zip(orders, present, values, factors, strict=True):

@@ -28,7 +28,14 @@ class SeriesLegs(Legs):
     widest: float  # at least the largest variance of the legs on both sides of a pair
     tolerance: float
     made: dict[int, Tables] = field(default_factory=dict, repr=False)
+    bounds: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @functools.cached_property
+    def inverse_deviations(self) -> np.ndarray:
+        """One over the standard deviation of each leg; zero if that is zero."""
+        sigma = np.sqrt(self.variances)
+        return np.where(sigma > 0, 1 / np.where(sigma > 0, sigma, 1.0), 0.0)
 
     def tables(self, length: int) -> Tables:
         """Coefficients (length, *legs), tails and averages of single legs."""
@@ -103,12 +110,19 @@ def advance(
         return values[0], None if Theta is None else Theta * values[1], error
     results = [K] if Theta is None else [K, Theta]
     orders = legs.orders[: len(results)]
-    marked = None if same is None else np.nonzero(np.broadcast_to(same, K.shape))
+    marked = None if same is None else _marked(same, K.shape)
     kept = [] if marked is None else _alone(sums, orders, results, marked)
     error = sums.into(orders, results, (False, True)[: len(results)])
     for result, values in zip(results, kept, strict=False):
         result[marked] = values
     return K, Theta, error + legs.precision.error
+
+
+def _marked(same: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """The places that are marked."""
+    if same.shape == shape:  # as most blocks are; flat places are found faster
+        return np.unravel_index(np.flatnonzero(same), shape)
+    return np.nonzero(np.broadcast_to(same, shape))
 
 
 def _alone(sums: series.Sums, orders, results: list[np.ndarray], marked) -> list[np.ndarray]:
@@ -123,7 +137,12 @@ def _sums(rows: Side, columns: Side, cross: np.ndarray, same: np.ndarray | None)
     correlations = series.correlations(rows, columns, cross, same)
     length = legs.length_for(correlations.largest)
     tables = _first(length, rows.legs), _first(length, columns.legs)
-    return series.Sums(rows, columns, correlations, tables, _remainder(legs, tables), legs.tolerance / 2)
+    bound = legs.bounds.get(length) if columns.legs is legs else None
+    if bound is None:
+        bound = _remainder(legs, tables)
+        if columns.legs is legs:
+            legs.bounds[length] = bound
+    return series.Sums(rows, columns, correlations, tables, bound, legs.tolerance / 2)
 
 
 def _may_be_slow(sums: series.Sums) -> bool:

@@ -34,10 +34,11 @@ def correlations(cross, rows, columns, starts, places, c, largest):
 
 
 @compiled
-def lengths(largest, bound, tolerance, terms):
+def lengths(largest, bound, tolerance, rounding, terms):
     """The number of terms for each place that leaves no more than the tolerance; the largest remainder.
 
-    `bound` (T + 1,) is the remainder after k terms at correlation one.
+    `bound` (T + 1,) is the remainder after k terms at correlation one; where it has reached `rounding`, more
+    terms add nothing.
     """
     longest, worst = bound.size - 1, 0.0
     for d in range(largest.shape[0]):
@@ -45,7 +46,7 @@ def lengths(largest, bound, tolerance, terms):
             power = largest[d, p] ** GROUP
             count, left = GROUP, bound[GROUP] * power
             scale = power
-            while left > tolerance and count < longest:
+            while left > tolerance and bound[count] > rounding and count < longest:
                 count += GROUP
                 scale *= power
                 left = bound[count] * scale

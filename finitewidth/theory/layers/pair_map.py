@@ -30,6 +30,11 @@ class PairMap(NamedTuple):
             result += self.second[:, :, None, None] * on_diagonal[None, :]
         return result
 
+    def stacked(self) -> np.ndarray:
+        """The three parts as one array (3, N, N), as `core.loops.add_moved` takes it."""
+        parts = [part for part in self if part is not None]
+        return np.stack([np.zeros_like(parts[0]) if part is None else part for part in self])
+
     def of_pairs(self, matrix: np.ndarray) -> np.ndarray:
         """The map applied to a matrix of pairs (N, N)."""
         return self.of_rows(matrix[:, :, None, None])[:, :, 0, 0]

@@ -18,6 +18,7 @@ import numpy as np
 
 from finitewidth.core.cores import SingleThreadedProducts, on_all_cores
 from finitewidth.core.inputs import input_numbers
+from finitewidth.gaussian.two_legs.closed_averages import ROUNDING
 from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
 from finitewidth.gaussian.two_legs.legs import Legs, Side
 from finitewidth.gaussian.two_legs.series_legs import widest_variance
@@ -26,6 +27,7 @@ from finitewidth.theory.layers.activation import ActivationStep
 from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Chain, Counter, Like
 from finitewidth.theory.layers.sites import Displacements, Pairs
 from finitewidth.theory.layers.workspace import Workspace
+from finitewidth.theory.pairs.closed_chain import ClosedChain, closed_chain
 from finitewidth.theory.pairs.samples import INPUTS, Samples, require_finite, share
 from finitewidth.theory.pairs.sizes import Tile, block_sizes, tiles
 
@@ -85,6 +87,16 @@ def _mean(image: np.ndarray) -> np.ndarray:
     return image[0].copy() if len(image) == 1 else image.mean(axis=0)
 
 
+@functools.lru_cache(maxsize=64)
+def _chain(net: Network) -> Chain:
+    return Chain.of(net.layers, net.input_shape, Counter())
+
+
+@functools.lru_cache(maxsize=64)
+def _closed_chain(net: Network, end: int) -> ClosedChain | None:
+    return closed_chain(_chain(net).steps[:end])
+
+
 class Propagation:
     """Kernel and NTK of all pairs of two sets of inputs, at the layers that are kept, block by block."""
 
@@ -98,7 +110,7 @@ class Propagation:
     ):
         self.net, self.rule, self.kept = net, rule, frozenset(kept)
         self.has_ntk = net.discontinuous is None
-        self.chain = Chain.of(net.layers, net.input_shape, Counter())
+        self.chain = _chain(net)
         self.symmetric = X_other is None
         other = X if X_other is None else X_other
         rows = Samples(X, self.chain.grid)
@@ -112,10 +124,32 @@ class Propagation:
         self._lock = threading.Lock()
         self.sampling_error = 0.0  # of averages over draws, so far
         self._of_thread = threading.local()
+        self.closed = self._closed()
+        self._variances: list[np.ndarray] = []  # of both sets of samples, (S, N) each, on the closed way
         with np.errstate(over="ignore", invalid="ignore"), SingleThreadedProducts():
-            for samples in self.samples[: 1 if self.symmetric else 2]:
-                samples.measure(self.chain, self.end, rule, self.sizes.budget)
-            share(*self.samples, self.numbers)
+            if not (self.closed and self._measure_closed(self.closed)):
+                self.closed = None
+                self._measure()
+
+    def _closed(self) -> ClosedChain | None:
+        """The compiled pass through all layers, if there is one."""
+        if not (self.rule.uses_closed_forms and self.has_ntk and len(self.kept) == 1):
+            return None
+        return None if self.chain.grid.shape else _closed_chain(self.net, self.end)
+
+    def _measure(self) -> None:
+        """Meet samples with themselves."""
+        for samples in self.samples[: 1 if self.symmetric else 2]:
+            samples.measure(self.chain, self.end, self.rule, self.sizes.budget)
+        share(*self.samples, self.numbers)
+
+    def _measure_closed(self, closed: ClosedChain) -> bool:
+        """The same on the closed way; whether all variances are finite."""
+        for samples in self.samples[: 1 if self.symmetric else 2]:
+            samples.measured = {INPUTS: samples.own(slice(None), (samples.grid.zero,)).K[0, :, :, 0]}
+        share(*self.samples, self.numbers)
+        self._variances = [closed.variances(samples.measured[INPUTS][0]) for samples in self.samples]
+        return all(np.isfinite(part).all() for part in self._variances)
 
     @property
     def workspace(self) -> Workspace:
@@ -177,11 +211,21 @@ class Propagation:
     def block(self, tile: Tile) -> tuple[dict[int, Matrices], float]:
         """K and Theta of one tile at the layers that are kept, and the largest error of an average."""
         block = PairBlock(self, tile)
+        if self.closed:
+            return {max(self.kept): self._closed_block(self.closed, block)}, ROUNDING
         pairs = self._behind(self.end, (self.chain.steps[self.end - 1].behind.zero,), block)
         block.workspace.free(pairs.K, pairs.Theta)
         with self._lock:
             self.sampling_error = max(self.sampling_error, block.sampling_error)
         return block.kept, block.error
+
+    def _closed_block(self, closed: ClosedChain, block: PairBlock) -> Matrices:
+        (rows, columns), tile = self._variances, block.tile
+        upper = self.symmetric and tile.rows.start == tile.columns.start
+        K = self._input_kernel((self.chain.grid.zero,), block)[0, 0]
+        Theta = block.workspace.empty(K.shape)
+        closed.advance(K, Theta, rows[:, tile.rows], columns[:, tile.columns], upper=upper)
+        return K, Theta
 
     def _behind(self, end: int, wanted: Displacements, block: PairBlock) -> Pairs:
         """The pairs behind the first `end` steps.
@@ -206,19 +250,25 @@ class Propagation:
             yield asked[start : start + size]
 
     def _inputs(self, displacements: Displacements, block: PairBlock) -> Pairs:
+        K = self._input_kernel(displacements, block)
+        Theta = block.workspace.zeros(K.shape) if self.has_ntk else None
+        return Pairs(self.chain.grid, displacements, K, Theta)
+
+    def _input_kernel(self, displacements: Displacements, block: PairBlock) -> np.ndarray:
         grid, tile, equal, (first, second) = self.chain.grid, block.tile, block.equal, self.samples
-        shape, space = (len(displacements), grid.size, *tile.shape), block.workspace
-        K = space.empty(shape)
+        K = block.workspace.empty((len(displacements), grid.size, *tile.shape))
         first.products(tile.rows, second, tile.columns, grid.partners(displacements), K)
         if equal is not None and grid.zero in displacements:
             place = displacements.index(grid.zero)
-            K[place] = np.where(equal, first.measured[INPUTS][:, tile.rows, None], K[place])
-        return Pairs(grid, displacements, K, space.zeros(shape) if self.has_ntk else None)
+            np.copyto(K[place], first.measured[INPUTS][:, tile.rows, None], where=equal)
+        return K
 
     def matrices(self) -> tuple[dict[int, Matrices], float]:
         """K and Theta of all pairs at the layers that are kept, and the largest error of an average."""
         collected = Collected(self)
-        error = max(error for _, error in _on_all_cores(collected.fill, self.tiles))
+        pairs = self.samples[0].count * self.samples[1].count
+        alone = self.closed is not None and not self.closed.is_worth_threads(pairs)
+        error = max(error for _, error in _on_all_cores(collected.fill, self.tiles, alone))
         return collected.layers, error
 
 
@@ -250,21 +300,23 @@ class Collected:
             for matrix, values in zip(matrices, blocks[layer], strict=True):
                 if matrix is not None and values is not None:
                     self._write(matrix, tile, values)
+            self.through.workspace.free(*blocks[layer])
         return error
 
     def _write(self, matrix: np.ndarray, tile: Tile, values: np.ndarray) -> None:
         if self.through.symmetric:
-            if tile.rows.start == tile.columns.start:  # what stands above the diagonal counts
+            on_diagonal = tile.rows.start == tile.columns.start
+            if on_diagonal and not self.through.closed:  # what stands above the diagonal counts
                 square = values[:, : tile.shape[0]]
                 square[...] = np.where(np.tri(len(square), k=-1, dtype=bool), square.T, square)
             matrix[tile.columns, tile.rows] = values.T
         matrix[tile.rows, tile.columns] = values
 
 
-def _on_all_cores(work, tasks: list[Tile]):
-    """A single tile needs no thread of its own."""
-    if len(tasks) > 1:
+def _on_all_cores(work, tasks: list[Tile], alone: bool):
+    """A single tile, or little work, needs no thread of its own."""
+    if len(tasks) > 1 and not alone:
         yield from on_all_cores(work, tasks)
         return
     with SingleThreadedProducts():  # the same bits whatever the number of tiles
-        yield tasks[0], work(tasks[0])
+        yield from ((task, work(task)) for task in tasks)

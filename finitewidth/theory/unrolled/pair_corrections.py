@@ -2,7 +2,8 @@ r"""G1 and H1 of all pairs of inputs, for dense networks with smooth activations
 
 The corrections of a pair need the tensors V, D and F with labels on this pair only, and these recursions
 close on two labels. So every tensor is a few matrices of pairs, and time grows as N^2. The maps are those of
-`theory/features.py`, written out for two labels; `theory/recursion.py` has them for any four.
+`theory/features.py`, written out for two labels; `theory/recursion.py` has them for any four. V is that of
+`theory/vertex/corners.py`.
 """
 
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ import numpy as np
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.gaussian.two_legs.two_samples import TwoSamples, two_samples
 from finitewidth.network.network import Network
-from finitewidth.theory.layers.activation import KernelResponse
 from finitewidth.theory.layers.pair_map import PairMap
 from finitewidth.theory.pairs.propagation import first_layer
 from finitewidth.theory.steps import Step, steps
+from finitewidth.theory.vertex import corners
+from finitewidth.theory.vertex.corners import Corners
 
 
 class PairCorrections(NamedTuple):
@@ -29,12 +31,9 @@ class PairCorrections(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _OnPairs:
-    """V, D and F on the labels i, j of every pair, with G1 and H1; (N, N) each."""
+    """V, D and F on the labels i, j of every pair, with G1 and H1; (N, N) each but for V."""
 
-    V_iiii: np.ndarray  # (N, 1)
-    V_iiij: np.ndarray
-    V_iijj: np.ndarray
-    V_ijij: np.ndarray
+    V: Corners  # between the pairs (i i), (i j), (j j)
     D_ijii: np.ndarray
     D_ijij: np.ndarray
     F_iiji: np.ndarray
@@ -47,7 +46,7 @@ class _OnPairs:
     def first(cls, count: int) -> "_OnPairs":
         """Nothing fluctuates in the first layer."""
         zero = np.zeros((count, count))
-        return cls(np.zeros((count, 1)), *[zero] * 10)
+        return cls(np.zeros((count, count, 3, 3)), *[zero] * 7)
 
 
 def pair_corrections(net: Network, X: np.ndarray) -> PairCorrections:
@@ -70,11 +69,6 @@ def _diagonal(matrix: np.ndarray) -> np.ndarray:
     return np.diag(matrix)[:, None]
 
 
-def _on_one(pair_map: PairMap) -> np.ndarray:
-    """The map of the pair (i i) to itself, (N, 1)."""
-    return sum(_diagonal(part) for part in pair_map if part is not None)  # type: ignore[return-value]
-
-
 def _responses(step: Step) -> tuple[PairMap, PairMap]:
     """How <s s> and <s' s'> answer to the kernel."""
     sigma, slope = step.moments.sigma.slope, step.moments.slope.slope
@@ -86,36 +80,20 @@ def _kernel(now: _OnPairs, step: Step, averages: TwoSamples) -> list[np.ndarray]
     """V and D of the next layer."""
     sigma, slope = _responses(step)
     from_kernel = sigma.scaled(step.lambda_W).plus(slope.scaled(step.C_W * step.Theta))
-    value, X = step.moments.sigma.value, step.X
-    alone, one = _diagonal(value), _on_one(sigma)
-    V_i, r, C = now.V_iiii, step.width_ratio, step.C_W
+    value, X, r, C = step.moments.sigma.value, step.X, step.width_ratio, step.C_W
+    alone, one = _diagonal(value), corners.answer(step.moments.sigma)[..., 0, 0]
+    fourth = _diagonal(averages.squares)
+    created = corners.covariances(fourth, averages.cube_one, averages.squares, value)
+    V, columns = corners.moved(step, now.V, created)
     # the columns (i i) and (i j) of V moved up, for each of the rows (i i), (i j), (j j)
-    on_ii = one * V_i, one * now.V_iiij, one * now.V_iijj
-    on_ij = (
-        _sum(sigma, V_i, now.V_iiij, now.V_iijj),
-        _sum(sigma, now.V_iiij, now.V_ijij, now.V_iiij.T),
-        _sum(sigma, now.V_iijj, now.V_iiij.T, V_i.T),
-    )
-    moved = {
-        "iiii": one * on_ii[0],
-        "iiij": one * on_ij[0],
-        "iijj": one * one.T * now.V_iijj,
-        "ijij": _sum(sigma, *on_ij),
-    }
-    created = {
-        "iiii": _diagonal(averages.squares) - alone**2,
-        "iiij": averages.cube_one - alone * value,
-        "iijj": averages.squares - alone * alone.T,
-        "ijij": averages.squares - value**2,
-    }
-    V = [C**2 * (created[name] + r * moved[name]) for name in created]
+    on_ii, on_ij = (np.moveaxis(columns[..., place], -1, 0) for place in (0, 1))
     gradients = step.lambda_W * averages.cube_one + C * step.Theta * averages.sloped_square
     both = step.lambda_W * averages.squares + C * step.Theta * averages.sloped_pair
     slopes = C * step.moments.slope.value
     D_ijii = gradients - X * alone + r * (_sum(from_kernel, *on_ii) + slopes * one * now.D_ijii)
     own = slopes * _sum(sigma, now.D_ijii, now.D_ijij, now.D_ijii.T)
     D_ijij = both - X * value + r * (_sum(from_kernel, *on_ij) + own)
-    return [*V, C * D_ijii, C * D_ijij]
+    return [V, C * D_ijii, C * D_ijij]
 
 
 def _sum(pair_map: PairMap, first: np.ndarray, both: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -139,23 +117,9 @@ def _mixed(now: _OnPairs, step: Step, averages: TwoSamples) -> list[np.ndarray]:
 
 def _means(now: _OnPairs, step: Step) -> tuple[np.ndarray, np.ndarray]:
     """G1 and H1 of the next layer."""
-    signal = _correction(step.moments.sigma, now)
+    signal = corners.correction(step.moments.sigma, now.G1, now.V)
     slope, r = step.moments.slope, step.width_ratio
     D, F = now.D_ijii, now.F_iiji
     tied = _sum(_responses(step)[1], D + 2 * F, now.D_ijij + now.F_iijj + now.F_ijji, (D + 2 * F).T)
-    gradient = now.H1 * slope.value + step.Theta * _correction(slope, now) + tied
+    gradient = now.H1 * slope.value + step.Theta * corners.correction(slope, now.G1, now.V) + tied
     return r * step.C_W * signal, r * (step.lambda_W * signal + step.C_W * gradient)
-
-
-def _correction(response: KernelResponse, now: _OnPairs) -> np.ndarray:
-    """1/2 sum <dd f> G1 + 1/8 sum <dddd f> V, as in `KernelResponse.correction`."""
-    assert response.slope is not None
-    bend = response.bend
-    fourth = (
-        bend[0] * now.V_iiii
-        + 4 * bend[1] * now.V_iiij
-        + bend[2] * (2 * now.V_iijj + 4 * now.V_ijij)
-        + 4 * bend[3] * now.V_iiij.T
-        + bend[4] * now.V_iiii.T
-    )
-    return response.slope.of_pairs(now.G1) + fourth / 8

@@ -15,20 +15,30 @@ from finitewidth.theory.steps import Step
 Corners = Float[np.ndarray, "N N 3 3"]
 
 
+def moved(step: Step, V: Corners, created: Corners) -> tuple[Corners, Corners]:
+    """V of the next layer, and V of this one with its columns moved up.
+
+    `created` are the covariances of s s between the three pairs.
+    """
+    R = answer(step.moments.sigma)
+    columns = np.einsum("abjk,ablk->abjl", V, R, optimize=True)
+    rows = np.einsum("abij,abjl->abil", R, columns, optimize=True)
+    return step.C_W**2 * (created + step.width_ratio * rows), columns
+
+
 def corrections(steps: Sequence[Step], twice: Sequence[np.ndarray]) -> list[Float[np.ndarray, "N N"]]:
     """G1 of layers 1, 2, ..., from <s1 s1 s2 s3> of the layers below the last."""
     G1 = [np.zeros_like(steps[0].K)]
     V = np.zeros((*steps[0].K.shape, 3, 3))
     for step, Y in zip(steps, twice, strict=True):
         sigma, C, r = step.moments.sigma, step.C_W, step.width_ratio
-        G1.append(r * C * _correction(sigma, G1[-1], V))
-        R = _answer(sigma)
-        moved = np.einsum("abij,abjk,ablk->abil", R, V, R, optimize=True)
-        V = C**2 * (_created(Y, sigma.value) + r * moved)
+        G1.append(r * C * correction(sigma, G1[-1], V))
+        V = moved(step, V, _created(Y, sigma.value))[0]
     return G1
 
 
-def _correction(sigma: KernelResponse, G1: np.ndarray, V: Corners) -> np.ndarray:
+def correction(sigma: KernelResponse, G1: np.ndarray, V: Corners) -> np.ndarray:
+    """1/2 sum <dd f> G1 + 1/8 sum <dddd f> V, as in `KernelResponse.correction`."""
     assert sigma.slope is not None
     bend = sigma.bend
     fourth = (
@@ -38,7 +48,7 @@ def _correction(sigma: KernelResponse, G1: np.ndarray, V: Corners) -> np.ndarray
     return sigma.slope.of_pairs(G1) + fourth / 8
 
 
-def _answer(sigma: KernelResponse) -> Corners:
+def answer(sigma: KernelResponse) -> Corners:
     """How <s s> of the pairs (11), (12), (22) answers to those of the kernel."""
     assert sigma.slope is not None
     first, both, second = sigma.slope
@@ -52,12 +62,20 @@ def _answer(sigma: KernelResponse) -> Corners:
 
 def _created(Y: np.ndarray, mean: np.ndarray) -> Corners:
     """Cov(s s, s s) between the three pairs; Y is <s1 s1 s2 s3>."""
-    N = len(mean)
-    a, b = np.arange(N)[:, None], np.arange(N)[None, :]
-    moments = np.empty((N, N, 3, 3))
-    moments[..., 0, 0], moments[..., 2, 2] = Y[a, a, a], Y[b, b, b]
-    moments[..., 0, 1] = moments[..., 1, 0] = Y[a, a, b]
-    moments[..., 1, 2] = moments[..., 2, 1] = Y[b, a, b]
-    moments[..., 0, 2] = moments[..., 2, 0] = moments[..., 1, 1] = Y[a, b, b]
-    means = np.stack(np.broadcast_arrays(mean[a, a], mean, mean[b, b]), axis=-1)
+    a, b = np.arange(len(mean))[:, None], np.arange(len(mean))[None, :]
+    return covariances(Y[a, a, a], Y[a, a, b], Y[a, b, b], mean)
+
+
+def covariances(fourth: np.ndarray, cubes: np.ndarray, squares: np.ndarray, mean: np.ndarray) -> Corners:
+    """Cov(s s, s s) between the pairs (11), (12), (22).
+
+    From <s1^4>, (N, 1), and <s1^3 s2>, <s1^2 s2^2> and <s1 s2>, (N, N) each.
+    """
+    moments = np.empty((*mean.shape, 3, 3))
+    moments[..., 0, 0], moments[..., 2, 2] = fourth, fourth.T
+    moments[..., 0, 1] = moments[..., 1, 0] = cubes
+    moments[..., 1, 2] = moments[..., 2, 1] = cubes.T
+    moments[..., 0, 2] = moments[..., 2, 0] = moments[..., 1, 1] = squares
+    alone = np.diag(mean)
+    means = np.stack(np.broadcast_arrays(alone[:, None], mean, alone[None, :]), axis=-1)
     return moments - means[..., :, None] * means[..., None, :]

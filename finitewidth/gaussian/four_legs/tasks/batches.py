@@ -1,0 +1,161 @@
+"""Tasks of four-leg averages in batches: one plan and one evaluation of the activation for many of them.
+
+Tasks that need about as many Hermite terms come together. What a batch is depends on the tasks only, and each
+entry is written by one task: results are the same on any number of cores.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from finitewidth.core.cores import on_all_cores
+from finitewidth.gaussian.four_legs.coefficients import coefficients, term_exponents, term_factors
+from finitewidth.gaussian.four_legs.conditioning import PairConditioning
+from finitewidth.gaussian.four_legs.families import Family, placements
+from finitewidth.gaussian.four_legs.filling import Filling
+from finitewidth.gaussian.four_legs.interpolation import chebyshev_series
+from finitewidth.gaussian.four_legs.plans import SHORT, Plan
+from finitewidth.gaussian.four_legs.tasks.given import Given
+
+_SIZE = 16  # tasks in a batch
+
+
+class Hermite(NamedTuple):
+    """Hermite coefficients of legs: series (legs, I, D) in unit directions, or values (I, legs, X)."""
+
+    series: np.ndarray
+    units: np.ndarray  # (legs, 2)
+    values: np.ndarray
+
+
+class Batches:
+    """Four-leg sums of tasks, written to their places.
+
+    `fixed` is which of p, q, row and column is the fixed sample, if one is.
+    """
+
+    def __init__(self, filling: Filling, conditioning: PairConditioning, fixed: int = 0):
+        self.conditioning = conditioning
+        self.targets = [
+            (array.reshape(-1), _places(family, slot, fixed, len(conditioning.K), conditioning.dealt))
+            for family, arrays in filling.arrays.items()
+            for slot, array in arrays.items()
+        ]
+
+    def run(self, tasks: Sequence[Given]) -> list[int]:
+        """Fill all but tasks that ask for more Hermite terms; their places in the list."""
+        terms = np.array([task.terms for task in tasks], dtype=int)
+        long, short = np.flatnonzero(terms > SHORT), np.flatnonzero(terms <= SHORT)
+        order = short[np.argsort(terms[short], kind="stable")].tolist()
+        parts = [order[start : start + _SIZE] for start in range(0, len(order), _SIZE)]
+        list(on_all_cores(lambda part: self._fill([tasks[t] for t in part]), parts))
+        return long.tolist()
+
+    def _fill(self, tasks: list[Given]) -> None:
+        """Compute and write one batch."""
+        from finitewidth.gaussian.four_legs.tasks import loops
+
+        conditioning = self.conditioning
+        radius = conditioning.steps.radius
+        grids = [loops.grid(*task.steps, radius, conditioning.is_odd) for task in tasks]
+        plan = self._plan(tasks)
+        tables = _tables(conditioning.dealt, plan.terms)
+        found = self._coefficients(tasks, [points for points, _ in grids], plan)
+        pairs = self._pairs(tasks, grids)
+        for task, (points, _), pair, own in zip(tasks, grids, pairs, found, strict=True):
+            deviations = np.sqrt(task.variances)
+            block = loops.sums(own, points, pair, deviations, task.correlations, tables)
+            task.repair(conditioning, block)
+            for target, places in self.targets:
+                loops.scatter(block, task.legs, len(task.correlations), places, target)
+
+    def _coefficients(self, tasks: list[Given], points: list[np.ndarray], plan: Plan) -> Iterator[Hermite]:
+        """Hermite coefficients of rows and columns: series, or values where the grid is no longer."""
+        tower, radius = self.conditioning.towers[0], self.conditioning.steps.radius
+        directions = np.concatenate([task.directions[2:] for task in tasks])
+        deviations = np.sqrt(np.concatenate([task.variances for task in tasks]))
+        lengths = radius * np.sqrt((directions**2).sum(axis=1))
+        fewest = min(map(len, points))
+        series = chebyshev_series(tower, lengths, deviations, plan, fewest)
+        units = directions / np.where(lengths > 0, lengths, 1.0)[:, None]
+        ends = np.cumsum([0, *(len(task.variances) for task in tasks)])
+        for own, start, end in zip(points, ends, ends[1:], strict=False):
+            legs = slice(start, end)
+            if series is not None:
+                yield Hermite(series[legs], units[legs], np.empty((0, 0, 0)))
+                continue
+            means = directions[legs] @ own.T
+            spread = np.broadcast_to(deviations[legs, None], means.shape)
+            values = coefficients(tower, means, spread, plan.rule, plan.terms)
+            yield Hermite(np.empty((0, 0, 0)), units[legs], values)
+
+    def _plan(self, tasks: list[Given]) -> Plan:
+        rules, terms = self.conditioning.rules(SHORT), max(task.terms for task in tasks)
+        variance = max(float(task.variances.max()) for task in tasks)
+        hardest = variance, max(task.correlation for task in tasks), terms
+        return Plan(rules.rule(*hardest), terms, rules.sensitivity(*hardest), rules.tolerance)
+
+    def _pairs(self, tasks: list[Given], grids) -> list[np.ndarray]:
+        """Weights and the derivatives of legs p and q on the grid of each task, (1 + 2 (top + 1), X)."""
+        z = [task.directions[:2] @ points.T for task, (points, _) in zip(tasks, grids, strict=True)]
+        values = self.conditioning.towers[0](np.concatenate(z, axis=1))  # (order, 2, points of all tasks)
+        ends = np.cumsum([0, *(len(weights) for _, weights in grids)])
+        return [
+            np.concatenate([weights[None], values[:, 0, a:b], values[:, 1, a:b]])
+            for (_, weights), a, b in zip(grids, ends, ends[1:], strict=False)
+        ]
+
+
+@functools.lru_cache(maxsize=256)
+def _places(
+    family: Family, slot: int | None, fixed: int, count: int, dealt: tuple[Family, ...]
+) -> np.ndarray:
+    """Where sums go in an array over four slots, or three: arrangement and strides of p, q, row, column."""
+    slots = [number for number in range(4) if number != slot]
+    strides = {number: count ** (len(slots) - 1 - place) for place, number in enumerate(slots)}
+    found = [
+        [dealt.index(orders), *(strides.get(place, 0) for place in places)]
+        for places, orders in placements(family)
+        if slot is None or places[fixed] == slot
+    ]
+    return np.array(found)
+
+
+class Tables(NamedTuple):
+    """Which products of matrices the arrangements of orders need, as `loops.sums` takes them."""
+
+    orders: tuple[int, int]  # the highest derivative, and the number of terms
+    groups: np.ndarray  # difference r - s, lowest r, number of products, number of fronts
+    fronts: np.ndarray  # orders of (p, q) in each group, (group, front, 2)
+    members: np.ndarray  # of each arrangement: group, r, s, front
+    factors: np.ndarray  # (r, s, k)
+    exponents: np.ndarray  # of deviations, (order, k)
+
+
+@functools.lru_cache(maxsize=256)
+def _tables(dealt: tuple[Family, ...], terms: int) -> Tables:
+    """Arrangements with the same orders on (p, q) and the same r - s share their products: a group.
+
+    Term k of orders (r, s) is a product of coefficients c_(r+k) and c_(s+k).
+    """
+    top = max(max(orders) for orders in dealt)
+    differences = sorted({r - s for _, _, r, s in dealt})
+    groups, fronts = [], []
+    for difference in differences:
+        own = [orders for orders in dealt if orders[2] - orders[3] == difference]
+        low = min(orders[2] for orders in own)
+        fronts.append(sorted({orders[:2] for orders in own}))
+        groups.append((difference, low, max(orders[2] for orders in own) - low + terms, len(fronts[-1])))
+    padded = np.zeros((len(groups), max(map(len, fronts)), 2), dtype=int)
+    for one, pairs in zip(padded, fronts, strict=True):
+        one[: len(pairs)] = pairs
+    members = []
+    for p, q, r, s in dealt:
+        group = differences.index(r - s)
+        members.append((group, r, s, fronts[group].index((p, q))))
+    orders = range(top + 1)
+    factors = np.array([[term_factors((r, s), top, terms) for s in orders] for r in orders])
+    exponents = np.array([2 * term_exponents(order, top, terms)[1] for order in orders]).astype(int)
+    return Tables((top, terms), np.array(groups), padded, np.array(members), factors, exponents)
