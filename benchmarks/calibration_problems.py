@@ -15,7 +15,7 @@ COUNT = 64
 ACTIVATIONS = ("tanh", "gelu", "sin", "swish", "erf", "softplus")
 WIDTHS = (16, 16, 24, 24, 32, 32, 48, 48, 64, 96, 128, 256)
 C_W = {"tanh": 1.3, "gelu": 1.9, "sin": 1.2, "swish": 1.9, "erf": 1.0, "softplus": 1.5}
-WORK = 1.2e11  # operations that the ensemble of one problem may take
+WORK = 2e11  # operations that the ensemble of one problem may take
 
 
 @dataclass(frozen=True)
