@@ -1,8 +1,12 @@
 # Every public name and the module it lives in: type checkers read this file, and lazy_loader loads by it.
 
+from .comparison.accuracy import Accuracy as Accuracy
+from .comparison.accuracy import accuracy as accuracy
 from .comparison.claims import claims as claims
 from .comparison.compare import compare as compare
 from .comparison.compare import control_variate as control_variate
+from .comparison.extrapolation import Extrapolation as Extrapolation
+from .comparison.extrapolation import extrapolate as extrapolate
 from .core.estimate import Estimate as Estimate
 from .critical.activations.classification import Criticality as Criticality
 from .critical.activations.classification import criticality as criticality

@@ -1,6 +1,7 @@
-"""As which power of the width something falls."""
+"""As which powers of the width something falls."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,3 +18,48 @@ def power_of_width(widths: Sequence[int], estimates: Sequence[Estimate]) -> Esti
     x, y, weight = np.log(np.asarray(widths, dtype=float)), np.log(value), (value / error) ** 2
     centred = (x - np.average(x, weights=weight)) * weight
     return Estimate(np.asarray(-np.sum(centred * y) / np.sum(centred * x)), np.sum(centred * x) ** -0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Fall:
+    """A sum of a_k / n^k fitted to numbers measured at several widths, entry by entry."""
+
+    orders: tuple[int, ...]
+    coefficients: np.ndarray  # (orders, ...)
+    errors: np.ndarray  # covariance of the coefficients, (orders, orders, ...)
+    chi_square: np.ndarray
+    freedom: int
+
+    def at(self, n: float) -> Estimate:
+        """The value at another width; its error is larger by the root of chi square where the fit is bad."""
+        powers = np.array([float(n) ** -k for k in self.orders])
+        value = np.einsum("k,k...->...", powers, self.coefficients)
+        square = np.einsum("k,l,kl...->...", powers, powers, self.errors)
+        stretch = np.maximum(self.chi_square / self.freedom, 1.0) if self.freedom else 1.0
+        return Estimate(value, np.sqrt(square * stretch))
+
+
+def fall_with_width(widths: Sequence[int], estimates: Sequence[Estimate], orders: Sequence[int]) -> Fall:
+    """Weighted least squares of sum_k a_k / n^k over the given orders k."""
+    if len(widths) != len(estimates) or len(widths) < len(orders):
+        raise ValueError(
+            f"estimates must be one for each width, as many as orders or more, got {len(estimates)} of them, "
+            f"{len(widths)} widths and {len(orders)} orders."
+        )
+    value, stderr = (np.stack([np.asarray(part) for part in parts]) for parts in zip(*estimates, strict=True))
+    powers = np.array([[float(n) ** -k for k in orders] for n in widths])  # (widths, orders)
+    scale = powers.max(axis=0)  # columns of one size, so that normal equations keep their digits
+    weight = 1 / stderr**2
+    normal = np.einsum("wk,wl,w...->...kl", powers / scale, powers / scale, weight)
+    inverse = np.moveaxis(np.linalg.inv(normal), (-2, -1), (0, 1))
+    against = np.einsum("wk,w...->k...", powers / scale, weight * value)
+    scaled = np.einsum("kl...,l...->k...", inverse, against)
+    left = value - np.einsum("wk,k...->w...", powers / scale, scaled)
+    shape = (-1, *[1] * (value.ndim - 1))
+    return Fall(
+        tuple(orders),
+        scaled / scale.reshape(shape),
+        inverse / np.multiply.outer(scale, scale).reshape(*2 * (len(scale),), *shape[1:]),
+        np.sum(weight * left**2, axis=0),
+        len(widths) - len(orders),
+    )

@@ -24,6 +24,8 @@ from finitewidth.training.first_order.terms import (
 )
 from finitewidth.training.many_points.estimation import Sampled
 
+WITH_OUTPUT = "output_with_ntk"  # the contribution of D and F to the covariance; it has no mean
+
 TensorOf = Callable[[str], np.ndarray]  # by name, (N, N, N, N) in samples
 Tensors = dict[str, np.ndarray]  # some of them by name, in modes
 
@@ -35,6 +37,7 @@ class Corrections:
     mean: dict[str, np.ndarray]  # by contribution, (N, n_L)
     own: np.ndarray | None = None  # covariance of each output by itself, the same for all, (N, N)
     wired: np.ndarray | None = None  # the part made by the targets, also between outputs, (N, n_L, N, n_L)
+    variance: dict[str, np.ndarray] | None = None  # the variance by contribution, (N, n_L)
     sampled: Sampled | None = None  # where neurons were drawn
 
     def at(self, rows: np.ndarray) -> "Corrections":
@@ -42,27 +45,30 @@ class Corrections:
         mean = {name: part[rows] for name, part in self.mean.items()}
         own = None if self.own is None else self.own[np.ix_(rows, rows)]
         wired = None if self.wired is None else self.wired[rows][:, :, rows]
-        return Corrections(mean, own, wired, self.sampled)
+        variance = None if self.variance is None else {k: part[rows] for k, part in self.variance.items()}
+        return Corrections(mean, own, wired, variance, self.sampled)
 
 
 def corrections(modes: Modes, tensor_of: TensorOf, symbols: Symbols, *, covariance: bool) -> Corrections:
     """The four contributions to the mean and, if wanted, the whole covariance, times n."""
     symbols = with_free_symbols(symbols, modes.l)
     forms: dict[str, np.ndarray] = {}
-    half = _Covariance.none(modes)
+    halves: dict[str, _Covariance] = {}
     for name in TERMS:
         tensors = {tensor: rotate(tensor_of(tensor), modes.vectors) for tensor in sorted(TENSORS[name])}
         M = _cubic_form(modes, tensors, symbols, name) if name in CUBIC else None
         forms[name] = _linear_form(modes, tensors, symbols, name) if M is None else _averaged(modes, M)
         if covariance:
-            half += _covariance_of(name, modes, tensors, symbols, M)
+            # by Stein's lemma, a linear form meets the initial output through its kernel with training modes
+            met = _Covariance(-trained_kernel(modes, symbols) @ forms[name].T)
+            halves[name] = met + _covariance_of(name, modes, tensors, symbols, M)
     mean = {name: modes.back(form @ modes.y.T) for name, form in forms.items()}
     if not covariance:
         return Corrections(mean)
-    half += _output_with_ntk(modes, {name: rotate(tensor_of(name), modes.vectors) for name in "DF"}, symbols)
-    # by Stein's lemma, a linear form meets the initial output through its kernel with the training modes
-    half += _Covariance(-trained_kernel(modes, symbols) @ np.sum(list(forms.values()), axis=0).T)
-    return Corrections(mean, *half.both_ways(modes))
+    tensors = {name: rotate(tensor_of(name), modes.vectors) for name in "DF"}
+    halves[WITH_OUTPUT] = _output_with_ntk(modes, tensors, symbols)
+    own, wired = sum(halves.values(), _Covariance.none(modes)).both_ways(modes)
+    return Corrections(mean, own, wired, {name: half.variance(modes) for name, half in halves.items()})
 
 
 def leap(modes: Modes, f: np.ndarray) -> np.ndarray:
@@ -115,6 +121,11 @@ class _Covariance:
 
     def __add__(self, other: "_Covariance") -> "_Covariance":
         return _Covariance(self.own + other.own, self.wired + other.wired)
+
+    def variance(self, modes: Modes) -> np.ndarray:
+        """The diagonal of the whole correction in samples, (N, n_L)."""
+        own, wired = (_Covariance.none(modes) + self).both_ways(modes)
+        return np.diag(own)[:, None] + np.einsum("aiai->ai", wired)
 
     def both_ways(self, modes: Modes) -> tuple[np.ndarray, np.ndarray]:
         """The whole correction in samples: own (N, N) and wired (N, n_L, N, n_L)."""

@@ -149,10 +149,12 @@ class FiniteWidth:
         corrected = self.tensors.corrections(running, self.modes, algorithm, rows, covariance=covariance)
         parts = {"ntk_mean": free.mean[rows] - infinite.mean}
         parts |= {name: part / self.n for name, part in corrected.mean.items()}
-        factors, wired = None, None
-        if corrected.own is not None and corrected.wired is not None:
+        factors, wired, spread = None, None, {}
+        if corrected.own is not None and corrected.wired is not None and corrected.variance is not None:
             factors = self._factors(free.among[np.ix_(rows, rows)] + corrected.own / self.n)
             wired = corrected.wired / self.n
+            spread = {"mean_kernels": np.diag(free.among)[rows][:, None] - infinite.variance}
+            spread |= {name: part / self.n for name, part in corrected.variance.items()}
         prediction = replace(
             infinite,
             order=1,
@@ -160,6 +162,7 @@ class FiniteWidth:
             factors=factors,
             error=max(self.error, self.four_leg_error),
             contributions=parts,
+            variance_contributions=spread,
             leading=infinite,
             wired=wired,
             sampling=_sampling(corrected.sampled, self.n),

@@ -51,6 +51,7 @@ class Prediction:
     condition: float  # of the training NTK, in the 1-norm where it was factorized; infinity if singular
     error: float  # of the Gaussian averages in the kernels, in units of the scale they live on
     contributions: dict[str, np.ndarray] = field(default_factory=dict, repr=False)  # of order 1/n to the mean
+    variance_contributions: dict[str, np.ndarray] = field(default_factory=dict, repr=False)  # to the variance
     leading: "Prediction | None" = field(default=None, repr=False)
     wired: Float[np.ndarray, "M n_L M n_L"] | None = field(default=None, repr=False)  # what no factor holds
     expansion: Expansion | None = None  # at order 1

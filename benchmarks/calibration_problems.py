@@ -1,0 +1,96 @@
+"""Random learning problems whose remainder behind order 1/n is measured by real networks.
+
+Problems are numbered. Those of even number choose the recipe of error bars, those of odd number judge it; the
+split and the problems were fixed before any result was seen.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.datasets import load_diabetes, load_digits
+
+import finitewidth as fw
+
+COUNT = 64
+ACTIVATIONS = ("tanh", "gelu", "sin", "swish", "erf", "softplus")
+WIDTHS = (16, 16, 24, 24, 32, 32, 48, 48, 64, 96, 128, 256)
+C_W = {"tanh": 1.3, "gelu": 1.9, "sin": 1.2, "swish": 1.9, "erf": 1.0, "softplus": 1.5}
+WORK = 2e11  # operations that the ensemble of one problem may take
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem: a network, its data and its training, and how many networks measure it."""
+
+    number: int
+    net: fw.Network
+    X_train: np.ndarray
+    Y_train: np.ndarray
+    X_test: np.ndarray
+    algorithm: fw.GradientDescent | fw.GradientFlow
+    data: str
+    members: int
+
+    @property
+    def judges(self) -> bool:
+        return self.number % 2 == 1
+
+    @property
+    def problem(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.X_train, self.Y_train, self.X_test
+
+
+def case(number: int) -> Case:
+    rng = np.random.default_rng([20261118, number])
+    name = str(rng.choice(ACTIVATIONS))
+    depth, width = int(rng.integers(2, 6)), int(rng.choice(WIDTHS))
+    outputs, points = int(rng.integers(1, 4)), int(np.exp(rng.uniform(np.log(3), np.log(20.99))))
+    kind = str(rng.choice(["random", "digits", "diabetes"]))
+    X, Y = _data(kind, points + 3, outputs, rng)
+    scale = float(rng.uniform(0.8, 1.2))
+    widths = (X.shape[1], *[width] * (depth - 1), outputs)
+    net = fw.MLP(widths, name, C_b=float(rng.choice([0.0, 0.1, 0.3])), C_W=scale * C_W[name])
+    net = _balanced(net, float(rng.choice([0.1, 0.5])))
+    largest = fw.spectrum(net, X[:points]).eigenvalues.max()
+    progress = float(np.exp(rng.uniform(np.log(4), np.log(60))))  # largest eigenvalue times the time
+    if rng.random() < 0.25:
+        algorithm, steps = fw.GradientFlow(time=progress / largest), 4 * progress
+    else:
+        rate = float(rng.uniform(0.2, 0.9))
+        steps = max(2, round(progress / rate))
+        algorithm = fw.GradientDescent(rate / largest, steps)
+    return Case(
+        number, net, X[:points], Y[:points], X[points:], algorithm, kind, _members(widths, points, steps)
+    )
+
+
+def _balanced(net: fw.Network, lambda_b: float) -> fw.Network:
+    widths, layer = net.ladder.widths, net.layers[0]
+    activation = net.activations[0]
+    return fw.MLP(widths, activation, C_b=layer.C_b, C_W=layer.C_W, lambda_b=lambda_b)
+
+
+def _data(kind: str, count: int, outputs: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs whose squared length is about the number of components, and targets of order one."""
+    if kind == "random":
+        X = rng.standard_normal((count, int(rng.integers(2, 9))))
+        return X, rng.standard_normal((count, outputs))
+    if kind == "digits":
+        digits = load_digits(n_class=max(outputs, 2))
+        rows = rng.choice(len(digits.data), count, replace=False)
+        X = digits.data[rows]
+        X = X / np.sqrt(np.mean(X**2, axis=1, keepdims=True))
+        label = digits.target[rows]
+        return X, (label[:, None] == np.arange(outputs)) - 0.5
+    bunch = load_diabetes()
+    rows = rng.choice(len(bunch.data), count, replace=False)
+    X, y = bunch.data[rows] / bunch.data.std(axis=0), bunch.target[rows]
+    y = (y - bunch.target.mean()) / bunch.target.std()
+    return X, np.stack([y, y**2 / 2, np.tanh(y)], axis=1)[:, :outputs]
+
+
+def _members(widths: tuple[int, ...], points: int, steps: float) -> int:
+    """As many networks as the work allows; products, activations and passes over memory count."""
+    weights = sum(a * b for a, b in zip(widths[:-1], widths[1:], strict=True))
+    one = steps * (6 * (points + 3) * weights + 30 * weights + 200 * (points + 3) * sum(widths))
+    return int(np.clip(WORK / one, 1_000, 100_000) // 500 * 500)

@@ -1,0 +1,91 @@
+"""How often trained networks name the right class: expected accuracy, and its spread between networks."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from finitewidth.core.estimate import Estimate
+from finitewidth.core.inputs import as_count
+from finitewidth.core.memory import require_memory
+from finitewidth.experiment.ensemble.results import Ensemble
+from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.infinite.sampled import SampledPrediction, gaussian_members
+
+_NEGATIVE = 1e-6  # eigenvalues closer to zero than this, in units of the largest, may be rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Accuracy:
+    """The share of test inputs whose largest output is that of their class."""
+
+    expected: Estimate  # averaged over networks
+    spread: float  # standard deviation between networks
+    of_samples: Float[np.ndarray, " M"] = field(repr=False)  # the share of networks that are right, by sample
+
+    def __repr__(self) -> str:
+        value, error = (float(part) for part in self.expected)
+        return f"Accuracy({value:.4f} ± {error:.4f}, between networks ± {self.spread:.4f})"
+
+
+def accuracy(
+    trained: Prediction | SampledPrediction | Ensemble, labels, *, members: int = 4096, key=0
+) -> Accuracy:
+    """The expected accuracy of trained networks on their test inputs.
+
+    `labels` are class numbers (M,) or one-hot targets (M, n_L). From a Gaussian prediction, at either order,
+    `members` networks are drawn with `key`; of an ensemble the networks that its store has kept are counted.
+    """
+    outputs = _outputs(trained, members, key)  # (members, M, n_L)
+    right = outputs.argmax(axis=2) == _classes(labels, outputs.shape[1:])
+    of_members = right.mean(axis=1)
+    count = len(of_members)
+    if count < 2:
+        raise ValueError(f"members must be two or more, got {count}; a spread needs networks to differ.")
+    spread = float(of_members.std(ddof=1))
+    expected = Estimate(np.asarray(of_members.mean()), np.asarray(spread / np.sqrt(count)))
+    return Accuracy(expected, spread, right.mean(axis=0))
+
+
+def _outputs(trained, members: int, key) -> Float[np.ndarray, "members M n_L"]:
+    match trained:
+        case Prediction():
+            return _drawn(trained, as_count("members", members, lowest=2), key)
+        case SampledPrediction():
+            return trained.outputs
+        case Ensemble():
+            return trained.member_outputs()[:, -1, len(trained.X_train) :]
+    raise ValueError(f"trained must come from fw.predict or fw.train_ensemble, got {type(trained).__name__}.")
+
+
+def _classes(labels, shape: tuple[int, ...]) -> Int[np.ndarray, " M"]:
+    samples, outputs = shape
+    if outputs < 2:
+        raise ValueError("a network with one output knows no classes; use one output for each class.")
+    labels = np.asarray(labels)
+    if labels.shape == (samples, outputs):
+        return labels.argmax(axis=1)
+    if labels.shape != (samples,) or not np.isin(labels, np.arange(outputs)).all():
+        raise ValueError(
+            f"labels must be {samples} numbers of classes from 0 to {outputs - 1}, or one-hot targets of "
+            f"shape {(samples, outputs)}, got shape {labels.shape}."
+        )
+    return labels.astype(int)
+
+
+def _drawn(prediction: Prediction, members: int, key) -> Float[np.ndarray, "members M n_L"]:
+    """Outputs of networks that a Gaussian prediction describes."""
+    shape = prediction.mean.shape
+    size = prediction.mean.size
+    require_memory(
+        8 * (3 * size**2 + 2 * members * size), f"{members} draws of {size} outputs", "predict fewer inputs"
+    )
+    covariance = prediction.covariance.reshape(size, size)
+    values = np.linalg.eigvalsh(covariance)
+    if values[0] < -_NEGATIVE * max(values[-1], 1e-300):
+        raise ValueError(
+            f"the covariance through order 1/n has an eigenvalue of {values[0] / values[-1]:.2g} of the "
+            "largest, below zero, so that no networks can be drawn from it; widen the network, or take "
+            "prediction.infinite_width."
+        )
+    return prediction.mean + gaussian_members(covariance, members, 1, key).reshape(members, *shape)

@@ -1,0 +1,156 @@
+r"""Higher orders in 1/n from narrow networks: real ensembles where they are cheap, theory for the rest.
+
+Theory knows the two lowest orders exactly. The remainder of narrow ensembles behind them is fitted with
+$a_2/n^2 + a_3/n^3$, which falls so fast that little of its error is left at the width that was asked for.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.comparison.compare import control_variate
+from finitewidth.core.estimate import Estimate
+from finitewidth.core.inputs import as_count
+from finitewidth.core.progress import Progress
+from finitewidth.core.tasks import HERE
+from finitewidth.experiment.ensemble.results import Ensemble
+from finitewidth.experiment.ensemble.training import train_ensemble
+from finitewidth.experiment.scaling import Fall, fall_with_width
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.network import Network
+from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
+from finitewidth.training.infinite.gaussian import Prediction
+
+ORDERS = (2, 3)  # powers of 1/n that are fitted
+
+
+@dataclass(frozen=True, eq=False)
+class Extrapolation:
+    """Mean and variance of trained networks at any width, from order 1/n and narrow ensembles."""
+
+    n: int  # the width that was asked for
+    widths: tuple[int, ...]  # of the ensembles
+    members: int  # of each ensemble
+    prepared: FiniteWidth = field(repr=False)
+    algorithm: AbstractAlgorithm
+    falls: Mapping[str, Fall] = field(repr=False)  # of the remainder of mean and variance
+
+    def at(self, n: int) -> "Extrapolation":
+        """The same at another width of all hidden layers."""
+        as_count("n", n, lowest=2)
+        return Extrapolation(n, self.widths, self.members, self.prepared, self.algorithm, self.falls)
+
+    @property
+    def prediction(self) -> Prediction:
+        """Theory through order 1/n at this width."""
+        return _predicted(self.prepared, self.algorithm, self.n)
+
+    @property
+    def mean(self) -> Estimate:
+        """Mean outputs on test inputs, (M, n_L)."""
+        return self._with_remainder("mean")
+
+    @property
+    def variance(self) -> Estimate:
+        """Variances of outputs on test inputs, (M, n_L)."""
+        return self._with_remainder("variance")
+
+    @property
+    def chi_square(self) -> dict[str, Float[np.ndarray, "M n_L"]]:
+        """Of the fits to mean and variance, each over `freedom`; large values say that orders are missing."""
+        return {name: fall.chi_square for name, fall in self.falls.items()}
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom of each fit."""
+        return len(self.widths) - len(ORDERS)
+
+    def _with_remainder(self, name: str) -> Estimate:
+        left = self.falls[name].at(self.n)
+        return Estimate(getattr(self.prediction, name) + left.value, left.stderr)
+
+    def __repr__(self) -> str:
+        chi = max(float(np.mean(part)) for part in self.chi_square.values()) / max(self.freedom, 1)
+        return (
+            f"Extrapolation(n={self.n}, from {self.members} networks of each width {self.widths}, "
+            f"chi square per degree of freedom {chi:.2g})"
+        )
+
+
+def extrapolate(
+    net: Network,
+    X_train,
+    Y_train,
+    X_test,
+    *,
+    algorithm: AbstractAlgorithm,
+    widths: Sequence[int] = (24, 32, 48),
+    members: int = 4000,
+    key=0,
+    client: Any = None,
+    store: str | Path | None = None,
+    progress: Progress = None,
+) -> Extrapolation:
+    """Mean and variance of trained networks at the width of `net`, with the orders behind 1/n.
+
+    Ensembles of narrower `widths` are trained with control variates, `members` of each. All hidden layers of
+    `net` must have the same width, and order 1/n must exist. Errors are those of the ensembles, larger where
+    the fit is worse than they allow. With `store`, each ensemble is kept in a folder of its own inside it.
+    """
+    narrow = _checked(net, widths)
+    prepared = finite_width(net, X_train, Y_train, X_test, covariance=True)
+    left: dict[str, list[Estimate]] = {"mean": [], "variance": []}
+    for n in narrow:
+        small = prepared.with_width(n)
+        ensemble = train_ensemble(
+            small.net,
+            X_train,
+            Y_train,
+            X_test,
+            algorithm=algorithm,
+            members=members,
+            key=key,
+            control=control_variate(small.net, X_train, Y_train, X_test, algorithm),
+            client=client,
+            store=None if store is None else Path(store) / f"width_{n}.zarr",
+            progress=progress,
+        )
+        for name, remainder in _remainders(ensemble, _predicted(prepared, algorithm, n)).items():
+            left[name].append(remainder)
+    falls = {name: fall_with_width(narrow, estimates, ORDERS) for name, estimates in left.items()}
+    return Extrapolation(prepared.n, narrow, members, prepared, algorithm, falls)
+
+
+def _checked(net: Network, widths: Sequence[int]) -> tuple[int, ...]:
+    narrow = tuple(sorted({as_count("widths", n, lowest=2) for n in widths}))
+    if len(narrow) <= len(ORDERS):
+        raise ValueError(
+            f"widths={tuple(widths)!r} has {len(narrow)} different widths, but a fit of {len(ORDERS)} orders "
+            f"that can be judged needs {len(ORDERS) + 1}; add one."
+        )
+    hidden = set(net.ladder.widths[1:-1])
+    if len(hidden) != 1:
+        raise ValueError(
+            f"net has hidden layers of widths {net.ladder.widths[1:-1]}; extrapolation in the width needs "
+            "hidden layers of one width."
+        )
+    return narrow
+
+
+def _predicted(prepared: FiniteWidth, algorithm: AbstractAlgorithm, n: int) -> Prediction:
+    return prepared.with_width(n).predict_with(HERE, algorithm, True)
+
+
+def _remainders(ensemble: Ensemble, prediction: Prediction) -> dict[str, Estimate]:
+    """Trained networks less theory."""
+    controlled = ensemble.controlled
+    assert controlled is not None and controlled.covariance is not None  # the control is linear
+    variance = Estimate(*(np.einsum("aiai->ai", part) for part in controlled.covariance))
+    return {
+        name: Estimate(seen.value - getattr(prediction, name), seen.stderr)
+        for name, seen in (("mean", controlled.mean), ("variance", variance))
+    }

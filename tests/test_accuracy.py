@@ -1,0 +1,68 @@
+"""Expected accuracy of trained networks."""
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+import finitewidth as fw
+
+RNG = np.random.default_rng(3)
+X = RNG.standard_normal((9, 3))
+LABELS = (X[:, 0] > 0).astype(int)
+Y = np.eye(2)[LABELS] - 0.5
+TRAIN, TEST = slice(0, 5), slice(5, None)
+DESCENT = fw.GradientDescent(0.05, 12)
+
+
+def network(n: int = 64) -> fw.MLP:
+    return fw.MLP((3, n, 2), "tanh", C_b=0.1, C_W=1.2)
+
+
+def test_accuracy_of_two_classes_is_a_normal_probability():
+    prediction = fw.predict(network(), X[TRAIN], Y[TRAIN], X[TEST], algorithm=DESCENT)
+    found = fw.accuracy(prediction, LABELS[TEST], members=20_000)
+    m, S = prediction.mean, prediction.within_samples
+    sign = 2 * LABELS[TEST] - 1
+    gap, variance = sign * (m[:, 1] - m[:, 0]), S[:, 0, 0] + S[:, 1, 1] - 2 * S[:, 0, 1]
+    exact = ndtr(gap / np.sqrt(variance))
+    np.testing.assert_allclose(found.of_samples, exact, atol=4 * 0.5 / np.sqrt(20_000))
+    assert abs(found.expected.value - exact.mean()) < 4 * found.expected.stderr
+    one_hot = fw.accuracy(prediction, Y[TEST], members=20_000)
+    assert one_hot.expected == found.expected
+
+
+def test_real_networks_are_as_often_right(tmp_path):
+    prediction = fw.predict(network(), X[TRAIN], Y[TRAIN], X[TEST], algorithm=DESCENT)
+    ensemble = fw.train_ensemble(
+        network(),
+        X[TRAIN],
+        Y[TRAIN],
+        X[TEST],
+        algorithm=DESCENT,
+        members=600,
+        key=1,
+        store=tmp_path / "networks.zarr",
+        keep_members=True,
+        progress=False,
+    )
+    foretold, seen = fw.accuracy(prediction, LABELS[TEST]), fw.accuracy(ensemble, LABELS[TEST])
+    error = np.hypot(foretold.expected.stderr, seen.expected.stderr)
+    assert abs(foretold.expected.value - seen.expected.value) < 4 * error
+    assert foretold.spread == pytest.approx(seen.spread, rel=0.2)
+    assert "between networks" in repr(seen)
+
+
+@pytest.mark.parametrize(
+    "labels, message", [([0, 1], "labels must be 4 numbers"), ([0, 1, 2, 0], "from 0 to 1"), ("ab", "labels")]
+)
+def test_labels_that_do_not_fit_are_refused(labels, message):
+    prediction = fw.predict(network(), X[TRAIN], Y[TRAIN], X[TEST], order=0)
+    with pytest.raises(ValueError, match=message):
+        fw.accuracy(prediction, labels)
+
+
+def test_one_output_knows_no_classes():
+    net = fw.MLP((3, 8, 1), "tanh")
+    prediction = fw.predict(net, X[TRAIN], Y[TRAIN, :1], X[TEST], order=0)
+    with pytest.raises(ValueError, match="one output for each class"):
+        fw.accuracy(prediction, LABELS[TEST])
