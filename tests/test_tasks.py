@@ -236,13 +236,15 @@ def test_a_sweep_warns_also_of_what_it_had_on_disk(tmp_path):
 def test_products_are_single_threaded_in_any_thread():
     """threadpoolctl obeys the first thread that ever sets a limit; tasks run in others."""
 
-    def threads(_=None) -> set[int]:
-        with SingleThreadedProducts():
-            return {info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"}
+    def found() -> set[int]:
+        return {info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"}
 
-    before = [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
-    assert threads() == {1}
+    def inside(_=None) -> set[int]:
+        with SingleThreadedProducts():
+            return found()
+
+    before = found()
+    assert inside() == {1}
     with ThreadPoolExecutor(2) as pool:
-        assert all(found == {1} for found in pool.map(threads, range(4)))
-    after = [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
-    assert after == before
+        assert all(threads == {1} for threads in pool.map(inside, range(4)))
+    assert found() == before
