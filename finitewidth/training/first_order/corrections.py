@@ -36,13 +36,14 @@ class Corrections:
     own: np.ndarray | None = None  # covariance of each output by itself, the same for all, (N, N)
     wired: np.ndarray | None = None  # the part made by the targets, also between outputs, (N, n_L, N, n_L)
     sampled: Sampled | None = None  # where neurons were drawn
+    spread: Sampled | None = None  # the variance averaged over outputs, where neurons were drawn for it
 
     def at(self, rows: np.ndarray) -> "Corrections":
         """The same on some of the samples."""
         mean = {name: part[rows] for name, part in self.mean.items()}
         own = None if self.own is None else self.own[np.ix_(rows, rows)]
         wired = None if self.wired is None else self.wired[rows][:, :, rows]
-        return Corrections(mean, own, wired, self.sampled)
+        return Corrections(mean, own, wired, self.sampled, self.spread)
 
 
 def corrections(modes: Modes, tensor_of: TensorOf, symbols: Symbols, *, covariance: bool) -> Corrections:

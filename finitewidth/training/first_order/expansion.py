@@ -25,9 +25,14 @@ def expansion_of(prediction: Prediction, Y: np.ndarray, untrained: float) -> Exp
     infinite, scale = prediction.infinite_width, np.abs(Y).max(initial=0.0)
     shift = np.abs(prediction.mean - infinite.mean).max(initial=0.0)
     mean = float(shift / scale) if scale > 0 else 0.0
-    if prediction.factors is None:
+    if prediction.factors is None and prediction.averaged_variance is None:
         return Expansion(depth_over_width, mean, 0.0, 0.0)
     largest = max(infinite.variance.max(initial=0.0), _ROUNDING * untrained)
+    if prediction.averaged_variance is not None:
+        before = infinite.output_variance
+        spread = np.abs(prediction.averaged_variance - before).max(initial=0.0)
+        lowest = min(prediction.averaged_variance.min(initial=0.0), 0.0)
+        return Expansion(depth_over_width, mean, float(spread / largest), float(lowest / largest))
     spread = np.abs(prediction.variance - infinite.variance).max(initial=0.0)
     eigenvalues = np.linalg.eigvalsh(prediction.covariance.reshape(prediction.mean.size, -1))
     return Expansion(depth_over_width, mean, float(spread / largest), float(eigenvalues[0] / largest))

@@ -10,6 +10,7 @@ the training set absorbs it until the end:
 | straight | 2 B, 3 IB | $e_a a_b + a_a e_b$, $-\frac12 (e_a a_b a_c + a_a e_b a_c + a_a a_b e_c)$ |
 | bent | A, IA, IIB | $e_a a_b$, $-\frac12 e_a a_b a_c$, $-e_a a^+_b a_c$ |
 | nested | IIA, IIB | $-e_a(s) e_b(s') a_c(s')$, $-e_b(s) e_a(s') a_c(s')$ with $s' < s$ |
+| twice | f f | $e_a(s)\, e_b(s')$, absorbed from s and from s' on; the variance alone has it |
 
 Steps of descent that coincide are in these factors: $a^+$ is a after the step, and the straight kind is
 integrated along the step, where a grows linearly; so are the terms $\eta/2$ and $\eta^2/6$ of a step.
@@ -23,8 +24,9 @@ import numpy as np
 from finitewidth.network.algorithms.clock import Clock
 from finitewidth.training.many_points.times import Times
 
-KINDS = ("fluctuation", "straight", "bent", "nested")
-COSTS = {"fluctuation": 1.0, "straight": 2.0, "bent": 4.0, "nested": 4.0}  # of a sample, about
+KINDS = ("fluctuation", "straight", "bent", "nested")  # of the mean
+TWICE = "twice"
+COSTS = {"fluctuation": 1.0, "straight": 2.0, "bent": 4.0, "nested": 4.0, TWICE: 2.0}  # of a sample, about
 _FIRST = 0.3  # the first bins end at this fraction of the shortest time scale
 _ROUNDING = 1e-6  # of the number of steps in sums and differences of times
 _LONG = 20.0  # in units of the longest time scale: the end of training
@@ -39,6 +41,7 @@ class Moment:
     e: np.ndarray
     a: np.ndarray
     before: np.ndarray  # a after the step, or e of the later time
+    left_of_other: float = 0.0  # of twice: the time left to absorb the second fluctuation
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +95,8 @@ class Replay:
             return self._two_answers(time, weight, fractions[1])
         if kind == "nested":
             return self._two_times(time, weight, fractions[1])
+        if kind == TWICE:
+            return self._two_legs(time, weight, fractions[1])
         step = self._whole_steps(time)
         left, e, a = self.duration - self.clock.eta - step, self.decayed(step), self.absorbed(step)
         if kind == "straight":  # a grows along a step
@@ -113,6 +118,12 @@ class Replay:
         left = self.duration - self.clock.eta - late
         e, a = self.decayed(early), self.absorbed(early)
         return Moment(weight * drawn.weight, left, e, a, self.decayed(late))
+
+    def _two_legs(self, time: float, weight: float, fraction: float) -> Moment:
+        drawn = self.times(TWICE).anywhere(fraction)
+        first, second = (self._whole_steps(one) for one in (time, drawn.time))
+        e, other, end = self.decayed(first), self.decayed(second), self.duration - self.clock.eta
+        return Moment(weight * drawn.weight, end - first, e, other, other, end - second)
 
     def _whole_steps(self, time: float) -> float:
         return self._count(time) * self.unit if self.clock.eta else time

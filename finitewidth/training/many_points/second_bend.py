@@ -39,7 +39,7 @@ class SecondBend:
     def contract(self, batch: Batch, legs: Legs) -> None:
         probed = _Probed(self.path, batch, legs)
         met = batch.s_on(legs.met)
-        paired = batch.tied(self._paired(batch))
+        paired = batch.tied(self.paired(batch))
         self._s(batch, legs, probed, met)
         self._t(batch, legs, probed, paired)
         self._u(batch, legs, probed)
@@ -48,7 +48,7 @@ class SecondBend:
             self._later_t(batch, legs, probed, paired[: batch.count])
             self._later_u(batch, legs, probed)
 
-    def _paired(self, batch: Batch) -> np.ndarray:
+    def paired(self, batch: Batch) -> np.ndarray:
         """The sum of y_cb (e G a)_cb over b."""
         s = batch.s[:, : batch.count]
         result = s[1] * times(self.pair[0], s[0]) + s[2] * times(self.pair[1], s[1])
