@@ -8,10 +8,10 @@ import pytest
 import finitewidth as fw
 from finitewidth.network.algorithms.clock import Clock
 from finitewidth.theory.unrolled.pair_corrections import pair_corrections
-from finitewidth.training.first_order import corrections
-from finitewidth.training.first_order.modes import rotate, with_free_symbols
+from finitewidth.training.first_order.corrections import variance_contributions
+from finitewidth.training.first_order.modes import with_free_symbols
 from finitewidth.training.first_order.statistics import FiniteWidth
-from finitewidth.training.first_order.terms import CUBIC, TENSORS, TERMS
+from finitewidth.training.first_order.tensors import WholeTensors
 from finitewidth.training.many_points.moments import Replay
 from finitewidth.training.many_points.times import Times, kronecker
 
@@ -154,10 +154,12 @@ def test_every_contribution_agrees_in_deeper_and_mixed_networks(activations, alg
         assert np.abs(pull).max() < PULL, name
 
 
-@pytest.mark.long
-def test_the_end_of_training_is_reached(prepared):
-    estimate, exact = sampled(fw.GradientFlow(), samples=200_000), prepared.predict(fw.GradientFlow())
+@pytest.mark.parametrize("algorithm", [fw.GradientFlow(), pytest.param(fw.GradientDescent(0.06), marks=LONG)])
+def test_the_end_of_training_is_reached_in_mean_and_variance(prepared, algorithm):
+    estimate, exact = sampled(algorithm, samples=30_000, variance=True), prepared.predict(algorithm)
     for name, pull in pulls(estimate, exact).items():
+        assert np.abs(pull).max() < PULL, name
+    for name, pull in variance_pulls(estimate, exact_variance(prepared, algorithm), prepared.n).items():
         assert np.abs(pull).max() < PULL, name
 
 
@@ -240,23 +242,10 @@ def test_other_algorithms_and_skips_are_not_sampled():
 
 def exact_variance(prepared: FiniteWidth, algorithm) -> dict[str, np.ndarray]:
     """n times each contribution to the variance from whole tensors, averaged over outputs."""
-    modes, arrays = prepared.modes, prepared.tensors.arrays  # type: ignore[attr-defined]
-    symbols = with_free_symbols(algorithm.symbols(modes.l), modes.l)
-    k, none, parts = corrections.trained_kernel(modes, symbols), corrections._Covariance.none(modes), {}
-    for name in TERMS:
-        tensors = {tensor: rotate(arrays[tensor], modes.vectors) for tensor in TENSORS[name]}
-        M = corrections._cubic_form(modes, tensors, symbols, name) if name in CUBIC else None
-        linear = None if M is not None else corrections._linear_form(modes, tensors, symbols, name)
-        form = linear if M is None else corrections._averaged(modes, M)
-        half = none + corrections._covariance_of(name, modes, tensors, symbols, M)
-        parts[name] = half + corrections._Covariance(-k @ form.T)
-    tensors = {name: rotate(arrays[name], modes.vectors) for name in "DF"}
-    parts["output_with_ntk"] = none + corrections._output_with_ntk(modes, tensors, symbols)
-    rows, result = prepared.tests, {}
-    for name, half in parts.items():
-        own, wired = half.both_ways(modes)
-        result[name] = np.diag(own)[rows] + np.einsum("aiai->ai", wired)[rows].mean(axis=1)
-    return result
+    assert isinstance(prepared.tensors, WholeTensors)
+    tensor_of, symbols = prepared.tensors.arrays.__getitem__, algorithm.symbols(prepared.modes.l)
+    parts = variance_contributions(prepared.modes, tensor_of, symbols)
+    return {name: part[prepared.tests] for name, part in parts.items()}
 
 
 def variance_pulls(estimate: fw.Prediction, exact: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:

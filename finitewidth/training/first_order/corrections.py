@@ -66,6 +66,24 @@ def corrections(modes: Modes, tensor_of: TensorOf, symbols: Symbols, *, covarian
     return Corrections(mean, *half.both_ways(modes))
 
 
+def variance_contributions(modes: Modes, tensor_of: TensorOf, symbols: Symbols) -> dict[str, np.ndarray]:
+    """n times the contributions to the variance, averaged over outputs, (N,) each: what samples estimate."""
+    symbols = with_free_symbols(symbols, modes.l)
+    k, none, halves = trained_kernel(modes, symbols), _Covariance.none(modes), {}
+    for name in TERMS:
+        tensors = {tensor: rotate(tensor_of(tensor), modes.vectors) for tensor in sorted(TENSORS[name])}
+        M = _cubic_form(modes, tensors, symbols, name) if name in CUBIC else None
+        form = _linear_form(modes, tensors, symbols, name) if M is None else _averaged(modes, M)
+        halves[name] = none + _covariance_of(name, modes, tensors, symbols, M) + _Covariance(-k @ form.T)
+    tensors = {name: rotate(tensor_of(name), modes.vectors) for name in "DF"}
+    halves["output_with_ntk"] = none + _output_with_ntk(modes, tensors, symbols)
+    wholes = {name: half.both_ways(modes) for name, half in halves.items()}
+    return {
+        name: np.diag(own) + np.einsum("aiai->a", wired) / modes.outputs
+        for name, (own, wired) in wholes.items()
+    }
+
+
 def leap(modes: Modes, f: np.ndarray) -> np.ndarray:
     """L: the infinite-width prediction is L z + (1 - L) y with y on training samples, (N, N)."""
     matrix = np.eye(modes.H.shape[0])

@@ -32,7 +32,7 @@ class Stratum(NamedTuple):
 
 def strata_of(scene: Scene, kinds: tuple[str, ...]) -> list[Stratum]:
     """All strata of a question."""
-    bins = {kind: scene.replay.times(kind).bins for kind in kinds}
+    bins = {kind: scene.replay.bins(kind) for kind in kinds}
     layers = range(len(scene.unrolled.sources))
     return [Stratum(layer, kind, one) for layer in layers for kind in kinds for one in range(bins[kind])]
 

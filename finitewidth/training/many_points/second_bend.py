@@ -1,7 +1,8 @@
 r"""The second ddNTK in samples: S, T and U with the symbols IIB and IIA.
 
 IIB is $-e_a b_b a_c$ with the slot 0 open, where b stands for `before`; IIA is $-b_a e_b a_c$ with another
-slot open, at nested times only. Pairs of modes are joined by K or by Y Y^T + n_L K, which probes replace.
+slot open, at nested times only, which have IIA alone at the end of training. Pairs of modes are joined by K
+or by Y Y^T + n_L K, which probes replace.
 """
 
 import numpy as np
@@ -18,12 +19,13 @@ class SecondBend:
 
     def __init__(self, path: Path, *, nested: bool):
         self.path, self.nested = path, nested
+        self.opens_first = not (nested and path.moment.ended)
         scene, t, averages = path.scene, path.t, path.averages
         e, a, before = path.moment.e, path.moment.a, path.moment.before
         Th, E, G = path.pairs["Th"], path.training("E"), path.joined[1]
         fan = E * averages.slopes[t, t] * scene.joined(before, a, pair=True)
         fan = Th[:, t] @ fan @ Th[t, t]  # the mean of Theta (g sigma') b G a (g sigma') Theta
-        mean = (averages.s[:, t] * fan) @ path.targets["e"]
+        mean = (averages.s[:, t] * fan) @ path.targets["e"] if self.opens_first else 0.0
         self.fan = path.real(fan)
         self.pair = path.real(path.training("Lam") * G), path.real(path.training("Om") * G)
         self.alone = path.alone("y3", G) if path.matrices.layer.lower else None
@@ -40,9 +42,10 @@ class SecondBend:
         probed = _Probed(self.path, batch, legs)
         met = batch.s_on(legs.met)
         paired = batch.tied(self.paired(batch))
-        self._s(batch, legs, probed, met)
-        self._t(batch, legs, probed, paired)
-        self._u(batch, legs, probed)
+        if self.opens_first:
+            self._s(batch, legs, probed, met)
+            self._t(batch, legs, probed, paired)
+            self._u(batch, legs, probed)
         if self.nested:
             self._later_s(batch, legs, probed, met[: batch.count])
             self._later_t(batch, legs, probed, paired[: batch.count])

@@ -23,7 +23,10 @@ class Straight:
         self.now = _Turn(scene, matrices, averages, target=e, twice=a, others=(a, a))
         self.before = _Turn(scene, matrices, averages, target=a, twice=e, others=(e, a))
         self.e, self.a = (scene.between(v).astype(scene.real) for v in (e, a))
-        self.means = {"ddntk_1": -0.5 * self.now.product_of_means - self.before.product_of_means}
+        self.ended = moment.ended  # then all factors are 1/l, and each mode in turn is the same
+        self.means = {"ddntk_1": -0.5 * self.now.product_of_means}
+        if not self.ended:
+            self.means["ddntk_1"] -= self.before.product_of_means
 
     def contract(self, batch: Batch) -> None:
         e, a = self.probed(batch)
@@ -36,6 +39,8 @@ class Straight:
     def contract_probed(self, batch: Batch, e: "Probed", a: "Probed") -> None:
         fan, joined = (a.fan**2).sum(axis=1), (a.r * a.tied).sum(axis=1)
         self.now.contract(batch, 0.5 * (fan - self.now.fan), joined)
+        if self.ended:
+            return
         fan, joined = (e.fan * a.fan).sum(axis=1), (e.r * a.tied + a.r * e.tied).sum(axis=1)
         self.before.contract(batch, fan - self.before.fan, joined)
 

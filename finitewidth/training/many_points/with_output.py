@@ -58,16 +58,17 @@ class WithStraight:
     def __init__(self, straight: Straight, averages: Means, kept: Kept):
         self.straight, self.kept = straight, kept
         columns = kept.columns[:, :, 0].astype(np.float64)
-        self.means = {**straight.means, DNTK: (averages.p @ columns) * straight.before.fan}
+        self.share = 0.5 if straight.ended else 1.0  # both orders of two modes are the same at the end
+        self.means = {**straight.means, DNTK: self.share * (averages.p @ columns) * straight.before.fan}
 
     def contract(self, batch: Batch) -> None:
         e, a = self.straight.probed(batch)
         self.straight.contract_probed(batch, e, a)
         f, p = self.kept.features(batch)
         fan = (e.fan * a.fan).sum(axis=1) - self.straight.before.fan
-        batch.add(DNTK, p * spread(fan))
+        batch.add(DNTK, self.share * p * spread(fan))
         f, Th = f[: batch.count], batch.matrices.columns["Th"]
-        for one, other in ((e, a), (a, e)):
+        for one, other in ((e, a),) if self.straight.ended else ((e, a), (a, e)):
             (effect,) = weighted([Th], batch.y_on(one.zeta), other.zeta[:, :, 0], [f])
             batch.add(DNTK, effect)
 
