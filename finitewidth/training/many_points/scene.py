@@ -39,7 +39,11 @@ class Scene:
 
     @functools.cached_property
     def real(self) -> type:
-        """The precision of samples. Their sums are in double precision, and noise is far above rounding."""
+        """The precision of samples; their sums are in double precision.
+
+        For the same key, double precision changes a task by 1e-6 to 1e-5 of its value (100 and 300 digits,
+        l_max T = 1000), where tasks differ by as much as their values, and takes 1.5 times as long.
+        """
         return np.float32 if self.l[-1] * self.replay.duration < _SINGLE else np.float64
 
     @functools.cached_property

@@ -25,7 +25,7 @@ class SecondBend:
         Th, E, G = path.pairs["Th"], path.training("E"), path.joined[1]
         fan = E * averages.slopes[t, t] * scene.joined(before, a, pair=True)
         fan = Th[:, t] @ fan @ Th[t, t]  # the mean of Theta (g sigma') b G a (g sigma') Theta
-        mean = (averages.s[:, t] * fan) @ path.targets["e"] if self.opens_first else 0.0
+        mean = float(self.opens_first) * (averages.s[:, t] * fan) @ path.targets["e"]
         self.fan = path.real(fan)
         self.pair = path.real(path.training("Lam") * G), path.real(path.training("Om") * G)
         self.alone = path.alone("y3", G) if path.matrices.layer.lower else None
