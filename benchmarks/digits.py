@@ -59,6 +59,9 @@ def trained(data, width: int, members: int, stops, store: Path) -> np.ndarray:
     """Outputs of members at the start and after each number of steps, (members, record, sample, output)."""
     import finitewidth as fw
 
+    finished = store / f"networks_{width}.npy"
+    if finished.exists():
+        return np.load(finished)
     X, Y, X_test, _ = data
     net = network(width)
     algorithm = fw.GradientDescent(1 / largest_eigenvalue(net, X), max(stops))
@@ -68,7 +71,8 @@ def trained(data, width: int, members: int, stops, store: Path) -> np.ndarray:
         progress=False,
     )  # fmt: skip
     assert ensemble.diverged == 0
-    return ensemble.member_outputs()
+    np.save(finished, ensemble.member_outputs())
+    return np.load(finished)
 
 
 def untrained(data, width: int, count: int) -> np.ndarray:
