@@ -1,15 +1,14 @@
-"""Order 1/n for data sets: speed and accuracy of the sampled route, and real networks on digits.
+"""Order 1/n for data sets: speed and accuracy of the sampled route, and its agreement with whole tensors.
 
     python benchmarks/many_points.py                  speeds and agreement, about an hour on two free cores
-    python benchmarks/many_points.py --networks       the digits benchmark, several hours; finished parts stay
-    python benchmarks/many_points.py --quick          few points and networks, a check of this script
+    python benchmarks/many_points.py --quick          few points, a check of this script
 
 Every case runs in a process of its own. Tables are printed and, by full runs, written to
-benchmarks/results/many_points.md and benchmarks/results/many_points_networks.md.
+benchmarks/results/many_points.md. Real networks on digits are in benchmarks/digits.py.
 
 Speeds: depth 3, ten classes, tanh, width 256; time to a standard error of 3 percent of the largest shift, rms
-over six test digits and ten outputs, statistics included. Networks: 300 digits, ten classes, gradient descent
-with learning rate 1 / l_max; the mean of an ensemble with control variates against both orders.
+over six test digits and ten outputs, statistics included. Agreement: pulls of every contribution to the mean,
+and for few samples to the variance, against the deterministic route.
 """
 
 import argparse
@@ -33,16 +32,8 @@ TESTS = 6
 SPEEDS = ((100, 1e3, 60), (300, 1e2, 90), (300, 1e3, 360), (1000, 1e2, 1200), (100, np.inf, 120))
 QUICK_SPEEDS = ((20, 30.0, 60),)
 COMPARED = 4  # test points
-AGREEMENT = (
-    8,
-    20,
-    52,
-    64,
-)  # samples, tests among them, at which every contribution is compared with the deterministic route
-POINTS, HELD_OUT = 300, 100
-WIDTHS, STEPS = (128, 256), (100, 1000)
-MEMBERS = 2000
-PULL = 4.0
+AGREEMENT = (8, 20, 52, 64)  # samples, tests among them, at which both routes are compared
+VARIANCES = (8, 20)  # the same for the variance
 
 
 def digits(points: int, tests: int):
@@ -140,6 +131,33 @@ def agreement(points: int, samples: int) -> dict:
     return result
 
 
+def variance(points: int, samples: int) -> dict:
+    """Pulls of every contribution to the variance, averaged over outputs."""
+    import finitewidth as fw
+    from finitewidth.training.first_order.corrections import variance_contributions
+
+    X, Y, X_test, _ = digits(points - COMPARED, COMPARED)
+    net = network()
+    top = largest_eigenvalue(net, X)
+    whole = fw.finite_width(net, X, Y, X_test, four_leg_tolerance=1e-6, route="deterministic")
+    tensor_of, n = whole.tensors.arrays.__getitem__, whole.n  # type: ignore[attr-defined]
+    sampled = fw.finite_width(net, X, Y, X_test, route="sampled", samples=samples, budget=1e5, variance=True)
+    result: dict = {"points": points}
+    for name, algorithm in (
+        ("flow", fw.GradientFlow(100 / top)),
+        ("descent", fw.GradientDescent(1 / top, 100)),
+    ):
+        exact = variance_contributions(whole.modes, tensor_of, algorithm.symbols(whole.modes.l))
+        estimate = sampled.predict(algorithm).sampling
+        assert estimate is not None and estimate.variance is not None
+        for part, (value, error) in estimate.variance.contributions.items():
+            true = exact[part][whole.tests] / n
+            pulls = (value - true) / error
+            size = rms(error) / np.abs(true).max()
+            result[f"{name} {part}"] = [rms(pulls), float(np.abs(pulls).max()), size]
+    return result
+
+
 def agreement_table(rows: list[dict]) -> str:
     lines = [
         "| samples | training | contribution | pulls, rms | largest | standard error of the largest value |",
@@ -151,80 +169,6 @@ def agreement_table(rows: list[dict]) -> str:
                 training, part = name.split()
                 cells = f"{value[0]:.2f} | {value[1]:.2f} | {value[2]:.3f}"
                 lines.append(f"| {row['points']} | {training} | {part} | {cells} |")
-    return "\n".join(lines)
-
-
-# --- real networks ------------------------------------------------------------------------------------
-
-
-def trained(points: int, held_out: int, width: int, steps: int, members: int, store: str) -> dict:
-    """Shift of the mean of real networks against the prediction, and loss and accuracy of the mean output."""
-    import finitewidth as fw
-
-    X, Y, X_test, Y_test = digits(points, held_out)
-    net = network(width)
-    algorithm = fw.GradientDescent(1 / largest_eigenvalue(net, X), steps)
-    route = "sampled" if points > 40 else None
-    predicted = fw.predict(
-        net,
-        X,
-        Y,
-        X_test,
-        algorithm=algorithm,
-        route=route,
-        budget=1e5,
-        covariance=False,
-        store=f"{store}_theory.zarr",
-    )
-    control = fw.control_variate(net, X, Y, X_test, algorithm)
-    ensemble = fw.train_ensemble(
-        net, X, Y, X_test, algorithm=algorithm, members=members, control=control, key=1,
-        store=f"{store}_networks.zarr",
-    )  # fmt: skip
-    assert ensemble.controlled is not None
-    measured = ensemble.controlled.mean
-    infinite = predicted.infinite_width.mean
-    return {"points": points, "width": width, "steps": steps, "members": ensemble.members} | compared(
-        infinite, predicted, measured, Y_test
-    )
-
-
-def compared(infinite: np.ndarray, predicted, measured, targets: np.ndarray) -> dict:
-    """The slope of the measured on the predicted shift, pulls, and errors of the mean output."""
-    shift, found = predicted.mean - infinite, measured.value - infinite
-    weight = 1 / (measured.stderr**2 + predicted.stderr**2)
-    slope = float((weight * shift * found).sum() / (weight * shift**2).sum())
-    error = float(1 / np.sqrt((weight * shift**2).sum()))
-    pulls = (predicted.mean - measured.value) * np.sqrt(weight)
-    before = (infinite - measured.value) / measured.stderr
-    outputs = {"infinite": infinite, "order_1": predicted.mean, "measured": measured.value}
-    answers = {
-        name: [float(np.mean((v - targets) ** 2) / 2), float(np.mean(v.argmax(1) == targets.argmax(1)))]
-        for name, v in outputs.items()
-    }
-    return {
-        "slope": slope, "slope_error": error, "pulls": rms(pulls), "largest_pull": float(np.abs(pulls).max()),
-        "pulls_infinite": rms(before), "shift": rms(shift), "theory_error": rms(predicted.stderr),
-        "network_error": rms(measured.stderr), "answers": answers,
-    }  # fmt: skip
-
-
-def network_table(rows: list[dict]) -> str:
-    lines = [
-        "| points | width | steps | networks | slope | pulls at infinite width, rms | at order 1/n, rms | "
-        "largest | loss of the mean: infinite, 1/n, measured | accuracy of the mean |",
-        "|---:|---:|---:|---:|---:|---:|---:|---:|---|---|",
-    ]
-    for row in rows:
-        losses, accuracies = (
-            ", ".join(f"{row['answers'][name][k]:.4f}" for name in ("infinite", "order_1", "measured"))
-            for k in (0, 1)
-        )
-        lines.append(
-            f"| {row['points']} | {row['width']} | {row['steps']} | {row['members']} | {row['slope']:.3f} ± "
-            f"{row['slope_error']:.3f} | {row['pulls_infinite']:.1f} | {row['pulls']:.2f} | "
-            f"{row['largest_pull']:.2f} | {losses} | {accuracies} |"
-        )
     return "\n".join(lines)
 
 
@@ -247,38 +191,16 @@ def write(name: str, title: str, text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--networks", action="store_true")
-    parser.add_argument("--points", type=int, default=POINTS, help="training points of --networks")
-    parser.add_argument("--members", type=int, default=MEMBERS, help="networks of --networks")
-    parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS)
-    parser.add_argument("--steps", type=int, nargs="+", default=STEPS)
-    parser.add_argument("--store", default="many_points", help="where --networks keeps finished parts")
     parser.add_argument("--speeds", type=int, default=len(SPEEDS), help="how many of the cases of speed")
     parser.add_argument("--agreement", type=int, nargs="*", default=AGREEMENT, help="numbers of samples")
     parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.case:
         warnings.simplefilter("ignore")
-        call = {"speed": speed, "agreement": agreement, "trained": trained}[chosen.case[0]]
+        call = {"speed": speed, "agreement": agreement, "variance": variance}[chosen.case[0]]
         print(json.dumps(call(*json.loads(chosen.case[1]))))
-    elif chosen.networks:
-        run_networks(chosen)
     else:
         run_speeds(chosen)
-
-
-def run_networks(chosen) -> None:
-    held_out = 20 if chosen.quick else HELD_OUT
-    rows = [
-        in_process("trained", chosen.points, held_out, width, steps, chosen.members,
-                   f"{chosen.store}_{chosen.points}_{width}_{steps}")
-        for steps in chosen.steps
-        for width in chosen.widths
-    ]  # fmt: skip
-    table = network_table(rows)
-    print(table)
-    if not chosen.quick:
-        write("many_points_networks.md", "Order 1/n for digits against trained networks", table)
 
 
 def run_speeds(chosen) -> None:
@@ -287,9 +209,12 @@ def run_speeds(chosen) -> None:
     points = (8,) if chosen.quick else chosen.agreement
     samples = 20_000 if chosen.quick else 200_000
     same = agreement_table([in_process("agreement", count, samples) for count in points])
-    print(fast, same, sep="\n\n")
+    few = (8,) if chosen.quick else VARIANCES
+    spread = agreement_table([in_process("variance", count, samples) for count in few])
+    text = "\n\n".join([fast, "Mean:", same, "Variance, averaged over outputs:", spread])
+    print(text)
     if not chosen.quick:
-        write("many_points.md", "Order 1/n for many training points", f"{fast}\n\n{same}")
+        write("many_points.md", "Order 1/n for many training points", text)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ import pytest
 import finitewidth as fw
 from finitewidth.network.algorithms.clock import Clock
 from finitewidth.theory.unrolled.pair_corrections import pair_corrections
+from finitewidth.training.first_order.corrections import variance_contributions
 from finitewidth.training.first_order.modes import with_free_symbols
 from finitewidth.training.first_order.statistics import FiniteWidth
+from finitewidth.training.first_order.tensors import WholeTensors
 from finitewidth.training.many_points.moments import Replay
 from finitewidth.training.many_points.times import Times, kronecker
 
@@ -152,10 +154,12 @@ def test_every_contribution_agrees_in_deeper_and_mixed_networks(activations, alg
         assert np.abs(pull).max() < PULL, name
 
 
-@pytest.mark.long
-def test_the_end_of_training_is_reached(prepared):
-    estimate, exact = sampled(fw.GradientFlow(), samples=200_000), prepared.predict(fw.GradientFlow())
+@pytest.mark.parametrize("algorithm", [fw.GradientFlow(), pytest.param(fw.GradientDescent(0.06), marks=LONG)])
+def test_the_end_of_training_is_reached_in_mean_and_variance(prepared, algorithm):
+    estimate, exact = sampled(algorithm, samples=30_000, variance=True), prepared.predict(algorithm)
     for name, pull in pulls(estimate, exact).items():
+        assert np.abs(pull).max() < PULL, name
+    for name, pull in variance_pulls(estimate, exact_variance(prepared, algorithm), prepared.n).items():
         assert np.abs(pull).max() < PULL, name
 
 
@@ -201,6 +205,8 @@ def test_many_samples_before_the_end_are_sampled_by_themselves(monkeypatch):
     data = (NET, INPUTS[:6], TARGETS, INPUTS[6:])
     assert fw.predict(*data, algorithm=fw.GradientDescent(0.1, 3), samples=2000).route == "sampled"
     assert fw.predict(*data, algorithm=fw.GradientDescent(0.1, 3), covariance=True).route == "deterministic"
+    with pytest.raises(ValueError, match="variance=True beyond 64 samples is sampled"):
+        fw.predict(*data, route="deterministic", variance=True)
 
 
 # --- refusals -----------------------------------------------------------------------------------------
@@ -215,7 +221,7 @@ def test_many_samples_before_the_end_are_sampled_by_themselves(monkeypatch):
         ({"tolerance": 0.1}, "not both"),
         ({"samples": None, "tolerance": -1.0}, "tolerance must be"),
         ({"route": "fast"}, 'route must be "deterministic", "sampled"'),
-        ({"covariance": True}, "gives the mean alone"),
+        ({"covariance": True}, "gives the mean and, with variance=True"),
     ],
 )
 def test_what_cannot_be_sampled_is_refused(options, words):
@@ -229,3 +235,69 @@ def test_other_algorithms_and_skips_are_not_sampled():
     net = fw.Network(3, fw.Dense(8), fw.Residual("tanh", fw.Dense(8)), "tanh", fw.Dense(2))
     with pytest.raises(ValueError, match="dense networks only"):
         sampled(fw.GradientDescent(0.02, 3), net)
+
+
+# --- the variance -------------------------------------------------------------------------------------
+
+
+def exact_variance(prepared: FiniteWidth, algorithm) -> dict[str, np.ndarray]:
+    """n times each contribution to the variance from whole tensors, averaged over outputs."""
+    assert isinstance(prepared.tensors, WholeTensors)
+    tensor_of, symbols = prepared.tensors.arrays.__getitem__, algorithm.symbols(prepared.modes.l)
+    parts = variance_contributions(prepared.modes, tensor_of, symbols)
+    return {name: part[prepared.tests] for name, part in parts.items()}
+
+
+def variance_pulls(estimate: fw.Prediction, exact: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
+    assert estimate.sampling is not None and estimate.sampling.variance is not None
+    parts = estimate.sampling.variance.contributions
+    assert parts.keys() == exact.keys()
+    return {name: (part.value - exact[name] / n) / part.stderr for name, part in parts.items()}
+
+
+@pytest.mark.parametrize(
+    "algorithm", [fw.GradientFlow(0.8), fw.GradientDescent(0.05, 30)], ids=["flow", "descent"]
+)
+def test_every_contribution_to_the_variance_agrees_with_whole_tensors(prepared, algorithm):
+    estimate = sampled(algorithm, samples=20_000, variance=True)
+    for name, pull in variance_pulls(estimate, exact_variance(prepared, algorithm), prepared.n).items():
+        assert np.abs(pull).max() < PULL, name
+    gap = estimate.output_variance - prepared.predict(algorithm).output_variance
+    assert np.abs(gap / estimate.output_variance_stderr).max() < PULL
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("activations", ["gelu", ("tanh", "gelu", "tanh")])
+def test_every_contribution_to_the_variance_agrees_in_deeper_networks(activations):
+    widths = (3, 48, 40, 56, 2) if isinstance(activations, tuple) else (3, 48, 64, 40, 2)
+    net, algorithm = fw.MLP(widths, activations, C_b=0.1, C_W=1.3), fw.GradientDescent(0.06, 40)
+    prepared, estimate = whole(net), sampled(algorithm, net, samples=400_000, variance=True)
+    for name, pull in variance_pulls(estimate, exact_variance(prepared, algorithm), prepared.n).items():
+        assert np.abs(pull).max() < PULL, name
+
+
+def test_many_test_samples_share_columns_of_the_variance(prepared, monkeypatch):
+    monkeypatch.setattr("finitewidth.training.many_points.questions._COLUMNS", 2)
+    algorithm = fw.GradientFlow(0.8)
+    estimate = sampled(algorithm, samples=20_000, variance=True)
+    gap = estimate.output_variance - prepared.predict(algorithm).output_variance
+    assert np.abs(gap / estimate.output_variance_stderr).max() < PULL
+
+
+def test_single_precision_is_far_below_the_standard_error(monkeypatch):
+    """The same samples in double precision."""
+    algorithm = fw.GradientDescent(0.1, 5)
+    single = sampled(algorithm, samples=5000)
+    monkeypatch.setattr("finitewidth.training.many_points.scene._SINGLE", 0.0)
+    double = sampled(algorithm, samples=5000)
+    assert (single.mean != double.mean).any()
+    assert np.abs((single.mean - double.mean) / double.stderr).max() < 1e-4
+
+
+def test_the_expected_loss_of_many_samples_is_sampled():
+    data = (NET.with_widths((3, 40, 40, 2)), INPUTS[:6], TARGETS, INPUTS[6:], INPUTS[6:, :2])
+    options = {"depths": (3,), "widths": (64,), "algorithm": fw.GradientFlow(0.8)}
+    exact = fw.expected_loss(*data, **options)
+    estimate = fw.expected_loss(*data, **options, route="sampled", samples=4000)
+    assert exact.stderr == 0 and estimate.stderr > 0
+    assert np.abs((estimate.total - exact.total) / estimate.stderr).max() < PULL

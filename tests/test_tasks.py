@@ -4,15 +4,18 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 from problems import refused
+from threadpoolctl import threadpool_info
 
 import finitewidth as fw
 from finitewidth.core.checkpoint import opened
+from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.core.tasks import HERE, in_any_order, runner
 
 ROOT = Path(fw.__file__).parents[1]
@@ -228,3 +231,20 @@ def test_a_sweep_warns_also_of_what_it_had_on_disk(tmp_path):
     for _ in range(2):
         with pytest.warns(fw.ExpansionWarning, match="beyond the range of the expansion"):
             sweep(depths=(3,), widths=(2,), store=tmp_path / "sweep.zarr")
+
+
+def test_products_are_single_threaded_in_any_thread():
+    """threadpoolctl obeys the first thread that ever sets a limit; tasks run in others."""
+
+    def found() -> set[int]:
+        return {info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"}
+
+    def inside(_=None) -> set[int]:
+        with SingleThreadedProducts():
+            return found()
+
+    before = found()
+    assert inside() == {1}
+    with ThreadPoolExecutor(2) as pool:
+        assert all(threads == {1} for threads in pool.map(inside, range(4)))
+    assert found() == before

@@ -28,6 +28,18 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+def _take_control() -> None:
+    """Let this thread set the number of threads of a BLAS.
+
+    From version 3.8 on threadpoolctl silently ignores all threads but the first that ever set it: tasks in
+    other threads would have products in several threads each, which wait for one another.
+    """
+    for library in _controller().lib_controllers:
+        release = getattr(library, "clear_controlling_thread", None)
+        if release is not None:
+            release(force=True)
+
+
 class SingleThreadedProducts:
     """A context in which matrix products of NumPy use one thread each; several threads may be in it."""
 
@@ -35,6 +47,7 @@ class SingleThreadedProducts:
         global _users, _limit
         with _lock:
             if _users == 0:
+                _take_control()
                 _limit = _controller().limit(limits=1, user_api="blas")
             _users += 1
 
@@ -43,6 +56,7 @@ class SingleThreadedProducts:
         with _lock:
             _users -= 1
             if _users == 0 and _limit is not None:
+                _take_control()
                 _limit.restore_original_limits()
                 _limit = None
 

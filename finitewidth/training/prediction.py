@@ -35,6 +35,7 @@ def predict(
     tolerance: float | None = None,
     samples: int | None = None,
     budget: float | None = None,
+    variance: bool = False,
     members: int = 1000,
     key=0,
     client: Any = None,
@@ -54,7 +55,9 @@ def predict(
     at most `tolerance` (0.03) of the largest shift, rms over the outputs, or that of a number of `samples` of
     neurons; these errors are 10 to 20 percent too small where a few rare neurons matter. It grows with the
     learning rate times the number of steps, hardly with the number of points. What would take longer than
-    `budget` seconds (1800) is refused after a pilot, with the numbers. `route` forces a way.
+    `budget` seconds (1800) is refused after a pilot, with the numbers. `route` forces a way. There is no
+    covariance then; `variance=True` samples `prediction.output_variance`, the variance on each test input
+    averaged over outputs, to the same accuracy, which takes about as long again.
 
     The slow parts at order 1 are independent tasks. For few samples a task is one source layer; for many
     samples it is one leg, or a few batches of neurons. A Dask `client` runs them on its cluster. A `store`
@@ -66,7 +69,7 @@ def predict(
     loss = as_loss(loss)
     if order == 1:
         check_loss(loss, ridge, cutoff)
-        way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, key=key)
+        way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, variance=variance, key=key)
         return predict_first_order(
             net,
             X_train,

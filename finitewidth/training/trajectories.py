@@ -68,6 +68,7 @@ def trajectory(
     tolerance: float | None = None,
     samples: int | None = None,
     budget: float | None = None,
+    variance: bool = False,
     key=0,
     client: Any = None,
     store: str | Path | None = None,
@@ -84,7 +85,7 @@ def trajectory(
     ends = np.asarray(times, dtype=np.float64)
     if order == 1:
         check_loss(loss, ridge, cutoff)
-        way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, key=key)
+        way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, variance=variance, key=key)
         problem = Problem.of(net, X_train, Y_train, X_test)
         predictions = predict_at_times(problem, stops, way, client=client, store=store, progress=progress)
         return Trajectory(ends, predictions)

@@ -39,6 +39,7 @@ class Corrections:
     wired: np.ndarray | None = None  # the part made by the targets, also between outputs, (N, n_L, N, n_L)
     variance: dict[str, np.ndarray] | None = None  # the variance by contribution, (N, n_L)
     sampled: Sampled | None = None  # where neurons were drawn
+    spread: Sampled | None = None  # the variance averaged over outputs, where neurons were drawn for it
 
     def at(self, rows: np.ndarray) -> "Corrections":
         """The same on some of the samples."""
@@ -46,7 +47,7 @@ class Corrections:
         own = None if self.own is None else self.own[np.ix_(rows, rows)]
         wired = None if self.wired is None else self.wired[rows][:, :, rows]
         variance = None if self.variance is None else {k: part[rows] for k, part in self.variance.items()}
-        return Corrections(mean, own, wired, variance, self.sampled)
+        return Corrections(mean, own, wired, variance, self.sampled, self.spread)
 
 
 def corrections(modes: Modes, tensor_of: TensorOf, symbols: Symbols, *, covariance: bool) -> Corrections:
@@ -69,6 +70,13 @@ def corrections(modes: Modes, tensor_of: TensorOf, symbols: Symbols, *, covarian
     halves[WITH_OUTPUT] = _output_with_ntk(modes, tensors, symbols)
     own, wired = sum(halves.values(), _Covariance.none(modes)).both_ways(modes)
     return Corrections(mean, own, wired, {name: half.variance(modes) for name, half in halves.items()})
+
+
+def variance_contributions(modes: Modes, tensor_of: TensorOf, symbols: Symbols) -> dict[str, np.ndarray]:
+    """n times the contributions to the variance, averaged over outputs, (N,) each: what samples estimate."""
+    parts = corrections(modes, tensor_of, symbols, covariance=True).variance
+    assert parts is not None  # asked for with the covariance
+    return {name: part.mean(axis=1) for name, part in parts.items()}
 
 
 def leap(modes: Modes, f: np.ndarray) -> np.ndarray:

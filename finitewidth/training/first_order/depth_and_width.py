@@ -30,6 +30,7 @@ from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.expansion import warn_of
 from finitewidth.training.first_order.problem import Problem, check_network
+from finitewidth.training.first_order.route import Route, RouteName
 from finitewidth.training.first_order.statistics import FiniteWidth, prepare
 from finitewidth.training.infinite.gaussian import Expansion, Prediction
 from finitewidth.training.textbook.generalization import test_loss
@@ -51,6 +52,7 @@ class ExpectedLoss:
     infinite_variance: Float[np.ndarray, " D"]
     bias_coefficient: Float[np.ndarray, " D"]  # of L/n
     variance_coefficient: Float[np.ndarray, " D"]
+    stderr: Float[np.ndarray, "D W"]  # of the total, where order 1/n was sampled; else 0
     target_scale: Float[np.ndarray, " D"] = field(repr=False)  # by which targets were scaled
 
     @property
@@ -80,6 +82,11 @@ def expected_loss(
     widths: Sequence[int],
     algorithm: AbstractAlgorithm = GradientFlow(),
     four_leg_tolerance: float | None = None,
+    route: RouteName | None = None,
+    tolerance: float | None = None,
+    samples: int | None = None,
+    budget: float | None = None,
+    key=0,
     client: Any = None,
     store: str | Path | None = None,
     progress: Progress = None,
@@ -92,8 +99,9 @@ def expected_loss(
     layers. Depth counts layers with parameters. Where a network is critical and its kernel falls with depth
     as L^(-p_0), targets are scaled by L^(-p_0/2) and losses given in units of L^(-p_0), see `target_scale`.
 
-    Depths are independent tasks, and widths cost nothing beyond the first; `client`, `store` and `progress`
-    are for them as in `predict`.
+    Depths are independent tasks; `client`, `store` and `progress` are for them as in `predict`. Up to 64
+    samples widths cost nothing beyond the first. More samples before the end of training are sampled, mean
+    and variance, once for each width (`route`, `tolerance`, `samples`, `budget` and `key` as in `predict`).
     """
     depths, widths = _whole("depths", depths, 2), _whole("widths", widths, 2)
     check_algorithm(algorithm, order=1)
@@ -103,7 +111,8 @@ def expected_loss(
     X_test = as_inputs(X_test, inputs, name="X_test")
     Y_test = as_targets(Y_test, X_test.shape[0], outputs, name="Y_test", inputs="X_test")
     problems = [Problem(_wide(build, inputs, depth, outputs, widths), X, Y, X_test) for depth in depths]
-    sweep = _Sweep(problems, Y_test, widths, algorithm, four_leg_tolerance)
+    way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, variance=True, key=key)
+    sweep = _Sweep(problems, Y_test, widths, algorithm, four_leg_tolerance, way)
     with runner(client, store, progress, kind="sweep", configuration=sweep.described) as running:
         rows = list(running.results(sweep, len(depths), name="depths", what="solving depths"))
     for row in rows:
@@ -120,6 +129,7 @@ _COLUMNS = (
     "infinite_variance",
     "bias_coefficient",
     "variance_coefficient",
+    "stderr",
     "target_scale",
 )
 
@@ -133,6 +143,7 @@ class _Sweep:
     widths: list[int]
     algorithm: AbstractAlgorithm
     four_leg_tolerance: float | None
+    route: Route
 
     def described(self) -> dict:
         """Everything that the result depends on, as plain values."""
@@ -143,6 +154,7 @@ class _Sweep:
             "widths": self.widths,
             "algorithm": self.algorithm.fingerprint(),
             "four_leg_tolerance": self.four_leg_tolerance,
+            "route": self.route.fingerprint(),
             **{name: digest(array) for name, array in arrays.items()},
         }
 
@@ -150,7 +162,7 @@ class _Sweep:
         problem = self.problems[task]
         scale = _target_scale(problem.net)
         scaled = replace(problem, Y=scale * problem.Y)
-        prepared = prepare(HERE, scaled, self.four_leg_tolerance)
+        prepared = prepare(HERE, scaled, self.four_leg_tolerance, route=self.route)
         predictions = [self._predicted(prepared, width) for width in (*self.widths, _WIDE)]
         losses = np.stack([self._loss(prediction, scale) for prediction in predictions], axis=1)
         infinite = self._loss(predictions[-1].infinite_width, scale)
@@ -162,18 +174,19 @@ class _Sweep:
             "infinite_variance": infinite[1],
             "bias_coefficient": coefficient[0],
             "variance_coefficient": coefficient[1],
+            "stderr": losses[2, :-1],
             "target_scale": np.asarray(scale),
             "expansion": np.array([_sizes(prediction.expansion) for prediction in predictions]),
             "condition": np.array([prediction.condition for prediction in predictions]),
         }
 
     def _predicted(self, prepared: FiniteWidth, width: int) -> Prediction:
-        return prepared.with_width(width).predict_with(HERE, self.algorithm, True)
+        return prepared.with_width(width).predict_with(HERE, self.algorithm, None)
 
     def _loss(self, prediction: Prediction, scale: float) -> np.ndarray:
-        """Bias and variance in units in which the targets have size one."""
+        """Bias, variance and standard error in units in which the targets have size one."""
         loss = test_loss(prediction, scale * self.Y_test)
-        return np.array([loss.bias, loss.variance]) / scale**2
+        return np.array([loss.bias, loss.variance, loss.stderr]) / scale**2
 
 
 def _sizes(expansion: Expansion | None) -> tuple[float, ...]:

@@ -59,6 +59,11 @@ def _measured(
     depth_over_width = sum(1 / n for n in prediction.net.ladder.widths[1:-1])
     infinite = prediction.infinite_width
     mean = _relative(prediction.mean - infinite.mean, of_mean)
+    if prediction.averaged_variance is not None:
+        largest = _largest(prediction, untrained)
+        spread = _relative(prediction.averaged_variance - infinite.output_variance, largest)
+        lowest = min(prediction.averaged_variance.min(initial=0.0), 0.0)
+        return Expansion(depth_over_width, mean, spread, float(lowest / largest))
     if prediction.factors is None:
         return Expansion(depth_over_width, mean, 0.0, 0.0)
     variance = _relative(prediction.variance - infinite.variance, of_variance)

@@ -19,6 +19,7 @@ class Route:
 
     name: RouteName | None = None
     accuracy: Accuracy = Accuracy()
+    variance: bool = False  # whether the variance is sampled too, where there is no covariance
 
     @classmethod
     def of(
@@ -28,6 +29,7 @@ class Route:
         tolerance: float | None = None,
         samples: int | None = None,
         budget: float | None = None,
+        variance: bool = False,
         key=0,
     ) -> "Route":
         """Check a route as a user gave it."""
@@ -44,12 +46,14 @@ class Route:
         seed = tuple(int(part) for part in jax.random.key_data(as_key(key)).ravel())
         budget = as_positive("budget", BUDGET if budget is None else budget, or_infinite=True)
         tolerance = as_positive("tolerance", TOLERANCE if tolerance is None else tolerance)
-        return cls(name, Accuracy(tolerance, samples, math.inf if math.isinf(budget) else budget, seed))
+        budget = math.inf if math.isinf(budget) else budget
+        return cls(name, Accuracy(tolerance, samples, budget, seed), bool(variance))
 
     def fingerprint(self) -> str:
         """The route in the configuration of a store; a budget changes no number."""
         accuracy = self.accuracy
-        return f"{self.name} {accuracy.tolerance!r} {accuracy.samples} {accuracy.seed}"
+        asked = f"{self.name} {accuracy.tolerance!r} {accuracy.samples} {accuracy.seed}"
+        return f"{asked} variance" if self.variance else asked
 
 
 AUTOMATIC = Route()

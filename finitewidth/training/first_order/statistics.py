@@ -36,6 +36,7 @@ from finitewidth.training.first_order.grouped import grouped_corrections
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.problem import Problem
 from finitewidth.training.first_order.route import AUTOMATIC, Route, RouteName
+from finitewidth.training.first_order.sampling import averaged_variance, sampling_of
 from finitewidth.training.first_order.tensors import (
     AbstractTensors,
     SampledTensors,
@@ -43,8 +44,7 @@ from finitewidth.training.first_order.tensors import (
     WholeTensors,
 )
 from finitewidth.training.infinite.conditioning import largest_condition, singular_error
-from finitewidth.training.infinite.gaussian import Prediction, Sampling
-from finitewidth.training.many_points.estimation import Sampled
+from finitewidth.training.infinite.gaussian import Prediction
 
 DENSE = 64  # samples; beyond, tensors of N^4 numbers are avoided unless the covariance is asked for
 NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
@@ -165,7 +165,8 @@ class FiniteWidth:
             variance_contributions=spread,
             leading=infinite,
             wired=wired,
-            sampling=_sampling(corrected.sampled, self.n),
+            sampling=sampling_of(corrected, self.n),
+            averaged_variance=averaged_variance(np.diag(free.among)[rows], corrected, self.n),
         )
         untrained = float(np.diag(self.infinite.K).max(initial=0.0))
         return replace(prediction, expansion=expansion_of(prediction, self.Y, untrained))
@@ -199,13 +200,6 @@ def _free(modes: Modes, f: np.ndarray) -> _Free:
     return _Free(mean, (among + among.T) / 2)
 
 
-def _sampling(sampled: Sampled | None, n: int) -> Sampling | None:
-    if sampled is None:
-        return None
-    contributions = {name: part.stderr / n for name, part in sampled.contributions.items()}
-    return Sampling(sampled.samples, sampled.accuracy, sampled.total.stderr / n, contributions)
-
-
 def _condition(l: np.ndarray) -> float:
     return float(l[-1] / l[0]) if l[0] > 0 else math.inf
 
@@ -232,6 +226,7 @@ def finite_width(
     tolerance: float | None = None,
     samples: int | None = None,
     budget: float | None = None,
+    variance: bool = False,
     key=0,
     client: Any = None,
     store: str | Path | None = None,
@@ -241,16 +236,16 @@ def finite_width(
 
     The `route` is "deterministic" or "sampled". By default up to 64 samples have whole tensors, which give
     mean and covariance. More samples have the mean alone: gradient flow and descent stopped at a finite time
-    are sampled (`tolerance`, `samples`, `budget` and `key` as in `predict`), and so is the end of training of
-    more than 100 samples; the rest is contracted leg by leg, and nothing of size N^4 is stored. With
-    `covariance=True` tensors are whole at any number of samples that fits into memory.
+    are sampled (`tolerance`, `samples`, `budget`, `variance` and `key` as in `predict`), and so is the end of
+    training of more than 100 samples; the rest is contracted leg by leg, and nothing of size N^4 is stored.
+    With `covariance=True` tensors are whole at any number of samples that fits into memory.
 
     `four_leg_tolerance` is the accuracy of four-leg averages of the deterministic route; inverses of the
     training NTK amplify their errors 20 to 1000 times. By default it is 1e-8 for up to 16 samples, 1e-6 up to
     32, and 1e-5 beyond. `client`, `store` and `progress` as in `predict`.
     """
     problem = Problem.of(net, X_train, Y_train, X_test)
-    way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, key=key)
+    way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, variance=variance, key=key)
     covariance = _gives_covariance(problem, covariance, way)
     configuration = functools.partial(problem.described, four_leg_tolerance, covariance, way)
     with runner(client, store, progress, kind="statistics", configuration=configuration) as running:
@@ -342,8 +337,16 @@ def _check_sampled(has_skips: bool, covariance: bool | None) -> None:
         )
     if covariance:
         raise ValueError(
-            'route="sampled" gives the mean alone, got covariance=True; use covariance=False, or '
-            'route="deterministic", which needs whole tensors.'
+            'route="sampled" gives the mean and, with variance=True, the variance averaged over outputs, got '
+            'covariance=True; use variance=True, or route="deterministic", which needs whole tensors.'
+        )
+
+
+def _check_variance(net: Network, route: Route) -> None:
+    if route.variance and (route.name == "deterministic" or net.ladder.has_skips):
+        raise ValueError(
+            "variance=True beyond 64 samples is sampled, for dense networks only; use covariance=True, which "
+            'needs whole tensors, or route="sampled" with a dense network.'
         )
 
 
@@ -375,6 +378,7 @@ def _in_parts(
         f"order 1/n for {X.shape[0]} samples",
         "pass fewer inputs",
     )
+    _check_variance(net, route)
     pair = kernels(net, X)
     assert pair.Theta is not None  # the activation is smooth
     streamed = StreamedTensors(net, X, tolerance)
@@ -386,5 +390,5 @@ def _in_parts(
     if route.name == "deterministic":
         return FiniteWidth(net, X, problem.Y, tests, pair.error, tolerance, means, streamed)
     instead = None if route.name == "sampled" else streamed
-    tensors = SampledTensors(unroll(net, X), route.accuracy, instead)
+    tensors = SampledTensors(unroll(net, X), route.accuracy, route.variance, instead)
     return FiniteWidth(net, X, problem.Y, tests, pair.error, corrected.error, means, tensors)

@@ -2,19 +2,21 @@
 
 import abc
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from finitewidth.core.tasks import Runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.algorithms.clock import Clock
 from finitewidth.network.network import Network
 from finitewidth.theory.unrolled.unroll import Unrolled
-from finitewidth.training.first_order.corrections import Corrections, corrections
+from finitewidth.training.first_order.corrections import Corrections, corrections, leap
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.streamed import streamed_contributions
 from finitewidth.training.first_order.terms import TERMS
-from finitewidth.training.many_points.estimation import Accuracy, sampled_mean
+from finitewidth.training.many_points.estimation import Accuracy, Sampled, sampled
+from finitewidth.training.many_points.questions import Mean, Variance
 from finitewidth.training.many_points.scene import Scene
 
 FEW = 100  # samples up to which the end of training is contracted leg by leg
@@ -100,10 +102,11 @@ class StreamedTensors(AbstractTensors):
 
 @dataclass(frozen=True, eq=False)
 class SampledTensors(AbstractTensors):
-    """Tensors that are never made: neurons are drawn along the training instead; they give the mean."""
+    """Tensors that are never made: neurons are drawn along the training; mean and, if wanted, variance."""
 
     unrolled: Unrolled = field(repr=False)
     accuracy: Accuracy
+    variance: bool = False  # whether it is wanted
     instead: StreamedTensors | None = None  # for algorithms that cannot be replayed, and few samples
 
     @property
@@ -122,7 +125,7 @@ class SampledTensors(AbstractTensors):
         _refuse_covariance(covariance)
         clock = algorithm.clock
         few = algorithm.is_finished and self.unrolled.count <= FEW
-        if self.instead is not None and (clock is None or few):
+        if self.instead is not None and (clock is None or few) and not self.variance:
             return self.instead.corrections(running, modes, algorithm, rows, covariance=False)
         if clock is None:
             raise ValueError(
@@ -132,14 +135,28 @@ class SampledTensors(AbstractTensors):
         if algorithm.end == 0:
             zero = np.zeros((rows.size, modes.outputs))
             return Corrections(dict.fromkeys(TERMS, zero))
-        t = slice(modes.count)
-        in_samples = modes.back(modes.H[:, t])
-        scene = Scene(
-            clock, self.unrolled, modes.l, modes.vectors, in_samples, modes.training_kernel, modes.y
-        )
-        estimates = sampled_mean(scene, rows, self.accuracy, running)
+        scene = self._scene(modes, clock)
+        estimates = sampled(scene, Mean(rows, modes.outputs), self.accuracy, running)
         mean = {name: estimate.value for name, estimate in estimates.contributions.items()}
-        return Corrections(mean, sampled=estimates)
+        spread = self._spread(running, scene, modes, algorithm, rows) if self.variance else None
+        return Corrections(mean, sampled=estimates, spread=spread)
+
+    def _spread(
+        self, running: Runner, scene: Scene, modes: Modes, algorithm: AbstractAlgorithm, rows: np.ndarray
+    ) -> Sampled:
+        """n times the correction to the variance, averaged over outputs, (M, 1)."""
+        scene = replace(scene, kernel=modes.pair / modes.outputs)
+        L, t = leap(modes, algorithm.response(modes.l)), slice(modes.count)
+        kept = modes.back(modes.back(L, 0), 1)[rows]
+        kernel = modes.back(L @ modes.K[:, t])[rows]
+        return sampled(scene, Variance(rows, kept, kernel), self.accuracy, running, "variance")
+
+    def _scene(self, modes: Modes, clock: Clock) -> Scene:
+        in_samples = modes.back(modes.H[:, : modes.count])
+        return Scene(
+            clock, self.unrolled, modes.l, modes.vectors, in_samples, modes.training_kernel, modes.pair,
+            modes.y, modes.outputs,
+        )  # fmt: skip
 
 
 def _refuse_covariance(covariance: bool) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.estimate import Estimate
 from finitewidth.core.memory import require_memory
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
@@ -29,6 +30,16 @@ class Expansion:
 
 
 @dataclass(frozen=True, eq=False)
+class SampledVariance:
+    """How the variance averaged over outputs was sampled."""
+
+    samples: int  # neurons
+    accuracy: float  # rms standard error of its shift, over the largest shift
+    stderr: Float[np.ndarray, " M"] = field(repr=False)
+    contributions: dict[str, Estimate] = field(repr=False)  # of order 1/n, (M,) each, beside L G L^T
+
+
+@dataclass(frozen=True, eq=False)
 class Sampling:
     """How numbers of the theory itself were sampled, and their standard errors."""
 
@@ -36,6 +47,7 @@ class Sampling:
     accuracy: float  # rms standard error of the shift of the mean, over the largest shift
     stderr: Float[np.ndarray, "M n_L"] = field(repr=False)  # of the mean
     contributions: dict[str, np.ndarray] = field(repr=False)  # of each contribution
+    variance: SampledVariance | None = None  # where it was asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +68,7 @@ class Prediction:
     wired: Float[np.ndarray, "M n_L M n_L"] | None = field(default=None, repr=False)  # what no factor holds
     expansion: Expansion | None = None  # at order 1
     sampling: Sampling | None = None  # where order 1/n was sampled
+    averaged_variance: Float[np.ndarray, " M"] | None = field(default=None, repr=False)  # where sampled
 
     @property
     def route(self) -> str:
@@ -104,6 +117,17 @@ class Prediction:
         return total
 
     @property
+    def output_variance(self) -> Float[np.ndarray, " M"]:
+        """The variance averaged over outputs, which is all that the sampled route has of it."""
+        return self.variance.mean(axis=1) if self.averaged_variance is None else self.averaged_variance
+
+    @property
+    def output_variance_stderr(self) -> Float[np.ndarray, " M"]:
+        """Its standard error as a number of the theory; zero if it was not sampled."""
+        sampled = None if self.sampling is None else self.sampling.variance
+        return np.zeros(self.mean.shape[0]) if sampled is None else sampled.stderr
+
+    @property
     def std(self) -> Float[np.ndarray, "M n_L"]:
         """Standard deviations over the ensemble.
 
@@ -113,7 +137,10 @@ class Prediction:
 
     def _factors(self) -> tuple[Factor, ...]:
         if self.factors is None:
-            raise ValueError("the covariance was not computed; predict with covariance=True.")
+            raise ValueError(
+                "the covariance was not computed; predict with covariance=True, or with variance=True for "
+                "prediction.output_variance alone."
+            )
         return self.factors
 
     @property

@@ -23,7 +23,7 @@ class Tally:
     """Results of the tasks of one stratum: their number, sum and sum of squares."""
 
     count: int = 0
-    sums: np.ndarray | float = 0.0  # of the contributions and, last, of all of them together, (5, M, n_L)
+    sums: np.ndarray | float = 0.0  # of the contributions and, last, of all of them together
     squares: np.ndarray | float = 0.0
     seconds: float = 0.0
 
@@ -54,7 +54,7 @@ Tallies = dict[Stratum, Tally]
 
 
 def estimate(tallies: Tallies) -> Estimate:
-    """The sum over strata: the contributions and, last, all of them together; (5, M, n_L)."""
+    """The sum over strata: the contributions and, last, all of them together."""
     value = np.sum([tally.mean for tally in tallies.values()], axis=0)
     variance = np.sum([tally.variance / tally.count for tally in tallies.values()], axis=0)
     return Estimate(value, np.sqrt(variance))

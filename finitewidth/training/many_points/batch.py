@@ -56,7 +56,7 @@ class Batch:
     def __init__(self, scene: Scene, matrices: Matrices, generator: np.random.Generator, size: int):
         layer, count, real = matrices.layer, scene.count, scene.real
         self.scene, self.matrices, self.count, self.lower = scene, matrices, count, layer.lower
-        noise = generator.standard_normal((layer.root.shape[1], size), dtype=real)
+        noise = generator.standard_normal((layer.root.shape[1], size)).astype(real)
         self.s = Tower(layer.activation, 3)(layer.root @ noise).astype(real)
         self.g, self.g2 = (layer.fields.draw(generator, size)[0] for _ in range(2))
         self.mixed = None if layer.mixed is None else layer.mixed.draw(generator, size)

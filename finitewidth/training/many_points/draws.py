@@ -12,21 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from finitewidth.training.many_points.batch import Batch, Matrices
-from finitewidth.training.many_points.fluctuation import Fluctuation
 from finitewidth.training.many_points.means import Means
-from finitewidth.training.many_points.moments import KINDS, Moment
-from finitewidth.training.many_points.path import FirstBend, Legs, Path
+from finitewidth.training.many_points.questions import ORDER, AbstractQuestion
 from finitewidth.training.many_points.scene import Scene
-from finitewidth.training.many_points.second_bend import SecondBend
-from finitewidth.training.many_points.straight import Straight
 from finitewidth.training.many_points.times import kronecker
 
 _NEURONS = 4800  # samples times neurons of a batch, about, so that its arrays stay in cache
 _SMALLEST, _LARGEST = 16, 64  # neurons in a batch
 _AMORTIZED = 250  # samples for which one batch takes as long as the matrices of its time
-
-
-CONTRIBUTIONS: tuple[str, ...] = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
 
 
 class Stratum(NamedTuple):
@@ -37,34 +30,11 @@ class Stratum(NamedTuple):
     bin: int
 
 
-def strata_of(scene: Scene) -> list[Stratum]:
-    """All strata of a problem."""
-    bins = {kind: scene.replay.times(kind).bins for kind in KINDS}
+def strata_of(scene: Scene, kinds: tuple[str, ...]) -> list[Stratum]:
+    """All strata of a question."""
+    bins = {kind: scene.replay.bins(kind) for kind in kinds}
     layers = range(len(scene.unrolled.sources))
-    return [Stratum(layer, kind, one) for layer in layers for kind in KINDS for one in range(bins[kind])]
-
-
-class Bent:
-    """All that bends the path at one time, or, at nested times, the second ddNTK alone."""
-
-    def __init__(self, scene: Scene, matrices: Matrices, averages: Means, moment: Moment, *, nested: bool):
-        self.path = Path(scene, matrices, averages, moment)
-        second = SecondBend(self.path, nested=nested)
-        self.parts = (second,) if nested else (FirstBend(self.path), second)
-        self.means = self.path.means
-
-    def contract(self, batch: Batch) -> None:
-        legs = Legs(self.path, batch)
-        for part in self.parts:
-            part.contract(batch, legs)
-
-
-CONTRACTIONS = {
-    "fluctuation": Fluctuation,
-    "straight": Straight,
-    "bent": functools.partial(Bent, nested=False),
-    "nested": functools.partial(Bent, nested=True),
-}
+    return [Stratum(layer, kind, one) for layer in layers for kind in kinds for one in range(bins[kind])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +42,7 @@ class Draws:
     """A list of tasks, each a stratum and its number within the stratum."""
 
     scene: Scene
-    rows: np.ndarray  # the samples whose outputs are asked for
+    question: AbstractQuestion
     seed: tuple[int, ...]
     tasks: tuple[tuple[Stratum, int], ...]
 
@@ -100,25 +70,25 @@ class Draws:
         return {name: value for name, value in self.__dict__.items() if name != "_layers"}
 
     def __call__(self, task: int) -> dict[str, np.ndarray]:
-        """n times the contributions of a stratum, (4, M, n_L), and the seconds that it took."""
+        """n times the contributions of a stratum, (names, M, columns), and the seconds that it took."""
         started = time.perf_counter()
         stratum, number = self.tasks[task]
         scene, (matrices, averages) = self.scene, self._layers[stratum.layer]
-        name = (*self.seed, stratum.layer, KINDS.index(stratum.kind), stratum.bin)
+        name = (*self.seed, stratum.layer, ORDER.index(stratum.kind), stratum.bin)
         offset = np.random.default_rng(name).random(2)
         moment = scene.replay.moment(stratum.kind, stratum.bin, kronecker(offset, number))
-        contraction = CONTRACTIONS[stratum.kind](scene, matrices, averages, moment)
         generator = np.random.default_rng((*name, number))
+        asked = self.question.ask(scene, matrices, averages, moment, stratum.kind, generator)
         totals: dict[str, np.ndarray] = {}
         for _ in range(self.batches):
             batch = Batch(scene, matrices, generator, self.batch_size)
-            contraction.contract(batch)
+            asked.contract(batch)
             for contribution, value in batch.close().items():
                 totals[contribution] = totals.get(contribution, 0.0) + value
-        results = np.zeros((len(CONTRIBUTIONS), self.rows.size, scene.outputs))
+        results = np.zeros((len(self.question.names), *self.question.shape))
         for contribution, total in totals.items():
-            effect = total / self.neurons + contraction.means.get(contribution, 0.0)
-            effect *= -matrices.layer.weight * moment.weight
-            results[CONTRIBUTIONS.index(contribution)] = scene.reached(effect, moment.left)[self.rows]
+            effect = total / self.neurons + asked.means.get(contribution, 0.0)
+            result = matrices.layer.weight * moment.weight * asked.reached(effect)
+            results[self.question.names.index(contribution)] = result
         seconds = np.asarray(time.perf_counter() - started)
         return {"contributions": results, "seconds": seconds}

@@ -1,4 +1,4 @@
-"""The order-1/n mean of a replayed training as an estimate: pilot, rounds, budget, and standard errors."""
+"""An answer about a replayed training as an estimate: pilot, rounds, budget, and standard errors."""
 
 import os
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,8 @@ from finitewidth.training.many_points.allocation import (
     work,
     work_for,
 )
-from finitewidth.training.many_points.draws import CONTRIBUTIONS, Draws, Stratum, strata_of
+from finitewidth.training.many_points.draws import Draws, Stratum, strata_of
+from finitewidth.training.many_points.questions import AbstractQuestion
 from finitewidth.training.many_points.scene import Scene
 
 TOLERANCE = 0.03
@@ -39,7 +40,7 @@ class Accuracy:
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """n times the contributions on some rows, (M, n_L) each, their sum, and what it took."""
+    """n times the contributions to an answer, (M, n_L) or (M, 1) each, their sum, and what it took."""
 
     contributions: dict[str, Estimate] = field(repr=False)
     total: Estimate = field(repr=False)
@@ -54,7 +55,7 @@ class _Sampling:
 
     scene: Scene
     seed: tuple[int, ...]
-    rows: np.ndarray
+    question: AbstractQuestion
     running: Runner
     name: str = "samples"
     tallies: Tallies = field(default_factory=dict)
@@ -62,7 +63,7 @@ class _Sampling:
     rounds: int = 0
 
     def run(self, tasks: list[tuple[Stratum, int]]) -> None:
-        draws = Draws(self.scene, self.rows, self.seed, tuple(tasks))
+        draws = Draws(self.scene, self.question, self.seed, tuple(tasks))
         results = self.running.results(
             draws, len(tasks), name=f"{self.name}_{self.rounds}", what="sampling neurons", at_once=2
         )
@@ -72,7 +73,8 @@ class _Sampling:
         self.rounds += 1
 
     def pilot(self) -> None:
-        self.run([(stratum, number) for stratum in strata_of(self.scene) for number in range(PILOT)])
+        strata = strata_of(self.scene, self.question.kinds)
+        self.run([(stratum, number) for stratum in strata for number in range(PILOT)])
 
     @property
     def seconds_of_work(self) -> float:
@@ -87,14 +89,16 @@ class _Sampling:
 
     def result(self) -> Sampled:
         each = [Estimate(value, error) for value, error in zip(*estimate(self.tallies), strict=True)]
-        parts = dict(zip(CONTRIBUTIONS, each, strict=False))
+        parts = dict(zip(self.question.names, each, strict=False))
         seconds = sum(tally.seconds for tally in self.tallies.values())
         return Sampled(parts, each[-1], self.neurons, accuracy(self.tallies), seconds)
 
 
-def sampled_mean(scene: Scene, rows: np.ndarray, wanted: Accuracy, running: Runner = HERE) -> Sampled:
-    """The contributions on some rows of all samples, as accurate as wanted."""
-    sampling = _Sampling(scene, wanted.seed, rows, running)
+def sampled(
+    scene: Scene, question: AbstractQuestion, wanted: Accuracy, running: Runner = HERE, name: str = "samples"
+) -> Sampled:
+    """The answer to a question, as accurate as wanted."""
+    sampling = _Sampling(scene, wanted.seed, question, running, name)
     sampling.pilot()
     if wanted.samples is not None:
         whole = work(sampling.tallies) * wanted.samples / sampling.neurons
@@ -137,7 +141,7 @@ def _earlier(sampling: _Sampling, wanted: Accuracy) -> str:
     clock = scene.clock.until(np.floor(earlier) if scene.clock.eta else earlier)
     if clock.duration < 1 and clock.eta:
         return ""
-    other = _Sampling(replace(scene, clock=clock), wanted.seed, sampling.rows, HERE)
+    other = _Sampling(replace(scene, clock=clock), wanted.seed, sampling.question, HERE)
     other.pilot()
     what, seconds = "steps" if clock.eta else "time", other.seconds_for(wanted.tolerance)
     return f", or stop at {what}={clock.duration:.4g}, where {seconds:.0f} s are enough"

@@ -10,9 +10,14 @@ the training set absorbs it until the end:
 | straight | 2 B, 3 IB | $e_a a_b + a_a e_b$, $-\frac12 (e_a a_b a_c + a_a e_b a_c + a_a a_b e_c)$ |
 | bent | A, IA, IIB | $e_a a_b$, $-\frac12 e_a a_b a_c$, $-e_a a^+_b a_c$ |
 | nested | IIA, IIB | $-e_a(s) e_b(s') a_c(s')$, $-e_b(s) e_a(s') a_c(s')$ with $s' < s$ |
+| twice | f f | $e_a(s)\, e_b(s')$, absorbed from s and from s' on; the variance alone has it |
 
 Steps of descent that coincide are in these factors: $a^+$ is a after the step, and the straight kind is
 integrated along the step, where a grows linearly; so are the terms $\eta/2$ and $\eta^2/6$ of a step.
+
+At the end of training the training set absorbs all, and most integrals are done: fluctuation, straight and
+twice are 1/l for each mode, IIB is $-e_a a_c / l_b$, and IIA with the time of its middle mode is
+$-(e_a / l_a)\, e_b a_c$ (in steps, $u_a e_a / l_a$), at one time.
 """
 
 import math
@@ -23,8 +28,9 @@ import numpy as np
 from finitewidth.network.algorithms.clock import Clock
 from finitewidth.training.many_points.times import Times
 
-KINDS = ("fluctuation", "straight", "bent", "nested")
-COSTS = {"fluctuation": 1.0, "straight": 2.0, "bent": 4.0, "nested": 4.0}  # of a sample, about
+KINDS = ("fluctuation", "straight", "bent", "nested")  # of the mean
+TWICE = "twice"
+COSTS = {"fluctuation": 1.0, "straight": 2.0, "bent": 4.0, "nested": 4.0, TWICE: 2.0}  # of a sample, about
 _FIRST = 0.3  # the first bins end at this fraction of the shortest time scale
 _ROUNDING = 1e-6  # of the number of steps in sums and differences of times
 _LONG = 20.0  # in units of the longest time scale: the end of training
@@ -39,6 +45,8 @@ class Moment:
     e: np.ndarray
     a: np.ndarray
     before: np.ndarray  # a after the step, or e of the later time
+    left_of_other: float = 0.0  # of twice: the time left to absorb the second fluctuation
+    ended: bool = False  # whether training goes on until the end
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +70,17 @@ class Replay:
         longest = _LONG / self.l[0]
         return math.ceil(longest / self.unit) * self.unit if self.clock.eta else longest
 
+    def bins(self, kind: str) -> int:
+        """The number of bins of time of a kind; one where nothing depends on time."""
+        return 1 if self._is_static(kind) else self.times(kind).bins
+
+    def _is_static(self, kind: str) -> bool:
+        return self.clock.has_converged and kind in ("fluctuation", "straight", TWICE)
+
     def times(self, kind: str) -> Times:
         """The times of a kind; pairs of steps of descent differ by one step at least."""
-        apart = self.clock.eta if kind in ("fluctuation", "nested") else 0.0
+        two = kind in ("fluctuation", "nested") and not self.clock.has_converged
+        apart = self.clock.eta if two else 0.0
         return self._until(max(self.duration - apart, 0.0))
 
     def _until(self, span: float) -> Times:
@@ -74,6 +90,8 @@ class Replay:
         return self.clock.until(self._count(time)).decayed(self.l)
 
     def absorbed(self, time: float) -> np.ndarray:
+        if math.isinf(time):
+            return 1 / self.l
         count = self._count(time)
         if not self.clock.eta:
             return self.clock.until(count).absorbed(self.l)
@@ -87,16 +105,30 @@ class Replay:
 
     def moment(self, kind: str, index: int, fractions: np.ndarray) -> Moment:
         """A point of the integral in one bin of time."""
+        if self.clock.has_converged:
+            return self._at_the_end(kind, index, fractions)
         time, weight = self.times(kind).in_bin(index, fractions[0])
         if kind == "fluctuation":
             return self._two_answers(time, weight, fractions[1])
         if kind == "nested":
             return self._two_times(time, weight, fractions[1])
+        if kind == TWICE:
+            return self._two_legs(time, weight, fractions[1])
         step = self._whole_steps(time)
         left, e, a = self.duration - self.clock.eta - step, self.decayed(step), self.absorbed(step)
         if kind == "straight":  # a grows along a step
             return Moment(weight, left, e, a + (time - step) * e, e)
         return Moment(weight, left, e, a, a + self.clock.eta * e)
+
+    def _at_the_end(self, kind: str, index: int, fractions: np.ndarray) -> Moment:
+        f, never = 1 / self.l, math.inf
+        if self._is_static(kind):
+            return Moment(1.0, never, f, f, f, never, ended=True)
+        time, weight = self.times(kind).in_bin(index, fractions[0])
+        step = self._whole_steps(time)
+        e, a = self.decayed(step), self.absorbed(step)
+        later = (1 - self.clock.eta * self.l) * e * f  # all that comes after
+        return Moment(weight, never, e, a, later if kind == "nested" else f, ended=True)
 
     def _two_answers(self, time: float, weight: float, fraction: float) -> Moment:
         first = self._whole_steps(time)
@@ -113,6 +145,12 @@ class Replay:
         left = self.duration - self.clock.eta - late
         e, a = self.decayed(early), self.absorbed(early)
         return Moment(weight * drawn.weight, left, e, a, self.decayed(late))
+
+    def _two_legs(self, time: float, weight: float, fraction: float) -> Moment:
+        drawn = self.times(TWICE).anywhere(fraction)
+        first, second = (self._whole_steps(one) for one in (time, drawn.time))
+        e, other, end = self.decayed(first), self.decayed(second), self.duration - self.clock.eta
+        return Moment(weight * drawn.weight, end - first, e, other, other, end - second)
 
     def _whole_steps(self, time: float) -> float:
         return self._count(time) * self.unit if self.clock.eta else time

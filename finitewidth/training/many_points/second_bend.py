@@ -1,7 +1,8 @@
 r"""The second ddNTK in samples: S, T and U with the symbols IIB and IIA.
 
 IIB is $-e_a b_b a_c$ with the slot 0 open, where b stands for `before`; IIA is $-b_a e_b a_c$ with another
-slot open, at nested times only. Pairs of modes are joined by K or by Y Y^T + n_L K, which probes replace.
+slot open, at nested times only, which have IIA alone at the end of training. Pairs of modes are joined by K
+or by Y Y^T + n_L K, which probes replace.
 """
 
 import numpy as np
@@ -18,12 +19,13 @@ class SecondBend:
 
     def __init__(self, path: Path, *, nested: bool):
         self.path, self.nested = path, nested
+        self.opens_first = not (nested and path.moment.ended)
         scene, t, averages = path.scene, path.t, path.averages
         e, a, before = path.moment.e, path.moment.a, path.moment.before
         Th, E, G = path.pairs["Th"], path.training("E"), path.joined[1]
         fan = E * averages.slopes[t, t] * scene.joined(before, a, pair=True)
         fan = Th[:, t] @ fan @ Th[t, t]  # the mean of Theta (g sigma') b G a (g sigma') Theta
-        mean = (averages.s[:, t] * fan) @ path.targets["e"]
+        mean = float(self.opens_first) * (averages.s[:, t] * fan) @ path.targets["e"]
         self.fan = path.real(fan)
         self.pair = path.real(path.training("Lam") * G), path.real(path.training("Om") * G)
         self.alone = path.alone("y3", G) if path.matrices.layer.lower else None
@@ -39,16 +41,17 @@ class SecondBend:
     def contract(self, batch: Batch, legs: Legs) -> None:
         probed = _Probed(self.path, batch, legs)
         met = batch.s_on(legs.met)
-        paired = batch.tied(self._paired(batch))
-        self._s(batch, legs, probed, met)
-        self._t(batch, legs, probed, paired)
-        self._u(batch, legs, probed)
+        paired = batch.tied(self.paired(batch))
+        if self.opens_first:
+            self._s(batch, legs, probed, met)
+            self._t(batch, legs, probed, paired)
+            self._u(batch, legs, probed)
         if self.nested:
             self._later_s(batch, legs, probed, met[: batch.count])
             self._later_t(batch, legs, probed, paired[: batch.count])
             self._later_u(batch, legs, probed)
 
-    def _paired(self, batch: Batch) -> np.ndarray:
+    def paired(self, batch: Batch) -> np.ndarray:
         """The sum of y_cb (e G a)_cb over b."""
         s = batch.s[:, : batch.count]
         result = s[1] * times(self.pair[0], s[0]) + s[2] * times(self.pair[1], s[1])

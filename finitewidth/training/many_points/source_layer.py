@@ -34,6 +34,8 @@ _PLACES = {
     "r3": ("r", ((0, 2), (0, 0))),
     "r4": ("r", ((0, 1), (0, 1))),
     "alpha": ("f", ((0, 1), (0, 0))),
+    "v": ("v", ((0, 0), (1, 0))),
+    "v2": ("v", ((0, 0), (0, 0))),
 }
 
 
@@ -55,7 +57,7 @@ class Fields:
 
     def draw(self, generator: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
         """h and k, (N, size) each."""
-        noise = generator.standard_normal((self.rest[0].shape[1], size), dtype=self.rest[0].dtype)
+        noise = generator.standard_normal((self.rest[0].shape[1], size)).astype(self.rest[0].dtype)
         first, second = (lead + rest @ noise for lead, rest in zip(self.leading, self.rest, strict=True))
         return first, second
 

@@ -23,23 +23,35 @@ class Straight:
         self.now = _Turn(scene, matrices, averages, target=e, twice=a, others=(a, a))
         self.before = _Turn(scene, matrices, averages, target=a, twice=e, others=(e, a))
         self.e, self.a = (scene.between(v).astype(scene.real) for v in (e, a))
-        self.means = {"ddntk_1": -0.5 * self.now.product_of_means - self.before.product_of_means}
+        self.ended = moment.ended  # then all factors are 1/l, and each mode in turn is the same
+        self.means = {"ddntk_1": -0.5 * self.now.product_of_means}
+        if not self.ended:
+            self.means["ddntk_1"] -= self.before.product_of_means
 
     def contract(self, batch: Batch) -> None:
-        e, a = (_Probed(batch, symbol) for symbol in (self.e, self.a))
+        e, a = self.probed(batch)
+        self.contract_probed(batch, e, a)
+
+    def probed(self, batch: Batch) -> tuple["Probed", "Probed"]:
+        """The probes with both symbols."""
+        return Probed(batch, self.e), Probed(batch, self.a)
+
+    def contract_probed(self, batch: Batch, e: "Probed", a: "Probed") -> None:
         fan, joined = (a.fan**2).sum(axis=1), (a.r * a.tied).sum(axis=1)
         self.now.contract(batch, 0.5 * (fan - self.now.fan), joined)
+        if self.ended:
+            return
         fan, joined = (e.fan * a.fan).sum(axis=1), (e.r * a.tied + a.r * e.tied).sum(axis=1)
         self.before.contract(batch, fan - self.before.fan, joined)
 
 
-class _Probed:
+class Probed:
     """Probes with one symbol: Theta (g sigma' eta), Theta (g sigma' zeta), r zeta; (N, p, B) each."""
 
     def __init__(self, batch: Batch, symbol: np.ndarray):
-        eta, zeta = ((symbol @ v)[:, :, None] for v in (batch.eta, batch.zeta))
-        self.fan, self.tied = (batch.tied(spread(batch.phi) * v) for v in (eta, zeta))
-        first, second = batch.halves(zeta)
+        eta, self.zeta = ((symbol @ v)[:, :, None] for v in (batch.eta, batch.zeta))
+        self.fan, self.tied = (batch.tied(spread(batch.phi) * v) for v in (eta, self.zeta))
+        first, second = batch.halves(self.zeta)
         self.r = spread(batch.s[2]) * first + spread(batch.s[3]) * second  # the rest of r is added exactly
 
 

@@ -35,7 +35,7 @@ class TestLoss:
 
     bias: float
     variance: float
-    stderr: float  # of the total, where the ensemble was sampled; else 0
+    stderr: float  # of the total, where the ensemble or order 1/n was sampled; else 0
     exact: bool  # False where orders beyond the second in the fluctuations are left out
     bias_of_samples: Float[np.ndarray, " M"] = field(repr=False)
     variance_of_samples: Float[np.ndarray, " M"] = field(repr=False)
@@ -60,8 +60,9 @@ def test_loss(
     if isinstance(prediction, SampledPrediction):
         return _sampled(prediction, loss, bias, Y)
     if loss.is_squared_error:
-        variance = prediction.variance.sum(axis=1) / 2
-        return TestLoss(float(bias.sum()), float(variance.sum()), 0.0, True, bias, variance)
+        variance = prediction.output_variance * mean.shape[1] / 2
+        stderr = _stderr_of_theory(prediction, Y)
+        return TestLoss(float(bias.sum()), float(variance.sum()), stderr, True, bias, variance)
     hessians = np.asarray(jax.vmap(jax.hessian(loss.value))(jnp.asarray(mean), jnp.asarray(Y)))
     # a loss that is a sum over samples couples no two of them
     variance = np.einsum("bij,bij->b", hessians, prediction.within_samples) / 2
@@ -69,6 +70,13 @@ def test_loss(
 
 
 test_loss.__test__ = False  # type: ignore[attr-defined]
+
+
+def _stderr_of_theory(prediction: Prediction, Y: np.ndarray) -> float:
+    """Of the squared loss, where order 1/n was sampled: as if its outputs were independent."""
+    of_mean = ((prediction.mean - Y) * prediction.stderr).ravel()
+    of_variance = prediction.output_variance_stderr * Y.shape[1] / 2
+    return float(np.sqrt(np.sum(of_mean**2) + np.sum(of_variance**2)))
 
 
 @dataclass(frozen=True)
