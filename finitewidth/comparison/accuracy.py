@@ -50,7 +50,7 @@ def accuracy(
 def _outputs(trained, members: int, key) -> Float[np.ndarray, "members M n_L"]:
     match trained:
         case Prediction():
-            return _drawn(trained, as_count("members", members, lowest=2), key)
+            return _drawn(trained, int(as_count("members", members, lowest=2)), key)
         case SampledPrediction():
             return trained.outputs
         case Ensemble():

@@ -126,7 +126,7 @@ def extrapolate(
 
 
 def _checked(net: Network, widths: Sequence[int]) -> tuple[int, ...]:
-    narrow = tuple(sorted({as_count("widths", n, lowest=2) for n in widths}))
+    narrow = tuple(sorted({int(as_count("widths", n, lowest=2)) for n in widths}))
     if len(narrow) <= len(ORDERS):
         raise ValueError(
             f"widths={tuple(widths)!r} has {len(narrow)} different widths, but a fit of {len(ORDERS)} orders "
