@@ -126,11 +126,22 @@ def compared(data, predicted: dict, width: int, steps: int, z: np.ndarray, first
         "infinite": gaussian(below[0], below[1], Y_test),
         "order_1": gaussian(below[0] + shift, below[1] + spread, Y_test),
     }
-    losses = ((z - Y_test) ** 2).sum(axis=2).mean(axis=1) / 2
-    right = (z.argmax(axis=2) == Y_test.argmax(axis=1)).mean(axis=1)
-    answers["measured"] = [losses.mean(), right.mean()]
-    answers["measured_error"] = [_error(losses), _error(right)]
+    answers["measured"], answers["measured_error"] = [], []
+    for score in (_losses, _right):  # trained networks minus kept ones, plus many more kept ones
+        parts = score(z, Y_test) - score(below[0] + control, Y_test), score(below[0] + still, Y_test)
+        answers["measured"].append(sum(part.mean() for part in parts))
+        answers["measured_error"].append(np.hypot(*(_error(part) for part in parts)))
     return row | {"answers": answers}
+
+
+def _losses(z: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Half the squared error of one digit, for each member."""
+    return ((z - targets) ** 2).sum(axis=2).mean(axis=1) / 2
+
+
+def _right(z: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """The share of digits whose largest output is the right one, for each member."""
+    return (z.argmax(axis=2) == targets.argmax(axis=1)).mean(axis=1)
 
 
 def _error(members: np.ndarray) -> np.ndarray:

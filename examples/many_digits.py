@@ -22,20 +22,25 @@ STEPS = 100  # of the scatter
 
 def scatter(axes, rows: list[dict], names: tuple[str, str, str, str], title: str, part: str) -> None:
     """n times the measured shift over the predicted one; perfect agreement is the diagonal."""
-    ends = np.array([0.0, 0.0])
-    for row, role, marker in zip(rows, SERIES, MARKERS, strict=False):
-        n, shown = row["width"], row["scatter"]
+    lowest, highest, sizes = 0.0, 0.0, []
+    for row, role, marker in reversed(list(zip(rows, SERIES, MARKERS, strict=False))):
+        n, shown, slope = row["width"], row["scatter"], row[part]
         x, x_error, y, y_error = (n * np.array(shown[name]) for name in names)
-        slope = row[part]
         label = f"width {n}: slope {slope['slope']:.2f} ± {slope['slope_error']:.2f}"
         color = ROLES[role]["color"]
-        axes.errorbar(
-            x, y, y_error, x_error, fmt=marker, markersize=2.5, color=color, elinewidth=0.3, alpha=0.5,
-            label=label,
-        )  # fmt: skip
-        ends = np.array([min(ends[0], x.min()), max(ends[1], x.max())])
+        kept = slice(None, None, 1 + x.size // 300)  # every fourth of a thousand outputs: a file for a page
+        axes.plot(x[kept], y[kept], marker, markersize=3, color=color, markeredgewidth=0, label=label)
+        lowest, highest = min(lowest, x.min()), max(highest, x.max())
+        sizes.append((0.72 + 0.1 * SERIES.index(role), np.median(x_error), np.median(y_error), color))
+    ends = np.array([lowest, highest])
     axes.plot(ends, ends, color=INK, linewidth=1.2, label="predicted = measured")
-    axes.set(xlabel="n × shift, predicted", ylabel="n × shift, trained networks", title=title)
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    for place, x_error, y_error, color in sizes:  # typical standard errors, in a corner
+        at = left + place * (right - left), bottom + 0.22 * (top - bottom)
+        axes.errorbar(*at, y_error, x_error, color=color, capsize=2, linewidth=1.2)
+    axes.text(0.82, 0.03, "standard errors", transform=axes.transAxes, ha="center", fontsize=8)
+    axes.set(xlabel="n × shift, predicted", ylabel="n × shift, trained networks")
+    axes.set_title(title, fontsize=10)
     axes.legend(fontsize=8, loc="upper left")
 
 
@@ -68,11 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "many_digits", arguments)
     rows = json.loads(RESULTS.read_text(encoding="utf-8"))
     early = [row for row in rows if row["steps"] == STEPS]
-    figure, axes = plt.subplots(2, 2, figsize=(9.5, 8.0), layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(8.0, 7.0), layout="constrained")
     of_mean = ("predicted", "predicted_error", "measured", "measured_error")
     of_variance = ("variance", "variance_error", "measured_variance", "measured_variance_error")
     title = f"{{}} on 100 test digits, {STEPS} steps"
-    scatter(axes[0, 0], early, of_mean, title.format("Mean of 1000 outputs"), "mean")
+    scatter(axes[0, 0], early, of_mean, title.format("Mean"), "mean")
     scatter(axes[0, 1], early, of_variance, title.format("Variance"), "variance")
     over_width(axes[1, 0], rows, 0, "expected test loss of one digit")
     over_width(axes[1, 1], rows, 1, "expected accuracy")
