@@ -28,7 +28,7 @@ def scatter(axes, rows: list[dict], names: tuple[str, str, str, str], title: str
         x, x_error, y, y_error = (n * np.array(shown[name]) for name in names)
         label = f"width {n}: slope {slope['slope']:.2f} ± {slope['slope_error']:.2f}"
         color = ROLES[role]["color"]
-        kept = slice(None, None, 1 + x.size // 300)  # every fourth of a thousand outputs: a file for a page
+        kept = slice(None, None, 1 + x.size // 250)  # every fifth of a thousand outputs: a file for a page
         axes.plot(x[kept], y[kept], marker, markersize=3, color=color, markeredgewidth=0, label=label)
         lowest, highest = min(lowest, x.min()), max(highest, x.max())
         sizes.append((0.72 + 0.1 * SERIES.index(role), np.median(x_error), np.median(y_error), color))
@@ -36,7 +36,7 @@ def scatter(axes, rows: list[dict], names: tuple[str, str, str, str], title: str
     axes.plot(ends, ends, color=INK, linewidth=1.2, label="predicted = measured")
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     for place, x_error, y_error, color in sizes:  # typical standard errors, in a corner
-        at = left + place * (right - left), bottom + 0.22 * (top - bottom)
+        at = left + place * (right - left), bottom + 0.28 * (top - bottom)
         axes.errorbar(*at, y_error, x_error, color=color, capsize=2, linewidth=1.2)
     axes.text(0.82, 0.03, "standard errors", transform=axes.transAxes, ha="center", fontsize=8)
     axes.set(xlabel="n × shift, predicted", ylabel="n × shift, trained networks")
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "many_digits", arguments)
     rows = json.loads(RESULTS.read_text(encoding="utf-8"))
     early = [row for row in rows if row["steps"] == STEPS]
-    figure, axes = plt.subplots(2, 2, figsize=(8.0, 7.0), layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(7.4, 6.5), layout="constrained")
     of_mean = ("predicted", "predicted_error", "measured", "measured_error")
     of_variance = ("variance", "variance_error", "measured_variance", "measured_variance_error")
     title = f"{{}} on 100 test digits, {STEPS} steps"
