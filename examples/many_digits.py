@@ -1,6 +1,6 @@
 """300 digits of ten classes: predicted and measured shifts of mean and variance, and the loss over width.
 
-python examples/many_digits.py [--output figure.png]
+    python examples/many_digits.py [--output figure.png]
 
 The numbers are those of benchmarks/digits.py, which takes an hour.
 """
@@ -35,6 +35,7 @@ def scatter(axes, rows: list[dict], names: tuple[str, str, str, str], title: str
     ends = np.array([lowest, highest])
     axes.plot(ends, ends, color=INK, linewidth=1.2, label="predicted = measured")
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    axes.set_ylim(bottom, top + 0.45 * (top - bottom))  # room for the legend
     for place, x_error, y_error, color in sizes:  # typical standard errors, in a corner
         at = left + place * (right - left), bottom + 0.28 * (top - bottom)
         axes.errorbar(*at, y_error, x_error, color=color, capsize=2, linewidth=1.2)
