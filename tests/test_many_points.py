@@ -154,6 +154,7 @@ def test_every_contribution_agrees_in_deeper_and_mixed_networks(activations, alg
         assert np.abs(pull).max() < PULL, name
 
 
+@pytest.mark.filterwarnings("ignore::finitewidth.ExpansionWarning")  # the widths are small
 @pytest.mark.parametrize("algorithm", [fw.GradientFlow(), pytest.param(fw.GradientDescent(0.06), marks=LONG)])
 def test_the_end_of_training_is_reached_in_mean_and_variance(prepared, algorithm):
     estimate, exact = sampled(algorithm, samples=30_000, variance=True), prepared.predict(algorithm)
