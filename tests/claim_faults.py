@@ -170,6 +170,17 @@ def wrong_table(original, activation):
     return replace(table, _splines=BSpline(right.t, FACTOR * right.c, right.k))
 
 
+def added_too_much(key):
+    """What a function adds to one block of its first argument, five per cent too large."""
+
+    def wrong(original, total, *arguments):
+        before = total[key].copy()
+        original(total, *arguments)
+        total[key] += (FACTOR - 1) * (total[key] - before)
+
+    return wrong
+
+
 def wrong_wiring(original, *arguments):
     """The contribution of the dNTK to the covariance between outputs, five per cent too large."""
     correct = original(*arguments)
@@ -197,7 +208,7 @@ def _statistics() -> Iterator[Fault]:
         inject = functools.partial(replaced, recursion, "created_blocks", scaled_block(key))
         yield Fault(f"source of {name}", inject, tuple(claims))
     for name, key in BLOCKS.items():
-        inject = functools.partial(replaced, recursion, "propagate", scaled_block(key))
+        inject = functools.partial(replaced, recursion, "add_propagated", added_too_much(key))
         yield Fault(f"transport of {name}", inject, (about(name),))
     for name in MEANS:
         inject = functools.partial(replaced, solve, "next_layer", scaled_field(name))

@@ -107,7 +107,7 @@ def inductive_bias() -> Figure:
 def expected_loss() -> Figure:
     one, two = RNG.random(3), RNG.random((3, 2))
     depths, widths = np.arange(2, 5.0), np.array([32.0, 64.0])
-    return fw.plots.expected_loss(fw.ExpectedLoss(depths, widths, two, two, one, one, one, one, one))
+    return fw.plots.expected_loss(fw.ExpectedLoss(depths, widths, two, two, one, one, one, one, 0 * two, one))
 
 
 def memory() -> Figure:
