@@ -31,6 +31,7 @@ def test_accuracy_of_two_classes_is_a_normal_probability():
     assert one_hot.expected == found.expected
 
 
+@pytest.mark.long
 def test_real_networks_are_as_often_right(tmp_path):
     prediction = fw.predict(network(), X[TRAIN], Y[TRAIN], X[TEST], algorithm=DESCENT)
     ensemble = fw.train_ensemble(

@@ -23,6 +23,7 @@ def ensemble():
     )
 
 
+@pytest.mark.long  # `test_prediction.py` trains networks too
 def test_trained_networks_have_the_predicted_mean_and_covariance(ensemble):
     """2000 networks of width 48; the control variate leaves a tenth of the variance or less."""
     prediction = fw.predict(NET, X[:3], Y, X[3:], algorithm=DESCENT)

@@ -127,6 +127,7 @@ def test_real_networks_trained_on_cross_entropy_are_distributed_as_sampled(key):
     assert np.abs(theory.mean.value).max() > 10 * stderr.max()  # training is seen
 
 
+@pytest.mark.long
 def test_real_networks_feel_the_temperature():
     """dL/dz of the trainer is the gradient of the loss, and the loss is that of `test_loss`."""
     loss = fw.CrossEntropy(2.5)

@@ -140,6 +140,7 @@ def test_gradient_flow_is_the_limit_of_small_steps():
     np.testing.assert_allclose(2 * fine - coarse, flow, rtol=0, atol=1e-4 * change)
 
 
+@pytest.mark.long
 def test_endless_training_ends_at_the_training_error():
     for algorithm in (fw.GradientFlow(), fw.GradientDescent(0.3)):
         found = trained(algorithm=algorithm, training_error=1e-8, record_at=(0, 1))
@@ -156,6 +157,7 @@ def test_training_that_does_not_reach_its_error_says_so():
     assert found.unfinished == 6 and found.steps.value == 3
 
 
+@pytest.mark.long
 def test_a_flow_that_runs_out_of_steps_says_so():
     with pytest.warns(fw.UnfinishedWarning, match="3 of 3 members did not come to the end"):
         found = trained(

@@ -14,7 +14,14 @@ FIGURES = sorted(
     for path in (ROOT / "examples").glob("*.py")
     if "from figure_options import" in path.read_text(encoding="utf-8")
 )
-TRAINING = ("fluctuations", "memory", "ntk_ellipse", "residuals", "trained_outputs")  # sample or train
+TRAINING = (
+    "fluctuations",
+    "memory",
+    "ntk_ellipse",
+    "posterior",
+    "residuals",
+    "trained_outputs",
+)  # sample or train
 
 
 def example(name: str):

@@ -30,31 +30,29 @@ def test_a_sum_of_powers_is_recovered_with_its_errors():
     assert np.mean(chi) == pytest.approx(fall.freedom, abs=0.4)
 
 
+def narrow(widths: tuple[int, ...], members: int) -> fw.Extrapolation:
+    return fw.extrapolate(
+        network(), X[:3], Y, X[3:], algorithm=DESCENT, widths=widths, members=members, progress=False
+    )
+
+
+def test_nothing_of_the_ensembles_is_left_in_the_limit():
+    found = narrow((4, 6, 8), 40)
+    assert found.n == 128 and found.freedom == 1 and "128" in repr(found)
+    limit = fw.predict(network(10**6), X[:3], Y, X[3:], algorithm=DESCENT)
+    for name in ("mean", "variance"):
+        np.testing.assert_allclose(getattr(found.at(10**6), name).value, getattr(limit, name), atol=1e-7)
+
+
+@pytest.mark.long
 def test_orders_behind_the_first_come_from_narrow_networks():
-    found = fw.extrapolate(
-        network(), X[:3], Y, X[3:], algorithm=DESCENT, widths=(6, 8, 12, 16), members=2000, progress=False
-    )
-    wide = fw.train_ensemble(
-        network(20),
-        X[:3],
-        Y,
-        X[3:],
-        algorithm=DESCENT,
-        members=4000,
-        key=5,
-        control=fw.control_variate(network(20), X[:3], Y, X[3:], DESCENT),
-        progress=False,
-    )
-    there = found.at(20)
-    difference = there.mean.value - wide.controlled.mean.value
-    assert np.max(np.abs(difference) / np.hypot(there.mean.stderr, wide.controlled.mean.stderr)) < 4
-    assert found.n == 128 and found.freedom == 2
-    np.testing.assert_allclose(  # nothing is left of the ensembles in the limit
-        found.at(10**6).mean.value,
-        fw.predict(network(10**6), X[:3], Y, X[3:], algorithm=DESCENT).mean,
-        atol=1e-9,
-    )
-    assert "128" in repr(found)
+    there, net = narrow((6, 8, 12, 16), 4000).at(20), network(20)
+    control = fw.control_variate(net, X[:3], Y, X[3:], DESCENT)
+    options = {"algorithm": DESCENT, "members": 8000, "key": 5, "control": control, "progress": False}
+    seen = fw.train_ensemble(net, X[:3], Y, X[3:], **options).controlled
+    assert seen is not None
+    error = np.hypot(there.mean.stderr, seen.mean.stderr)
+    assert np.max(np.abs(there.mean.value - seen.mean.value) / error) < 4
 
 
 @pytest.mark.parametrize(

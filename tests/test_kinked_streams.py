@@ -298,6 +298,7 @@ def test_the_first_residual_layer_is_exact_at_any_width():
     assert max(pulls) < 4.5
 
 
+@pytest.mark.long
 def test_sampled_streams_have_these_statistics_and_those_without_memory_are_excluded():
     """20 000 networks at each of three widths, extrapolated to 1/n = 0."""
     widths = (16, 32, 64)

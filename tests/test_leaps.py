@@ -53,9 +53,8 @@ def foretold_and_seen(width, key, gamma=0.0):
     return foretold, after
 
 
-@pytest.mark.parametrize(
-    "gamma, wide, networks", [(0.0, 128, 10), pytest.param(0.8, 256, 40, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("gamma, wide, networks", [(0.0, 128, 10), (0.8, 256, 40)])
 def test_one_network_is_foretold_to_second_order_in_the_inverse_width(key, gamma, wide, networks):
     """Networks of width 32 and a larger one: squares of differentials are left, without them 1/n."""
     left = {}

@@ -154,6 +154,7 @@ def test_every_contribution_agrees_in_deeper_and_mixed_networks(activations, alg
         assert np.abs(pull).max() < PULL, name
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:corrections of order 1/n")  # half of the targets, on either route
 @pytest.mark.parametrize("algorithm", [fw.GradientFlow(), pytest.param(fw.GradientDescent(0.06), marks=LONG)])
 def test_the_end_of_training_is_reached_in_mean_and_variance(prepared, algorithm):
@@ -172,6 +173,7 @@ def test_a_key_gives_the_same_bits_and_another_key_other_samples(prepared):
     assert (one.mean != other.mean).any()
 
 
+@pytest.mark.long  # `test_tasks.py` interrupts a prediction too
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path):
     class Enough(Exception):
         pass
@@ -277,6 +279,7 @@ def test_every_contribution_to_the_variance_agrees_in_deeper_networks(activation
         assert np.abs(pull).max() < PULL, name
 
 
+@pytest.mark.long
 def test_many_test_samples_share_columns_of_the_variance(prepared, monkeypatch):
     monkeypatch.setattr("finitewidth.training.many_points.questions._COLUMNS", 2)
     algorithm = fw.GradientFlow(0.8)

@@ -183,6 +183,7 @@ def test_members_trained_in_function_space_follow_the_linear_law_of_the_squared_
         mine.probabilities  # noqa: B018
 
 
+@pytest.mark.long
 def test_real_networks_are_trained_on_a_loss_of_ones_own():
     options = dict(algorithm=fw.GradientDescent(0.1, 4), members=6, key=1)
     mine, known = (

@@ -226,10 +226,9 @@ def ntk_by_jacobian(net: fw.Network, parameters, X):
     return total
 
 
-# the parts of residual and nested networks have differentials of their own above
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.long] * (name in ("residual", "nested"))) for name in NETWORKS],
+    [pytest.param(name, marks=[pytest.mark.long] * (name in ("sequence", "nested"))) for name in NETWORKS],
 )
 def test_ntk_and_gradients_of_any_network_are_those_of_the_definition(name):
     net, layers = NETWORKS[name], real_network(NETWORKS[name])
@@ -263,7 +262,8 @@ SMOOTH = {
 }
 
 
-@pytest.mark.parametrize("name", ["residual", pytest.param("positions", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["residual", "positions"])
 def test_differentials_of_the_parts_of_a_network_make_automatic_ones(name, monkeypatch):
     """dNTK and both ddNTKs of two neurons, also where a skip ends in the outputs."""
     net = SMOOTH[name]

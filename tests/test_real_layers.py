@@ -61,6 +61,7 @@ def members(net, count):
 # --- different activations ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_outputs_and_ntk_of_different_activations_are_those_of_the_definition():
     parameters = draw(MIXED, jax.random.key(0))
     z, H = by_hand(parameters, X), jax.jit(ntk_by_jacobian)(parameters, X)
@@ -136,7 +137,7 @@ def same_network(net: fw.MLP) -> fw.Network:
     return fw.Network(net.input_shape, *net.layers)
 
 
-@pytest.mark.parametrize("kind", ["a tuple", "a network"])
+@pytest.mark.parametrize("kind", [pytest.param("a tuple", marks=pytest.mark.long), "a network"])
 def test_equal_activations_and_networks_of_layers_give_the_same_bits(kind):
     net = fw.MLP(WIDTHS, "tanh", **NUMBERS, **RATES)
     twin = same_network(net) if kind == "a network" else fw.MLP(WIDTHS, ("tanh",) * 3, **NUMBERS, **RATES)

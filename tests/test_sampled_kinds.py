@@ -94,6 +94,7 @@ IMAGE = fw.Network(
 )
 
 
+@pytest.mark.long
 def test_tensors_of_differentials_are_sampled_by_default_where_they_are_fast():
     residual = fw.Network(4, fw.Dense(3), fw.Residual("tanh", fw.Dense(3)), fw.Dense(1))
     assert set(_as_tensors(residual, None)) == set("VDFABPQRSTU")
@@ -142,6 +143,7 @@ def trained(**options):
     return fw.train_ensemble(TRAINED, IMAGES[:2], TARGETS, IMAGES[2:], **options, progress=False)
 
 
+@pytest.mark.long
 def test_training_of_any_network_is_that_of_the_definition(tmp_path):
     """Three steps of three members, by automatic differentiation of the outputs."""
 

@@ -75,6 +75,7 @@ def test_outputs_are_wired_together():
     assert np.abs((value - predicted) / stderr).max() < PULL
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("activation", ["gelu", pytest.param("sin", marks=pytest.mark.long)])
 def test_other_activations_have_the_predicted_mean_and_covariance(activation):
     """1500 networks of width 64: what is left at order 1/n^2 is below a standard error."""

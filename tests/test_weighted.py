@@ -32,6 +32,7 @@ def test_posteriors_of_networks_are_those_of_theory():
     assert np.abs(leading).max() > 6  # infinite width is not enough
 
 
+@pytest.mark.long
 def test_third_and_fourth_cumulants_are_those_of_theory():
     """Their errors are so small that 1/n^2 shows: a polynomial in 1/n through three widths takes it out."""
     widths, gaps = (12, 24, 48), {"third": [], "fourth": []}
@@ -50,6 +51,7 @@ def test_third_and_fourth_cumulants_are_those_of_theory():
         assert np.abs(pulls(extrapolated(widths, left), 0.0)).max() < 4
 
 
+@pytest.mark.long
 def test_neurons_and_weights_are_drawn_from_one_prior(monkeypatch):
     net = fw.MLP((3, 12, 12, 2), "relu", C_b=0.1, C_W=1.8)
     options = {"members": 8000, "noise": NOISE, "layers": True, "progress": False}

@@ -129,6 +129,7 @@ def test_a_source_layer_of_a_function_of_ones_own_gives_the_same_bits(client):
         np.testing.assert_array_equal(getattr(there.output, name), getattr(here.output, name))
 
 
+@pytest.mark.long
 def test_depths_on_a_cluster_give_the_same_bits(client, tmp_path):
     def losses(**options):
         data = (X[:2], Y, X[2:], np.zeros((len(X) - 2, 1)))
