@@ -1,6 +1,7 @@
 """Weighted samples of the prior, and theory beside them."""
 
 import numpy as np
+import pytest
 from problems import refused
 from sampled_networks import extrapolated
 
