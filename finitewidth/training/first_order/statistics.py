@@ -237,7 +237,7 @@ def finite_width(
     The `route` is "deterministic" or "sampled". By default up to 64 samples have whole tensors, which give
     mean and covariance. More samples have the mean alone: gradient flow and descent stopped at a finite time
     are sampled (`tolerance`, `samples`, `budget`, `variance` and `key` as in `predict`), and so is the end of
-    training of more than 100 samples; the rest is contracted leg by leg, and nothing of size N^4 is stored.
+    training of more than 100 inputs; the rest is contracted leg by leg, and nothing of size N^4 is stored.
     With `covariance=True` tensors are whole at any number of samples that fits into memory.
 
     `four_leg_tolerance` is the accuracy of four-leg averages of the deterministic route; inverses of the

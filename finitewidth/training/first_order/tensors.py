@@ -19,7 +19,7 @@ from finitewidth.training.many_points.estimation import Accuracy, Sampled, sampl
 from finitewidth.training.many_points.questions import Mean, Variance
 from finitewidth.training.many_points.scene import Scene
 
-FEW = 100  # samples up to which the end of training is contracted leg by leg
+FEW = 100  # training samples up to which the end of training is contracted leg by leg
 
 
 class AbstractTensors(abc.ABC):
@@ -124,7 +124,7 @@ class SampledTensors(AbstractTensors):
     ) -> Corrections:
         _refuse_covariance(covariance)
         clock = algorithm.clock
-        few = algorithm.is_finished and self.unrolled.count <= FEW
+        few = algorithm.is_finished and modes.count <= FEW
         if self.instead is not None and (clock is None or few) and not self.variance:
             return self.instead.corrections(running, modes, algorithm, rows, covariance=False)
         if clock is None:
