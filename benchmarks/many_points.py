@@ -134,24 +134,22 @@ def agreement(points: int, samples: int) -> dict:
 def variance(points: int, samples: int) -> dict:
     """Pulls of every contribution to the variance, averaged over outputs."""
     import finitewidth as fw
-    from finitewidth.training.first_order.corrections import variance_contributions
 
     X, Y, X_test, _ = digits(points - COMPARED, COMPARED)
     net = network()
     top = largest_eigenvalue(net, X)
     whole = fw.finite_width(net, X, Y, X_test, four_leg_tolerance=1e-6, route="deterministic")
-    tensor_of, n = whole.tensors.arrays.__getitem__, whole.n  # type: ignore[attr-defined]
     sampled = fw.finite_width(net, X, Y, X_test, route="sampled", samples=samples, budget=1e5, variance=True)
     result: dict = {"points": points}
     for name, algorithm in (
         ("flow", fw.GradientFlow(100 / top)),
         ("descent", fw.GradientDescent(1 / top, 100)),
     ):
-        exact = variance_contributions(whole.modes, tensor_of, algorithm.symbols(whole.modes.l))
+        exact = whole.predict(algorithm).variance_contributions
         estimate = sampled.predict(algorithm).sampling
         assert estimate is not None and estimate.variance is not None
         for part, (value, error) in estimate.variance.contributions.items():
-            true = exact[part][whole.tests] / n
+            true = exact[part].mean(axis=1)
             pulls = (value - true) / error
             size = rms(error) / np.abs(true).max()
             result[f"{name} {part}"] = [rms(pulls), float(np.abs(pulls).max()), size]

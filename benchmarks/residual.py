@@ -21,11 +21,12 @@ from typing import NamedTuple
 import numpy as np
 from harness import HERE, processor, say
 from provenance import stamp
-from trained_networks import Case, Outcome, fit_in_inverse_width, largest, pull_rows, run, scaling
+from trained_networks import Case, Outcome, largest, pull_rows, run, scaling
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the finitewidth of this tree
 
 import finitewidth as fw  # noqa: E402
+from finitewidth.experiment.scaling import fall_with_width  # noqa: E402
 from finitewidth.training.first_order import statistics  # noqa: E402
 
 RESULTS = HERE / "results" / "residual.md"
@@ -146,16 +147,16 @@ def _difference(outcome: Outcome, name: str, where: tuple[int, ...]) -> Differen
 
 
 def _left_over(name: str, widths: list[int], rows: list[Difference]) -> tuple:
-    fall = fit_in_inverse_width(widths, [r.left for r in rows], [r.stderr for r in rows], (0, 1, 2))
-    a = fall.coefficients[0]
+    left = [fw.Estimate(np.asarray(r.left), np.asarray(r.stderr)) for r in rows]
+    fall = fall_with_width(widths, left, (0, 1, 2))
+    constant, error = float(fall.coefficients[0]), float(fall.errors[0, 0]) ** 0.5
     cells = [f"{r.left:+.3f} ± {r.stderr:.3f}" for r in rows]
-    pull = float(a.value / a.stderr)
     return (
         name,
         f"{rows[-1].theory:+.3f}",
         *cells,
-        f"{float(a.value):+.3f} ± {float(a.stderr):.3f}",
-        f"{pull:+.1f}",
+        f"{constant:+.3f} ± {error:.3f}",
+        f"{constant / error:+.1f}",
     )
 
 

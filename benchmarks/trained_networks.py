@@ -16,7 +16,6 @@ import time
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from provenance import stamp
@@ -25,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # the finitewidth of this tree, installed or not
 
 import finitewidth as fw  # noqa: E402
-from finitewidth.experiment.scaling import power_of_width  # noqa: E402
+from finitewidth.experiment.scaling import fall_with_width, power_of_width  # noqa: E402
 
 KEY = 2026
 X = np.array([[1.2, -0.4, 0.3], [-0.5, 1.1, 0.8], [0.2, 0.7, -1.3], [0.6, 0.5, 0.4], [-0.8, -0.3, 0.9]])
@@ -117,26 +116,6 @@ def pull_rows(outcomes: list[Outcome]) -> list[str]:
     return lines
 
 
-class Fall(NamedTuple):
-    """A coefficient of 1/n^k, and how well the series that it belongs to fits."""
-
-    coefficients: list[fw.Estimate]
-    chi_square: float
-    freedom: int
-
-
-def fit_in_inverse_width(widths, residuals, stderrs, orders: tuple[int, ...]) -> Fall:
-    """Weighted least squares of sum_k a_k / n^k over the given orders k."""
-    design = np.array([[n**-k for k in orders] for n in map(float, widths)]) / np.array(stderrs)[:, None]
-    seen = np.array(residuals) / np.array(stderrs)
-    covariance = np.linalg.inv(design.T @ design)
-    coefficients = covariance @ design.T @ seen
-    spread = np.sqrt(np.diag(covariance))
-    chi_square = float(((seen - design @ coefficients) ** 2).sum())
-    estimates = [fw.Estimate(np.asarray(a), np.asarray(e)) for a, e in zip(coefficients, spread, strict=True)]
-    return Fall(estimates, chi_square, len(widths) - len(orders))
-
-
 def scaling(outcomes: list[Outcome]) -> list[str]:
     """Differences from the theory at either order, over widths, for the most corrected output."""
     corrections = outcomes[0].prediction.mean - outcomes[0].prediction.infinite_width.mean
@@ -166,11 +145,11 @@ def _falls(widths: list[int], rows: dict, stderrs: list[float], predicted: float
         "| --- | --- | --- | --- |",
     ]
     for name, orders in (("infinite width", (1, 2, 3)), ("order 1/n", (2, 3)), ("order 1/n", (1, 2, 3))):
-        fall = fit_in_inverse_width(widths, rows[name], stderrs, orders)
+        fall = fall_with_width(widths, list(map(fw.Estimate, rows[name], stderrs)), orders)
         shown = " + ".join(f"a_{k}/n^{k}" for k in orders)
         values = ", ".join(
-            f"a_{k} = {float(a.value):+.4g} +- {float(a.stderr):.2g}"
-            for k, a in zip(orders, fall.coefficients, strict=True)
+            f"a_{k} = {float(fall.coefficients[i]):+.4g} +- {float(fall.errors[i, i]) ** 0.5:.2g}"
+            for i, k in enumerate(orders)
         )
         lines.append(f"| {name} | {shown} | {values} | {fall.chi_square:.1f} / {fall.freedom} |")
     return [*lines, "", f"The theory's own coefficient of 1/n is {predicted:+.5g}."]

@@ -8,10 +8,8 @@ import pytest
 import finitewidth as fw
 from finitewidth.network.algorithms.clock import Clock
 from finitewidth.theory.unrolled.pair_corrections import pair_corrections
-from finitewidth.training.first_order.corrections import variance_contributions
 from finitewidth.training.first_order.modes import with_free_symbols
 from finitewidth.training.first_order.statistics import FiniteWidth
-from finitewidth.training.first_order.tensors import WholeTensors
 from finitewidth.training.many_points.moments import Replay
 from finitewidth.training.many_points.times import Times, kronecker
 
@@ -245,10 +243,8 @@ def test_other_algorithms_and_skips_are_not_sampled():
 
 def exact_variance(prepared: FiniteWidth, algorithm) -> dict[str, np.ndarray]:
     """n times each contribution to the variance from whole tensors, averaged over outputs."""
-    assert isinstance(prepared.tensors, WholeTensors)
-    tensor_of, symbols = prepared.tensors.arrays.__getitem__, algorithm.symbols(prepared.modes.l)
-    parts = variance_contributions(prepared.modes, tensor_of, symbols)
-    return {name: part[prepared.tests] for name, part in parts.items()}
+    parts = prepared.predict(algorithm).variance_contributions
+    return {name: prepared.n * part.mean(axis=1) for name, part in parts.items() if name != "mean_kernels"}
 
 
 def variance_pulls(estimate: fw.Prediction, exact: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:

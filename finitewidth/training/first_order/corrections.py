@@ -55,28 +55,26 @@ def corrections(modes: Modes, tensor_of: TensorOf, symbols: Symbols, *, covarian
     symbols = with_free_symbols(symbols, modes.l)
     forms: dict[str, np.ndarray] = {}
     halves: dict[str, _Covariance] = {}
+    kernel = trained_kernel(modes, symbols)
     for name in TERMS:
         tensors = {tensor: rotate(tensor_of(tensor), modes.vectors) for tensor in sorted(TENSORS[name])}
         M = _cubic_form(modes, tensors, symbols, name) if name in CUBIC else None
         forms[name] = _linear_form(modes, tensors, symbols, name) if M is None else _averaged(modes, M)
         if covariance:
             # by Stein's lemma, a linear form meets the initial output through its kernel with training modes
-            met = _Covariance(-trained_kernel(modes, symbols) @ forms[name].T)
+            met = _Covariance(-kernel @ forms[name].T)
             halves[name] = met + _covariance_of(name, modes, tensors, symbols, M)
     mean = {name: modes.back(form @ modes.y.T) for name, form in forms.items()}
     if not covariance:
         return Corrections(mean)
     tensors = {name: rotate(tensor_of(name), modes.vectors) for name in "DF"}
     halves[WITH_OUTPUT] = _output_with_ntk(modes, tensors, symbols)
-    own, wired = sum(halves.values(), _Covariance.none(modes)).both_ways(modes)
-    return Corrections(mean, own, wired, {name: half.variance(modes) for name, half in halves.items()})
-
-
-def variance_contributions(modes: Modes, tensor_of: TensorOf, symbols: Symbols) -> dict[str, np.ndarray]:
-    """n times the contributions to the variance, averaged over outputs, (N,) each: what samples estimate."""
-    parts = corrections(modes, tensor_of, symbols, covariance=True).variance
-    assert parts is not None  # asked for with the covariance
-    return {name: part.mean(axis=1) for name, part in parts.items()}
+    own, wired, variance = 0.0, 0.0, {}
+    for name, half in halves.items():
+        whole = (_Covariance.none(modes) + half).both_ways(modes)
+        own, wired = own + whole[0], wired + whole[1]
+        variance[name] = np.diag(whole[0])[:, None] + np.einsum("aiai->ai", whole[1])
+    return Corrections(mean, np.asarray(own), np.asarray(wired), variance)
 
 
 def leap(modes: Modes, f: np.ndarray) -> np.ndarray:
@@ -129,11 +127,6 @@ class _Covariance:
 
     def __add__(self, other: "_Covariance") -> "_Covariance":
         return _Covariance(self.own + other.own, self.wired + other.wired)
-
-    def variance(self, modes: Modes) -> np.ndarray:
-        """The diagonal of the whole correction in samples, (N, n_L)."""
-        own, wired = (_Covariance.none(modes) + self).both_ways(modes)
-        return np.diag(own)[:, None] + np.einsum("aiai->ai", wired)
 
     def both_ways(self, modes: Modes) -> tuple[np.ndarray, np.ndarray]:
         """The whole correction in samples: own (N, N) and wired (N, n_L, N, n_L)."""
