@@ -49,14 +49,14 @@ def measured(one: Case) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    found = dict(np.load(FILE)) if FILE.exists() else {}
+    measures = dict(np.load(FILE)) if FILE.exists() else {}
     warnings.simplefilter("ignore")
     for number in range(COUNT):
-        if f"{number}_mean" in found:
+        if f"{number}_mean" in measures:
             continue
         one, start = case(number), time.perf_counter()
-        found |= {f"{number}_{name}": value for name, value in measured(one).items()}
-        np.savez_compressed(FILE, **found)
+        measures |= {f"{number}_{name}": value for name, value in measured(one).items()}
+        np.savez_compressed(FILE, **measures)
         print(
             f"{number}: {one.net!r}, {one.members} members, {time.perf_counter() - start:.0f} s", flush=True
         )

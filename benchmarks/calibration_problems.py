@@ -15,7 +15,9 @@ COUNT = 64
 ACTIVATIONS = ("tanh", "gelu", "sin", "swish", "erf", "softplus")
 WIDTHS = (16, 16, 24, 24, 32, 32, 48, 48, 64, 96, 128, 256)
 C_W = {"tanh": 1.3, "gelu": 1.9, "sin": 1.2, "swish": 1.9, "erf": 1.0, "softplus": 1.5}
-WORK = 2e11  # operations that the ensemble of one problem may take
+WORK = 5e11  # operations that the ensemble of one problem may take
+FLOW = 4.0  # times as long as descent an adaptive step takes
+ENOUGH = 4.0  # times width**3 networks: differences between networks fall as n**-1/2, remainders as n**-2
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def case(number: int) -> Case:
     largest = fw.spectrum(net, X[:points]).eigenvalues.max()
     progress = float(np.exp(rng.uniform(np.log(4), np.log(60))))  # largest eigenvalue times the time
     if rng.random() < 0.25:
-        algorithm, steps = fw.GradientFlow(time=progress / largest), 4 * progress
+        algorithm, steps = fw.GradientFlow(time=progress / largest), 4 * FLOW * progress
     else:
         rate = float(rng.uniform(0.2, 0.9))
         steps = max(2, round(progress / rate))
@@ -90,7 +92,7 @@ def _data(kind: str, count: int, outputs: int, rng: np.random.Generator) -> tupl
 
 
 def _members(widths: tuple[int, ...], points: int, steps: float) -> int:
-    """As many networks as the work allows; products, activations and passes over memory count."""
+    """As many networks as the width asks for, or as the work allows: products, activations, memory."""
     weights = sum(a * b for a, b in zip(widths[:-1], widths[1:], strict=True))
     one = steps * (6 * (points + 3) * weights + 30 * weights + 200 * (points + 3) * sum(widths))
-    return int(np.clip(WORK / one, 1_000, 100_000) // 500 * 500)
+    return int(np.clip(min(WORK / one, ENOUGH * widths[1] ** 3), 1_000, 200_000) // 500 * 500)
