@@ -5,6 +5,7 @@ $A/(n\Theta^2)$, ..., $RK/(n\Theta^3)$ (PDLT chapters 5, 9, 11 and infinity). Th
 at criticality; what theory through 1/n neglects is about half the square of the largest.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -38,6 +39,10 @@ MEANINGLESS = 0.5  # from here on the band is as wide as the scale itself, and e
 
 _NEGLECTED = 0.5  # times the square of a ratio: a linear network has (1 + 2/n)^l for 1 + 2l/n
 LARGEST_TRUSTED = math.sqrt(TRUSTED / _NEGLECTED)  # the ratio below which statistics are trusted, 0.316
+
+
+# statistics whose next order is made of the same tensors: of outputs, of the NTK too, of its differentials too
+_GROUPS = (("G1", "V"), ("H1", "D", "F", "A", "B"), ("P", "Q", "R", "S", "T", "U"))
 
 
 def verdict(uncertainty: float) -> Verdict:
@@ -109,3 +114,24 @@ def ratios(layer: "Layer") -> Report:
         size = float(relative[worst])
         rows.append(Ratio(name, float(values[worst]), size, verdict(neglected(size))))
     return Report(layer.index, layer.n, tuple(rows))
+
+
+def uncertainty_of(layer: "Layer", name: str) -> np.ndarray:
+    """What order 1/n neglects in a statistic of a layer, of its shape: one standard deviation.
+
+    In the units of its samples it is half the square of the largest ratio among the tensors that the next
+    order of the statistic is made of.
+    """
+    stored = {"G": "G1", "H": "H1"}.get(name, name)
+    if stored not in POWERS:
+        known = ", ".join(("G", "H", *POWERS))
+        raise ValueError(f"name must be one of {known}, which have an order 1/n, got {name!r}.")
+    shape = getattr(layer, stored).shape  # or the reason why it is not there
+    last = next(index for index, group in enumerate(_GROUPS) if stored in group)
+    needed = [tensor for group in _GROUPS[: last + 1] for tensor in group]
+    largest = max(abs(row.ratio) for row in ratios(layer).rows if row.name in needed)
+    k, theta = POWERS[stored]
+    K, Theta = (np.where(part > 0, part, np.nan) for part in (np.diag(layer.K), np.diag(layer.Theta)))
+    of_sample = np.nan_to_num((K**k * Theta**theta) ** (1 / len(shape)))
+    scale = functools.reduce(np.multiply.outer, [of_sample] * len(shape))
+    return neglected(largest) * scale * (1 if name in ("G", "H") else layer.n)

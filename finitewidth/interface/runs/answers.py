@@ -7,6 +7,7 @@ import numpy as np
 from finitewidth.comparison.compare import PredictionComparison
 from finitewidth.core.json_values import json_value
 from finitewidth.interface.runs.main_job import SolvedRun
+from finitewidth.training.infinite.gaussian import Prediction
 
 
 @dataclass(frozen=True)
@@ -16,18 +17,21 @@ class Row:
     test: int  # counted from 1
     output: int
     label: str | None
-    target: float | None
     infinite_width: float
     infinite_width_std: float
-    finite_width: float | None
-    finite_width_stderr: float | None  # of the theory itself, where it was sampled
-    finite_width_std: float | None
-    ensemble: float | None
-    ensemble_stderr: float | None
-    ensemble_std: float | None
-    ensemble_std_stderr: float | None
-    pull_infinite_width: float | None
-    pull_finite_width: float | None
+    target: float | None = None
+    finite_width: float | None = None
+    finite_width_uncertainty: float | None = None  # of what is neglected, one standard deviation
+    finite_width_stderr: float | None = None  # of the theory itself, where it was sampled
+    finite_width_std: float | None = None  # also where the variance through order 1/n is below zero
+    finite_width_std_uncertainty: float | None = None
+    ensemble: float | None = None
+    ensemble_stderr: float | None = None
+    ensemble_std: float | None = None
+    ensemble_std_stderr: float | None = None
+    pull_infinite_width: float | None = None
+    pull_finite_width: float | None = None
+    deviation: float | None = None  # of order 1/n, by the standard error and the uncertainty together
 
 
 @dataclass(frozen=True)
@@ -47,14 +51,16 @@ def rows(solved: SolvedRun) -> list[Row]:
     columns = {
         "target": run.Y_test,
         "finite_width": finite and finite.mean,
+        "finite_width_uncertainty": finite and finite.uncertainty,
         "finite_width_stderr": finite.stderr if finite and finite.sampling is not None else None,
-        "finite_width_std": finite.std if finite and finite.factors is not None else None,
+        **_spread(finite),
         "ensemble": measured and measured.value,
         "ensemble_stderr": measured and measured.stderr,
         "ensemble_std": solved.ensemble and solved.ensemble.std,
         "ensemble_std_stderr": solved.ensemble and solved.ensemble.std_stderr,
         "pull_infinite_width": solved.infinite and solved.infinite.pulls,
         "pull_finite_width": solved.finite and solved.finite.pulls,
+        "deviation": solved.finite and solved.finite.deviations,
     }
     infinite, spread = leading.mean, leading.std
     samples, outputs = infinite.shape
@@ -65,13 +71,18 @@ def rows(solved: SolvedRun) -> list[Row]:
             label=run.labels[a] if run.labels else None,
             infinite_width=float(infinite[a, i]),
             infinite_width_std=float(spread[a, i]),
-            **{
-                name: None if column is None else json_value(column[a, i]) for name, column in columns.items()
-            },
+            **{name: json_value(column[a, i]) for name, column in columns.items() if column is not None},
         )
         for a in range(samples)
         for i in range(outputs)
     ]
+
+
+def _spread(finite: Prediction | None) -> dict[str, np.ndarray]:
+    """The standard deviation at order 1/n and its uncertainty; NaN where the variance is below zero."""
+    if finite is None or finite.factors is None:
+        return {}
+    return {"finite_width_std": finite.existing_std, "finite_width_std_uncertainty": finite.std_uncertainty}
 
 
 def agreements(solved: SolvedRun) -> dict[str, Agreement]:
@@ -104,11 +115,13 @@ def conclusion(solved: SolvedRun) -> str:
     if prediction.expansion is None:
         return "Order 1/n is left out; order = 1 in [theory] includes it."
     moved = float(np.abs(prediction.mean - prediction.infinite_width.mean).max())
-    ratio = prediction.expansion.depth_over_width
     text = (
-        f"Order 1/n moves the mean by up to {moved:.2g}. Order 1/n^2 is left out: about depth/width = "
-        f"{ratio:.2g} times that, or {ratio * moved:.1g}, up to a factor of order one"
+        f"Order 1/n is {prediction.verdict}. It moves the mean by up to {moved:.2g} and leaves it uncertain by "
+        f"up to {prediction.uncertainty.max():.2g}, one standard deviation of what is neglected"
     )
+    if prediction.factors is not None and prediction.below_zero.any():
+        where = f"{prediction.below_zero.sum()} of {prediction.mean.size} outputs"
+        text = f"{text}. The variance through order 1/n is below zero at {where}, where no spread is given"
     if solved.measured is None:
         return f"{text}."
     smallest, largest = solved.measured.stderr.min(), solved.measured.stderr.max()

@@ -190,6 +190,17 @@ class Prediction:
         variance = self.variance
         return variance < -_ROUNDING * np.abs(variance).max(initial=0.0)
 
+    @property
+    def existing_std(self) -> Float[np.ndarray, "M n_L"]:
+        """`std` with NaN where there is none, for tables and figures."""
+        return np.where(self.below_zero, np.nan, self.std)
+
+    @property
+    def std_uncertainty(self) -> Float[np.ndarray, "M n_L"]:
+        """What order 1/n neglects in `std`, one standard deviation; NaN where there is none."""
+        unsure, std = self.variance_uncertainty, self.existing_std
+        return np.where(unsure == 0, 0.0, np.divide(unsure, 2 * std, out=np.full_like(std, np.nan), where=std > 0))
+
     def _factors(self) -> tuple[Factor, ...]:
         if self.factors is None:
             raise ValueError(
