@@ -41,7 +41,7 @@ _NEGLECTED = 0.5  # times the square of a ratio: a linear network has (1 + 2/n)^
 LARGEST_TRUSTED = math.sqrt(TRUSTED / _NEGLECTED)  # the ratio below which statistics are trusted, 0.316
 
 
-# statistics whose next order is made of the same tensors: of outputs, of the NTK too, of its differentials too
+# statistics whose next order is made of the same tensors: of outputs, also of the NTK, of its differentials
 _GROUPS = (("G1", "V"), ("H1", "D", "F", "A", "B"), ("P", "Q", "R", "S", "T", "U"))
 
 

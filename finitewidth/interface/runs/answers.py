@@ -116,8 +116,8 @@ def conclusion(solved: SolvedRun) -> str:
         return "Order 1/n is left out; order = 1 in [theory] includes it."
     moved = float(np.abs(prediction.mean - prediction.infinite_width.mean).max())
     text = (
-        f"Order 1/n is {prediction.verdict}. It moves the mean by up to {moved:.2g} and leaves it uncertain by "
-        f"up to {prediction.uncertainty.max():.2g}, one standard deviation of what is neglected"
+        f"Order 1/n is {prediction.verdict}. It moves the mean by up to {moved:.2g} and leaves it uncertain "
+        f"by up to {prediction.uncertainty.max():.2g}, one standard deviation of what is neglected"
     )
     if prediction.factors is not None and prediction.below_zero.any():
         where = f"{prediction.below_zero.sum()} of {prediction.mean.size} outputs"

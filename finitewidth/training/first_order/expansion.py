@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.training.first_order.truncation import truncation_of
+from finitewidth.training.first_order.truncation import Units, truncation_of
 from finitewidth.training.infinite.gaussian import Expansion, Prediction, Truncation
 
 _ROUNDING = 1e-10
@@ -40,7 +40,10 @@ def judged(prediction: Prediction, Y: np.ndarray, untrained: float) -> Predictio
     Y are the targets and `untrained` is the largest variance before training, whose rounding errors count as
     zero.
     """
-    return _measured(prediction, np.abs(Y).max(initial=0.0), _largest(prediction, untrained), untrained)
+    scales = Units(np.abs(Y).max(initial=0.0), _largest(prediction, untrained))
+    return _measured(
+        prediction, truncation_of(prediction, Units.of_training(prediction, Y)), scales, untrained
+    )
 
 
 def judged_posterior(prediction: Prediction, untrained: float) -> Prediction:
@@ -50,22 +53,20 @@ def judged_posterior(prediction: Prediction, untrained: float) -> Prediction:
     variance that doubles, is another statement, however small both are beside the targets.
     """
     variance = np.maximum(prediction.infinite_width.variance, _ROUNDING * untrained)
-    return _measured(prediction, np.sqrt(variance), variance, untrained)
+    units = Units(np.sqrt(variance), variance)
+    return _measured(prediction, truncation_of(prediction, units), units, untrained)
 
 
-def _measured(
-    prediction: Prediction, of_mean: np.ndarray | float, of_variance: np.ndarray | float, untrained: float
-) -> Prediction:
+def _measured(prediction: Prediction, neglected: Truncation, scales: Units, untrained: float) -> Prediction:
     """Corrections and uncertainties relative to these scales, one for all outputs or one for each."""
     depth_over_width = sum(1 / n for n in prediction.net.ladder.widths[1:-1])
-    neglected = truncation_of(prediction, of_mean, of_variance)
-    spread, lowest, unsure = _spread(prediction, neglected, of_variance, untrained)
+    spread, lowest, unsure = _spread(prediction, neglected, scales.variance, untrained)
     expansion = Expansion(
         depth_over_width,
-        _relative(prediction.mean - prediction.infinite_width.mean, of_mean),
+        _relative(prediction.mean - prediction.infinite_width.mean, scales.mean),
         spread,
         lowest,
-        _relative(neglected.mean, of_mean),
+        _relative(neglected.mean, scales.mean),
         unsure,
     )
     return replace(prediction, truncation=neglected, expansion=expansion)
@@ -89,7 +90,13 @@ def _spread(
 
 
 def _largest(prediction: Prediction, untrained: float) -> float:
-    return max(prediction.infinite_width.variance.max(initial=0.0), _ROUNDING * untrained)
+    """The largest variance, at infinite width or through order 1/n."""
+    variances = [prediction.infinite_width.variance]
+    if prediction.averaged_variance is not None:
+        variances.append(prediction.averaged_variance)
+    elif prediction.factors is not None:
+        variances.append(prediction.variance)
+    return max(*(float(part.max(initial=0.0)) for part in variances), _ROUNDING * untrained)
 
 
 def _relative(corrections: np.ndarray, scale: np.ndarray | float) -> float:

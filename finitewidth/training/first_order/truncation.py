@@ -1,51 +1,88 @@
 r"""What a prediction through order 1/n neglects, from the sizes of its contributions before they cancel.
 
 The contributions of order 1/n to an output add up to a correction, often a small difference of large numbers.
-Order $1/n^2$ consists of their products, so that their size before they cancel counts. With $S$ the sum of
-their absolute values at an output, $\bar S$ its mean square over the outputs and $s = \bar S / \text{scale}$,
+Order $1/n^2$ consists of their products, so that their sizes before they cancel count. Let $S$ be the sum of
+their absolute values at an output, for the mean and for the variance, and $\bar S$ its root mean square over
+the outputs. One standard deviation of what is neglected is
 
-$$\sigma = c\, s\, \sqrt{S^2 + \bar S^2},$$
+$$\sigma = c\, \rho\, \sqrt{S^2 + \bar S^2}, \qquad \rho^2 = \rho_\text{mean}\, \rho_\text{variance},$$
 
-where the scale is that of the targets, or of the variance at infinite width. The constants were chosen with
-one half of a set of random problems and judged by the other half (`benchmarks/calibration.py`,
-docs/uncertainty.md).
+where each $\rho$ is the root mean square of $S$ in its unit. Units of trained networks are the root mean
+square $y$ of the targets for means, and $y^2$ plus that of the variances at infinite width for variances;
+those of a posterior are its own standard deviation and variance. The constants c were chosen with one half of
+a set of random problems, and the other half judged them (`benchmarks/calibration.py`, docs/uncertainty.md).
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
 from finitewidth.training.infinite.gaussian import Prediction, Truncation
 
 MEAN = 0.35
-VARIANCE = 0.35
+MEAN_ALONE = 0.47  # where no variance is known, and rho is that of the mean
+VARIANCE = 0.22
 
 
-def truncation_of(
-    prediction: Prediction, of_mean: np.ndarray | float, of_variance: np.ndarray | float
-) -> Truncation:
-    """One standard deviation of what is neglected; the scales are one for all outputs, or one for each."""
-    mean = neglected(prediction.contributions.values(), of_mean, MEAN)
+class Units(NamedTuple):
+    """What means and variances are measured by, one number for all outputs or one for each."""
+
+    mean: np.ndarray | float
+    variance: np.ndarray | float
+
+    @classmethod
+    def of_training(cls, prediction: Prediction, Y: np.ndarray) -> "Units":
+        """Targets, and targets together with the spread of infinitely wide networks."""
+        y = _rms(Y)
+        return cls(y, y**2 + _rms(prediction.infinite_width.variance))
+
+
+def truncation_of(prediction: Prediction, units: Units) -> Truncation:
+    """One standard deviation of what is neglected, in the mean and where it is known in the variance."""
+    mean = _size(prediction.contributions.values())
+    of_mean = _relative(mean, units.mean)
+    spread = _size(_parts_of_variance(prediction))
+    if spread is None:
+        return Truncation(MEAN_ALONE * of_mean * _softened(mean))
+    of_variance = _relative(spread, np.max(units.variance) if spread.ndim == 1 else units.variance)
+    rho = np.sqrt(of_mean * of_variance) if of_mean > 0 else of_variance  # targets of zero have no mean
+    neglected, unsure = MEAN * rho * _softened(mean), VARIANCE * rho * _softened(spread)
+    if prediction.averaged_variance is not None:
+        return Truncation(neglected, output_variance=_reaching_zero(unsure, prediction.averaged_variance))
+    return Truncation(neglected, _reaching_zero(unsure, prediction.variance))
+
+
+def _parts_of_variance(prediction: Prediction) -> list[np.ndarray]:
+    """The contributions to the variance, (M, n_L), or averaged over outputs, (M,), where it was sampled."""
     sampled = None if prediction.sampling is None else prediction.sampling.variance
-    if sampled is not None:
-        infinite, parts = prediction.infinite_width, [part.value for part in sampled.contributions.values()]
-        kernels = prediction.output_variance - infinite.output_variance - sum(parts)
-        largest = float(np.max(of_variance))
-        return Truncation(mean, output_variance=neglected([kernels, *parts], largest, VARIANCE))
-    if prediction.factors is None:
-        return Truncation(mean)
-    spread = neglected(prediction.variance_contributions.values(), of_variance, VARIANCE)
-    below_zero = np.maximum(-prediction.variance, 0.0)  # by so much at least it is wrong
-    return Truncation(mean, np.maximum(spread, below_zero))
+    if sampled is None:
+        return list(prediction.variance_contributions.values())
+    parts = [part.value for part in sampled.contributions.values()]
+    kernels = prediction.output_variance - prediction.infinite_width.output_variance - sum(parts)
+    return [kernels, *parts]
 
 
-def neglected(
-    contributions: Iterable[np.ndarray], scale: np.ndarray | float, factor: float
-) -> np.ndarray:
-    """The recipe for one set of contributions, of the shape of each of them."""
-    size = sum(np.abs(part) for part in contributions)
-    assert isinstance(size, np.ndarray)  # there are contributions at order 1
-    scale = np.broadcast_to(np.asarray(scale, dtype=float), size.shape)
-    relative = np.divide(size, scale, out=np.zeros_like(size), where=scale > 0)
-    common = np.sqrt(np.mean(relative**2))
-    return factor * common * np.hypot(size, common * scale)
+def _size(parts: Iterable[np.ndarray]) -> np.ndarray | None:
+    """The sum of absolute values, None without any."""
+    sizes = [np.abs(part) for part in parts]
+    return np.sum(sizes, axis=0) if sizes else None
+
+
+def _relative(size: np.ndarray, unit: np.ndarray | float) -> float:
+    """The root mean square in a unit; zero where the unit is."""
+    return _rms(np.divide(size, unit, out=np.zeros_like(size), where=np.asarray(unit) > 0))
+
+
+def _softened(size: np.ndarray) -> np.ndarray:
+    """No output is better known than all of them are: its size and the root mean square together."""
+    return np.hypot(size, _rms(size))
+
+
+def _rms(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(values**2))) if values.size else 0.0
+
+
+def _reaching_zero(unsure: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """At least as much as a variance is below zero: by so much it is wrong."""
+    return np.maximum(unsure, -variance)

@@ -199,7 +199,9 @@ class Prediction:
     def std_uncertainty(self) -> Float[np.ndarray, "M n_L"]:
         """What order 1/n neglects in `std`, one standard deviation; NaN where there is none."""
         unsure, std = self.variance_uncertainty, self.existing_std
-        return np.where(unsure == 0, 0.0, np.divide(unsure, 2 * std, out=np.full_like(std, np.nan), where=std > 0))
+        return np.where(
+            unsure == 0, 0.0, np.divide(unsure, 2 * std, out=np.full_like(std, np.nan), where=std > 0)
+        )
 
     def _factors(self) -> tuple[Factor, ...]:
         if self.factors is None:
