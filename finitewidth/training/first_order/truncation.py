@@ -41,10 +41,10 @@ class Units(NamedTuple):
 def truncation_of(prediction: Prediction, units: Units) -> Truncation:
     """One standard deviation of what is neglected, in the mean and where it is known in the variance."""
     mean = _size(prediction.contributions.values())
-    of_mean = _relative(mean, units.mean)
-    spread = _size(_parts_of_variance(prediction))
-    if spread is None:
+    of_mean, parts = _relative(mean, units.mean), _parts_of_variance(prediction)
+    if not parts:
         return Truncation(MEAN_ALONE * of_mean * _softened(mean))
+    spread = _size(parts)
     of_variance = _relative(spread, np.max(units.variance) if spread.ndim == 1 else units.variance)
     rho = np.sqrt(of_mean * of_variance) if of_mean > 0 else of_variance  # targets of zero have no mean
     neglected, unsure = MEAN * rho * _softened(mean), VARIANCE * rho * _softened(spread)
@@ -63,10 +63,9 @@ def _parts_of_variance(prediction: Prediction) -> list[np.ndarray]:
     return [kernels, *parts]
 
 
-def _size(parts: Iterable[np.ndarray]) -> np.ndarray | None:
-    """The sum of absolute values, None without any."""
-    sizes = [np.abs(part) for part in parts]
-    return np.sum(sizes, axis=0) if sizes else None
+def _size(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """The sum of absolute values."""
+    return np.sum([np.abs(part) for part in parts], axis=0)
 
 
 def _relative(size: np.ndarray, unit: np.ndarray | float) -> float:
