@@ -17,7 +17,7 @@ from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.critical.activations.words import number
 from finitewidth.critical.architectures.explanation import steps_of_layers
 from finitewidth.critical.architectures.two_inputs import TwoInputs, follow_inputs
-from finitewidth.critical.aspect import longer_skips
+from finitewidth.critical.aspect import ALLOWED, longer_skips
 from finitewidth.critical.explanation import settings_in_words, steps_in_words
 from finitewidth.critical.findings import LOST, Finding, losses
 from finitewidth.critical.information import Information
@@ -29,7 +29,7 @@ from finitewidth.critical.tuning import critical_network
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.network import Network
 from finitewidth.theory import single, single_stream
-from finitewidth.theory.ratios import LARGEST_TRUSTED, Report, ratios
+from finitewidth.theory.ratios import Report, ratios
 from finitewidth.theory.solve import solve
 
 _SLOW_LAYERS = 64  # kinked activations other than two straight lines are solved layer by layer
@@ -251,7 +251,7 @@ def _advice(
 def _advice_on_width(report: Report | None, more: str = "") -> tuple[str, ...]:
     if report is None or report.verdict == "trusted":
         return ()
-    wider = number(report.expansion_parameter / LARGEST_TRUSTED, 2)
+    wider = number(report.expansion_parameter / ALLOWED, 2)
     return (f"make the hidden layers about {wider} times wider, or the network as much shallower{more}",)
 
 

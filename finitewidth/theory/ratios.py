@@ -6,7 +6,6 @@ at criticality; what theory through 1/n neglects is about half the square of the
 """
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -38,7 +37,6 @@ TRUSTED = 0.05  # below, the band of two standard deviations is within a tenth o
 MEANINGLESS = 0.5  # from here on the band is as wide as the scale itself, and excludes nothing
 
 _NEGLECTED = 0.5  # times the square of a ratio: a linear network has (1 + 2/n)^l for 1 + 2l/n
-LARGEST_TRUSTED = math.sqrt(TRUSTED / _NEGLECTED)  # the ratio below which statistics are trusted, 0.316
 
 
 # statistics whose next order is made of the same tensors: of outputs, also of the NTK, of its differentials
