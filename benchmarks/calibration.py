@@ -129,7 +129,8 @@ def row(one: Result) -> str:
 def summary(results: list[Result]) -> list[str]:
     lines = [
         "| problems | of the | outputs | within two sigma | median band / median remainder "
-        "| with standard errors | resolved outputs | of these within two sigma | median band / median remainder |",
+        "| with standard errors | resolved outputs | of these within two sigma "
+        "| median band / median remainder |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for half, judges in HALVES.items():

@@ -394,7 +394,7 @@ def test_width_one_is_refused_and_narrow_networks_are_warned_of():
     [
         (
             Expansion(0.1, 0.7, 0.2, 0.0, 0.06, 0.01),
-            "doubtful: it moves the mean by 0.7 of the largest target and leaves it uncertain by 0.06 of that .d",
+            "doubtful: it moves the mean by 0.7 of the largest target and leaves it uncertain by 0.06 of",
         ),
         (
             Expansion(0.1, 0.2, 0.8, 0.0, 0.1, 0.6),
