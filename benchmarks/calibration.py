@@ -55,6 +55,7 @@ class Result:
     verdict: str
     mean: Remainder
     variance: Remainder
+    alone: Remainder  # the mean as it is stated where no variance is computed
 
 
 def merged(measures, number: int, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -70,20 +71,18 @@ def merged(measures, number: int, name: str) -> tuple[np.ndarray, np.ndarray]:
 def result(measures, number: int) -> Result:
     one = case(number)
     prediction = fw.predict(one.net, *one.problem, algorithm=one.algorithm)
+    alone = fw.predict(one.net, *one.problem, algorithm=one.algorithm, covariance=False)
     infinite, remainders = prediction.infinite_width, {}
-    for name, unsure in (
-        ("mean", prediction.uncertainty),
-        ("variance", prediction.variance_uncertainty),
+    for name, of, unsure in (
+        ("mean", "mean", prediction.uncertainty),
+        ("variance", "variance", prediction.variance_uncertainty),
+        ("alone", "mean", alone.uncertainty),
     ):
-        value, stderr = merged(measures, number, name)
-        ours = getattr(prediction, name)
-        remainders[name] = Remainder(value - ours, stderr, unsure, ours - getattr(infinite, name))
-    members = sum(
-        int(measures[f"{number}{key}_members"][0])
-        for key in ("", AGAIN)
-        if f"{number}{key}_members" in measures
-    )
-    return Result(one, members, prediction.verdict, **remainders)
+        value, stderr = merged(measures, number, of)
+        ours = getattr(prediction, of)
+        remainders[name] = Remainder(value - ours, stderr, unsure, ours - getattr(infinite, of))
+    counts = [measures.get(f"{number}{suffix}_members", (0,))[0] for suffix in ("", AGAIN)]
+    return Result(one, int(sum(counts)), prediction.verdict, **remainders)
 
 
 def coverage(remainders: list[Remainder]) -> dict[str, float]:
@@ -134,7 +133,7 @@ def summary(results: list[Result]) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for half, judges in HALVES.items():
-        for name in ("mean", "variance"):
+        for name, words in (("mean", "mean"), ("variance", "variance"), ("alone", "mean alone")):
             got = coverage([getattr(one, name) for one in results if one.one.judges == judges])
             numbers = [
                 f"{got['outputs']:.0f}",
@@ -145,7 +144,7 @@ def summary(results: list[Result]) -> list[str]:
                 f"{100 * got['resolved_within']:.1f} %",
                 f"{got['resolved_ratio']:.2f}",
             ]
-            lines.append(f"| that {half} | {name} | " + " | ".join(numbers) + " |")
+            lines.append(f"| that {half} | {words} | " + " | ".join(numbers) + " |")
     return lines
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from finitewidth.training.infinite.gaussian import Prediction, Truncation
 
 MEAN = 0.35
-MEAN_ALONE = 0.47  # where no variance is known, and rho is that of the mean
+MEAN_ALONE = 0.5  # where no variance is known, and rho is that of the mean
 VARIANCE = 0.22
 
 
