@@ -102,12 +102,19 @@ class PairConditioning:
             )
         return self._rules[terms]
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, dict[Family, np.ndarray]]]:
-        """Sums over rows and columns for all arrangements of orders, task by task."""
+    def run(
+        self, tasks: Sequence[Task], *, parallel: bool = False
+    ) -> Iterator[tuple[Task, dict[Family, np.ndarray]]]:
+        """Sums over rows and columns for all arrangements of orders, task by task.
+
+        If there may be almost parallel legs, entries that need too many Hermite terms are meaningless.
+        """
         tasks = [task for task in tasks if len(task.rows) and len(task.columns)]
         if not tasks:
             return
         conditioned = [condition(self.K, task) for task in tasks]
+        for given in conditioned if parallel else ():
+            given.correlations[self._is_hard(given)] = 0.0
         steps = self._grid_steps(conditioned)
         plans = [self.plan(given) for given in conditioned]
 
@@ -142,7 +149,7 @@ class PairConditioning:
             task, given, hard = made[index]
             sums = self.contraction(self._leg_values(task, given, grid, plans[index]))
             for r, s in np.argwhere(hard).tolist():
-                replacement = self.doubled_on_plane(task, r, s)
+                replacement = self.doubled_on_plane(task.p, int(task.rows[r]), int(task.columns[s]))
                 for orders, value in sums.items():
                     value[r, s] = replacement(orders)
             return sums
@@ -158,10 +165,9 @@ class PairConditioning:
                 break
         return needed > length
 
-    def doubled_on_plane(self, task: Task, r: int, s: int):
-        """Two legs on p, one on row r, one on column s, conditioned on (p, r): no series in s is needed."""
-        row, column = task.rows[r : r + 1], task.columns[s : s + 1]
-        given = condition(self.K, Task(task.p, int(row[0]), column, column))
+    def doubled_on_plane(self, p: int, r: int, s: int):
+        """Two legs on p, one on r, one on s, conditioned on (p, r): no series in s is needed."""
+        given = condition(self.K, Task(p, r, np.array([s]), np.array([s])))
         step = self.steps.finest_step
         points, weights = plane_grid([step, step], self.steps.radius, self.is_odd)
         rules = self.rules(SHORT)
