@@ -9,7 +9,6 @@ legs of a layer are the same sample, this leg alone is the condition.
 """
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.average import Average
+from finitewidth.gaussian.division import quotient
 from finitewidth.gaussian.four_legs.closed_forms import closed_form, have_closed_form
 from finitewidth.gaussian.four_legs.coincident import one_of_each_layer
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
@@ -164,50 +164,58 @@ class TwoLayers:
 
     def __post_init__(self):
         self.count, self.fixed = len(self.K) // 2, self.filling.fixed
-        diagonal = np.diagonal(self.K).reshape(2, -1)
-        self.largest = [float(variances.max()) for variances in diagonal]
-        self.below = np.arange(self.count)
-        self.above = self.below + self.count
+        self.legs = np.arange(2 * self.count).reshape(2, -1)  # of both layers
+        self._conditionings: dict[Layers, PairConditioning] = {}
 
     def conditioned(self, layers: Layers) -> PairConditioning:
         """Sums whose legs p, q, row and column belong to these layers."""
-        first, second, third, fourth = (self.towers[layer] for layer in layers)
-        dealt = arrangements(self.families, layers)
-        largest = tuple(self.largest[layer] for layer in layers)
-        return PairConditioning((first, second, third, fourth), self.K, dealt, self.tolerance, largest)
-
-    @functools.cached_property
-    def by_lower(self) -> PairConditioning:
-        return self.conditioned(BY_LOWER)
+        if layers not in self._conditionings:
+            first, second, third, fourth = (self.towers[layer] for layer in layers)
+            largest = tuple(float(np.diagonal(self.K)[self.legs[layer]].max()) for layer in layers)
+            dealt = arrangements(self.families, layers)
+            self._conditionings[layers] = PairConditioning(
+                (first, second, third, fourth), self.K, dealt, self.tolerance, largest
+            )
+        return self._conditionings[layers]
 
     def fill_four_legs(self) -> None:
-        """Two samples of the lower layer, and all entries of two samples of the upper one."""
+        """Two different samples of each layer: for those of one layer, all entries of the other."""
         if self.count == 1:
             return
-        if self.fixed is None:
-            pairs = list(itertools.combinations(range(self.count), 2))
-        else:
-            pairs = [(self.fixed, sample) for sample in range(self.fixed)]
-        parts = [self._apart(g) for g in given_pairs(self.by_lower, [self._task(*pair) for pair in pairs])]
-        batches = Batches(self.filling, self.by_lower, layers=BY_LOWER)
+        # with the more similar legs as the condition, the others are less correlated: shorter series
+        by_upper = self.fixed is None and self._similarity(1) > self._similarity(0)
+        layers = BY_UPPER if by_upper else BY_LOWER
+        conditioning = self.conditioned(layers)
+        parts = [self._apart(conditioning, task) for task in given_pairs(conditioning, self._tasks(layers))]
         short = [given for given, _ in parts if len(given.places)]
-        long = [self._task(*short[number].legs[:2].tolist()) for number in batches.run(short)]
-        batches.put_all(self.by_lower.run(long, parallel=True))
+        batches = Batches(self.filling, conditioning, layers=layers)
+        left = {tuple(short[number].legs[:2].tolist()) for number in batches.run(short)}
+        long = [task for task in self._tasks(layers) if (task.p, task.q) in left]
+        batches.put_all(conditioning.run(long, parallel=True))
         self._fill_parallel([task for _, tasks in parts for task in tasks])
 
-    def _task(self, p: int, q: int) -> Task:
-        return Task(p, q, self.above, self.above)
+    def _tasks(self, layers: Layers) -> list[Task]:
+        """Every two samples of one layer with all of the other; if one is fixed, it is the first."""
+        own, others = (self.legs[layer] for layer in layers[1:3])
+        pairs = itertools.combinations(own.tolist(), 2)
+        if self.fixed is not None:
+            pairs = ((self.fixed, leg) for leg in own.tolist()[: self.fixed])
+        return [Task(p, q, others, others) for p, q in pairs]
 
-    def _apart(self, given: Given) -> tuple[Given, list[Task]]:
+    def _similarity(self, layer: int) -> float:
+        """The mean square of the correlations in a layer."""
+        K = self.K[np.ix_(self.legs[layer], self.legs[layer])]
+        deviations = np.sqrt(np.diagonal(K))
+        return float((quotient(K, deviations[:, None] * deviations) ** 2).mean())
+
+    def _apart(self, conditioning: PairConditioning, given: Given) -> tuple[Given, list[Task]]:
         """A task without entries of almost parallel legs, and these, conditioned on one leg of each layer."""
         if given.terms <= SHORT:
             return given, []
-        hard = given.terms_needed(self.by_lower.rules(LONG)) > LONG
+        hard = given.terms_needed(conditioning.rules(LONG)) > LONG
         p, q = given.legs[:2].tolist()
-        tasks = [
-            Task(p, r, np.array([q]), np.array([s])) for r, s in given.legs[2 + given.places[hard]].tolist()
-        ]
-        return given.only(~hard), tasks
+        entries = given.legs[2 + given.places[hard]].tolist()
+        return given.only(~hard), [_mixed((p, r), (q, s)) for r, s in entries]
 
     def _fill_parallel(self, tasks: list[Task]) -> None:
         if tasks:
@@ -216,23 +224,31 @@ class TwoLayers:
 
     def fill_three_legs(self) -> None:
         """Both legs of one layer on one sample, those of the other on two."""
-        samples = self.below if self.fixed is None else [self.fixed]
-        doubled = [self._task(int(sample), int(sample)) for sample in samples]
-        Batches(self.filling, self.by_lower, layers=BY_LOWER).fill_doubled(doubled)
-        rows = columns = self.below
+        below, above = self.legs
+        samples = below.tolist() if self.fixed is None else [self.fixed]
+        by_lower = Batches(self.filling, self.conditioned(BY_LOWER), layers=BY_LOWER)
+        by_lower.fill_doubled([Task(leg, leg, above, above) for leg in samples])
+        rows = columns = below
         if self.fixed is not None:
-            rows, columns = self.below[self.fixed : self.fixed + 1], self.below[: self.fixed]
+            rows, columns = below[self.fixed : self.fixed + 1], below[: self.fixed]
         by_upper = Batches(self.filling, self.conditioned(BY_UPPER), fixed=2, layers=BY_UPPER)
-        by_upper.fill_doubled([Task(leg, leg, rows, columns) for leg in self.above.tolist()])
+        by_upper.fill_doubled([Task(leg, leg, rows, columns) for leg in above.tolist()])
 
     def fill_two_legs(self) -> None:
         """Both legs of each layer on one sample."""
-        steps, fixed = self.by_lower.steps, self.fixed
-        inner = plane_grid([self.by_lower.line_step], steps.radius, False)
-        below = self.below if fixed is None else self.below[fixed : fixed + 1]
-        a, b = (labels.reshape(-1) for labels in np.meshgrid(below, self.above, indexing="ij"))
-        grids = self.by_lower.line_grid(), inner
+        conditioning, fixed = self.conditioned(BY_LOWER), self.fixed
+        inner = plane_grid([conditioning.line_step], conditioning.steps.radius, False)
+        below, above = self.legs
+        below = below if fixed is None else below[fixed : fixed + 1]
+        a, b = (labels.reshape(-1) for labels in np.meshgrid(below, above, indexing="ij"))
+        grids = conditioning.line_grid(), inner
         values = one_of_each_layer(self.towers, self.K, self.families, (a, b), grids)
         for family, value in values.items():
             one = a if fixed is None else fixed
             self.filling.put(family, [one, one, b - self.count, b - self.count], value)
+
+
+def _mixed(first: tuple[int, int], second: tuple[int, int]) -> Task:
+    """Conditioned on the first leg of each layer, with the second ones as row and column."""
+    (p, q), (row, column) = sorted(first), sorted(second)
+    return Task(p, q, np.array([row]), np.array([column]))

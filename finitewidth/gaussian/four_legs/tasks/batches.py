@@ -17,7 +17,13 @@ from finitewidth.gaussian.four_legs.families import Family, Layers, placements
 from finitewidth.gaussian.four_legs.filling import Filling
 from finitewidth.gaussian.four_legs.interpolation import chebyshev_series
 from finitewidth.gaussian.four_legs.plans import SHORT, Plan
-from finitewidth.gaussian.four_legs.tasks.given import Given, given_doubled, given_pairs, legs_and_places
+from finitewidth.gaussian.four_legs.tasks.given import (
+    Given,
+    given_doubled,
+    given_pairs,
+    has_entries,
+    legs_and_places,
+)
 
 _SIZE = 16  # tasks in a batch
 
@@ -54,13 +60,13 @@ class Batches:
 
     def fill_pairs(self, tasks: Sequence[Task]) -> None:
         """Tasks that are conditioned on two different legs."""
-        tasks = [task for task in tasks if len(legs_and_places(task)[1])]
+        tasks = [task for task in tasks if has_entries(task)]
         left = self.run(given_pairs(self.conditioning, tasks))
         self.put_all(self.conditioning.run([tasks[number] for number in left]))
 
     def fill_doubled(self, tasks: Sequence[Task]) -> None:
         """Tasks with two legs on one sample, p = q."""
-        tasks = [task for task in tasks if len(legs_and_places(task)[1])]
+        tasks = [task for task in tasks if has_entries(task)]
         left = self.run(given_doubled(self.conditioning, tasks))
         self.put_all(self.conditioning.run_doubled([tasks[number] for number in left]))
 
@@ -105,8 +111,9 @@ class Batches:
         """Write sums (arrangements, entries) to their places."""
         from finitewidth.gaussian.four_legs.tasks import loops
 
+        samples = legs % self.count
         for target, where in self.targets:
-            loops.scatter(block, legs % self.count, places, where, target)
+            loops.scatter(block, samples, places, where, target)
 
     def _coefficients(self, tasks: list[Given], points: list[np.ndarray], plan: Plan) -> Iterator[Hermite]:
         """Hermite coefficients of rows and columns: series, or values where the grid is no longer."""
@@ -115,7 +122,7 @@ class Batches:
         deviations = np.sqrt(np.concatenate([task.variances for task in tasks]))
         lengths = radius * np.sqrt((directions**2).sum(axis=1))
         fewest = min(map(len, points))
-        series = chebyshev_series(tower, lengths, deviations, plan, fewest)
+        series = chebyshev_series(tower, lengths, deviations, plan, 2 * fewest)
         units = directions / np.where(lengths > 0, lengths, 1.0)[:, None]
         ends = np.cumsum([0, *(len(task.variances) for task in tasks)])
         for own, start, end in zip(points, ends, ends[1:], strict=False):

@@ -1,5 +1,6 @@
 """Tasks of four-leg averages given their pair of legs: all that the sums need to know."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -54,13 +55,25 @@ class Given:
             block[:, entry] = [replacement(orders) for orders in conditioning.dealt]
 
 
+def has_entries(task: Task) -> bool:
+    """Whether some row and column differ."""
+    return bool(
+        len(task.rows) > 1 if task.rows is task.columns else np.any(task.rows[:, None] != task.columns)
+    )
+
+
 def legs_and_places(task: Task) -> tuple[np.ndarray, np.ndarray]:
     """All legs of a task, and entries of a row and a column that differ; once where rows are columns."""
     rows, columns = task.rows, task.columns
     if rows is columns:
-        return np.array([task.p, task.q, *rows]), np.stack(np.triu_indices(len(rows), 1), axis=1)
+        return np.array([task.p, task.q, *rows]), _once(len(rows))
     places = np.argwhere(rows[:, None] != columns) + np.array([0, len(rows)])
     return np.concatenate([[task.p, task.q], rows, columns]), places
+
+
+@functools.lru_cache(maxsize=8)
+def _once(count: int) -> np.ndarray:
+    return np.stack(np.triu_indices(count, 1), axis=1)
 
 
 def given_pairs(conditioning: PairConditioning, tasks: Sequence[Task]) -> list[Given]:
