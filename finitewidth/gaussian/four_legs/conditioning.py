@@ -102,19 +102,12 @@ class PairConditioning:
             )
         return self._rules[terms]
 
-    def run(
-        self, tasks: Sequence[Task], *, parallel: bool = False
-    ) -> Iterator[tuple[Task, dict[Family, np.ndarray]]]:
-        """Sums over rows and columns for all arrangements of orders, task by task.
-
-        If there may be almost parallel legs, entries that need too many Hermite terms are meaningless.
-        """
+    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, dict[Family, np.ndarray]]]:
+        """Sums over rows and columns for all arrangements of orders, task by task."""
         tasks = [task for task in tasks if len(task.rows) and len(task.columns)]
         if not tasks:
             return
         conditioned = [condition(self.K, task) for task in tasks]
-        for given in conditioned if parallel else ():
-            given.correlations[self._is_hard(given)] = 0.0
         steps = self._grid_steps(conditioned)
         plans = [self.plan(given) for given in conditioned]
 
@@ -138,24 +131,6 @@ class PairConditioning:
                 given.correlations[same | hard] = 0.0
                 made.append((task, given, hard))
         return made
-
-    def run_doubled(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, dict[Family, np.ndarray]]]:
-        """Sums with two legs on one sample, p = q: conditioned on that sample alone."""
-        made = self.doubled(tasks)
-        plans = [self.plan(given) for _, given, _ in made]
-        grid = self.line_grid()
-
-        def work(index: int) -> dict[Family, np.ndarray]:
-            task, given, hard = made[index]
-            sums = self.contraction(self._leg_values(task, given, grid, plans[index]))
-            for r, s in np.argwhere(hard).tolist():
-                replacement = self.doubled_on_plane(task.p, int(task.rows[r]), int(task.columns[s]))
-                for orders, value in sums.items():
-                    value[r, s] = replacement(orders)
-            return sums
-
-        for index, sums in on_all_cores(work, range(len(made))):
-            yield made[index][0], sums
 
     def _is_hard(self, given: Conditioned) -> np.ndarray:
         """Where the Hermite series would be too long: rows and columns that are almost parallel."""

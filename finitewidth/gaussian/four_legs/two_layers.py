@@ -25,7 +25,6 @@ from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
 from finitewidth.gaussian.four_legs.families import Family, Layers, arrangements, highest_order
 from finitewidth.gaussian.four_legs.filling import Filling
 from finitewidth.gaussian.four_legs.kinked import kinked_layers
-from finitewidth.gaussian.four_legs.plans import LONG, SHORT
 from finitewidth.gaussian.four_legs.tasks.batches import Batches
 from finitewidth.gaussian.four_legs.tasks.given import Given, given_pairs
 from finitewidth.gaussian.four_legs.trapezoid import Unreachable, plane_grid
@@ -186,13 +185,9 @@ class TwoLayers:
         by_upper = self.fixed is None and self._similarity(1) > self._similarity(0)
         layers = BY_UPPER if by_upper else BY_LOWER
         conditioning = self.conditioned(layers)
-        parts = [self._apart(conditioning, task) for task in given_pairs(conditioning, self._tasks(layers))]
-        short = [given for given, _ in parts if len(given.places)]
         batches = Batches(self.filling, conditioning, layers=layers)
-        left = {tuple(short[number].legs[:2].tolist()) for number in batches.run(short)}
-        long = [task for task in self._tasks(layers) if (task.p, task.q) in left]
-        batches.put_all(conditioning.run(long, parallel=True))
-        self._fill_parallel([task for _, tasks in parts for task in tasks])
+        parallel = batches.run(given_pairs(conditioning, self._tasks(layers)))
+        self._fill_parallel([task for given in parallel for task in _one_of_each_layer(given)])
 
     def _tasks(self, layers: Layers) -> list[Task]:
         """Every two samples of one layer with all of the other; if one is fixed, it is the first."""
@@ -207,15 +202,6 @@ class TwoLayers:
         K = self.K[np.ix_(self.legs[layer], self.legs[layer])]
         deviations = np.sqrt(np.diagonal(K))
         return float((quotient(K, deviations[:, None] * deviations) ** 2).mean())
-
-    def _apart(self, conditioning: PairConditioning, given: Given) -> tuple[Given, list[Task]]:
-        """A task without entries of almost parallel legs, and these, conditioned on one leg of each layer."""
-        if given.terms <= SHORT:
-            return given, []
-        hard = given.terms_needed(conditioning.rules(LONG)) > LONG
-        p, q = given.legs[:2].tolist()
-        entries = given.legs[2 + given.places[hard]].tolist()
-        return given.only(~hard), [_mixed((p, r), (q, s)) for r, s in entries]
 
     def _fill_parallel(self, tasks: list[Task]) -> None:
         if tasks:
@@ -248,7 +234,9 @@ class TwoLayers:
             self.filling.put(family, [one, one, b - self.count, b - self.count], value)
 
 
-def _mixed(first: tuple[int, int], second: tuple[int, int]) -> Task:
-    """Conditioned on the first leg of each layer, with the second ones as row and column."""
-    (p, q), (row, column) = sorted(first), sorted(second)
-    return Task(p, q, np.array([row]), np.array([column]))
+def _one_of_each_layer(given: Given) -> Iterator[Task]:
+    """Entries of almost parallel legs, conditioned on one of them and on a leg of the other layer."""
+    one, other = given.legs[:2].tolist()
+    for third, fourth in given.legs[2 + given.places].tolist():
+        (p, q), (row, column) = sorted((one, third)), sorted((other, fourth))
+        yield Task(p, q, np.array([row]), np.array([column]))

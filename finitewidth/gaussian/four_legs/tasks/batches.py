@@ -16,7 +16,7 @@ from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
 from finitewidth.gaussian.four_legs.families import Family, Layers, placements
 from finitewidth.gaussian.four_legs.filling import Filling
 from finitewidth.gaussian.four_legs.interpolation import chebyshev_series
-from finitewidth.gaussian.four_legs.plans import SHORT, Plan
+from finitewidth.gaussian.four_legs.plans import LONG, SHORT, Plan
 from finitewidth.gaussian.four_legs.tasks.given import (
     Given,
     given_doubled,
@@ -24,6 +24,7 @@ from finitewidth.gaussian.four_legs.tasks.given import (
     has_entries,
     legs_and_places,
 )
+from finitewidth.gaussian.four_legs.trapezoid import Unreachable
 
 _SIZE = 16  # tasks in a batch
 
@@ -60,15 +61,15 @@ class Batches:
 
     def fill_pairs(self, tasks: Sequence[Task]) -> None:
         """Tasks that are conditioned on two different legs."""
-        tasks = [task for task in tasks if has_entries(task)]
-        left = self.run(given_pairs(self.conditioning, tasks))
-        self.put_all(self.conditioning.run([tasks[number] for number in left]))
+        self._fill_all(given_pairs(self.conditioning, [task for task in tasks if has_entries(task)]))
 
     def fill_doubled(self, tasks: Sequence[Task]) -> None:
         """Tasks with two legs on one sample, p = q."""
-        tasks = [task for task in tasks if has_entries(task)]
-        left = self.run(given_doubled(self.conditioning, tasks))
-        self.put_all(self.conditioning.run_doubled([tasks[number] for number in left]))
+        self._fill_all(given_doubled(self.conditioning, [task for task in tasks if has_entries(task)]))
+
+    def _fill_all(self, tasks: Sequence[Given]) -> None:
+        if self.run(tasks):
+            raise Unreachable(f"it would need more than {LONG} Hermite terms")
 
     def put_all(self, results: Iterable[tuple[Task, dict[Family, np.ndarray]]]) -> None:
         """Write sums over rows and columns."""
@@ -81,14 +82,17 @@ class Batches:
     def dealt(self) -> tuple[Family, ...]:
         return self.conditioning.dealt
 
-    def run(self, tasks: Sequence[Given]) -> list[int]:
-        """Fill all but tasks that ask for more Hermite terms; their places in the list."""
-        terms = np.array([task.terms for task in tasks], dtype=int)
-        long, short = np.flatnonzero(terms > SHORT), np.flatnonzero(terms <= SHORT)
-        order = short[np.argsort(terms[short], kind="stable")].tolist()
-        parts = [order[start : start + _SIZE] for start in range(0, len(order), _SIZE)]
-        list(on_all_cores(lambda part: self._fill([tasks[t] for t in part]), parts))
-        return long.tolist()
+    def run(self, tasks: Sequence[Given]) -> list[Given]:
+        """Fill all entries but those that no Hermite series reaches, which are returned."""
+        groups: tuple[list[Given], list[Given], list[Given]] = ([], [], [])  # short, long, beyond
+        for task in tasks:
+            parts = (task,) if task.terms <= SHORT else task.by_length(self.conditioning.rules(LONG))
+            for group, part in zip(groups, parts, strict=False):
+                if len(part.places):
+                    group.append(part)
+        short, long, beyond = groups
+        list(on_all_cores(self._fill, [*_together(short), *_together(long)]))
+        return beyond
 
     def _fill(self, tasks: list[Given]) -> None:
         """Compute and write one batch."""
@@ -136,7 +140,8 @@ class Batches:
             yield Hermite(np.empty((0, 0, 0)), units[legs], values)
 
     def _plan(self, tasks: list[Given]) -> Plan:
-        rules, terms = self.conditioning.rules(SHORT), max(task.terms for task in tasks)
+        terms = max(task.terms for task in tasks)
+        rules = self.conditioning.rules(SHORT if terms <= SHORT else LONG)
         variance = max(float(task.variances.max()) for task in tasks)
         hardest = variance, max(task.correlation for task in tasks), terms
         return Plan(rules.rule(*hardest), terms, rules.sensitivity(*hardest), rules.tolerance)
@@ -150,6 +155,13 @@ class Batches:
             np.concatenate([weights[None], values[:, 0, a:b], values[:, 1, a:b]])
             for (_, weights), a, b in zip(grids, ends, ends[1:], strict=False)
         ]
+
+
+def _together(tasks: list[Given]) -> Iterator[list[Given]]:
+    """Tasks with about as many Hermite terms, a batch of them at a time."""
+    ordered = sorted(tasks, key=lambda task: task.terms)
+    for start in range(0, len(ordered), _SIZE):
+        yield ordered[start : start + _SIZE]
 
 
 @functools.lru_cache(maxsize=256)

@@ -36,14 +36,23 @@ class Given:
         """The largest."""
         return float(np.abs(self.correlations).max())
 
-    def terms_needed(self, rules: CoefficientRules) -> np.ndarray:
-        """Hermite terms of entries by another table, (E)."""
-        return _terms_needed(rules, self.variances, self.places, self.correlations)
-
     def only(self, kept: np.ndarray) -> "Given":
         """The same with some of the entries."""
+        hard = None if self.hard is None else self.hard[kept]
         parts = {name: getattr(self, name)[kept] for name in ("places", "correlations", "needed")}
-        return replace(self, **parts)
+        return replace(self, hard=hard, **parts)
+
+    def by_length(self, rules: CoefficientRules) -> tuple["Given", "Given", "Given"]:
+        """The entries with short series, those with long ones, and those that are beyond these rules."""
+        long = self.only(self.needed > SHORT)
+        needed = _terms_needed(rules, long.variances, long.places, long.correlations)
+        order = np.argsort(-needed, kind="stable")
+        long = replace(long.only(order), needed=needed[order])
+        return (
+            self.only(self.needed <= SHORT),
+            long.only(long.needed <= rules.terms),
+            long.only(long.needed > rules.terms),
+        )
 
     def repair(self, conditioning: PairConditioning, block: np.ndarray) -> None:
         """Replace those of sums (arrangements, E) for which the Hermite series would be too long."""
