@@ -37,10 +37,19 @@ class Given:
         return float(np.abs(self.correlations).max())
 
     def only(self, kept: np.ndarray) -> "Given":
-        """The same with some of the entries."""
-        hard = None if self.hard is None else self.hard[kept]
-        parts = {name: getattr(self, name)[kept] for name in ("places", "correlations", "needed")}
-        return replace(self, hard=hard, **parts)
+        """Some of the entries, and the legs that they have."""
+        others, places = np.unique(self.places[kept], return_inverse=True)
+        legs = np.concatenate([[0, 1], 2 + others])
+        return Given(
+            self.legs[legs],
+            self.directions[legs],
+            self.variances[others],
+            places.reshape(-1, 2),
+            self.correlations[kept],
+            self.needed[kept],
+            self.steps,
+            None if self.hard is None else self.hard[kept],
+        )
 
     def by_length(self, rules: CoefficientRules) -> tuple["Given", "Given", "Given"]:
         """The entries with short series, those with long ones, and those that are beyond these rules."""

@@ -155,11 +155,13 @@ def _coefficients(series, units, counts, points, values):
     size = len(points)
     t, polynomials, now = np.empty(size), np.empty((degree, size)), np.empty((count, size))
     for leg in range(legs):
+        few = counts[leg]
+        if few == 0:
+            continue
         for j in range(size):
             value = units[leg, 0] * points[j, 0] + units[leg, 1] * points[j, 1]
             t[j] = min(max(value, -1.0), 1.0)
         _polynomials(t, polynomials)
-        few = counts[leg]
         np.dot(series[leg, :few], polynomials, now[:few])
         for i in range(few):
             for j in range(size):
