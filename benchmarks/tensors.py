@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from four_legs import operations
 
 import finitewidth as fw
 
@@ -192,11 +193,10 @@ class Counters:
     def __exit__(self, *_):
         self.module.sums, self.tower.on_block = self.plain
 
-    def _sums(self, hermite, points, pair, deviations, correlations, tables):
-        products = (tables.groups[:, 2] * tables.groups[:, 3]).sum()  # of matrices (R, X) and (X, S)
+    def _sums(self, hermite, points, pair, deviations, entries, tables):
         with self.lock:
-            self.operations += 2.0 * products * correlations.size * len(points)
-        return self.plain[0](hermite, points, pair, deviations, correlations, tables)
+            self.operations += operations(points, entries, tables)
+        return self.plain[0](hermite, points, pair, deviations, entries, tables)
 
     def _block(self, tower, z):
         with self.lock:
