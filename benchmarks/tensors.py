@@ -23,7 +23,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-from four_legs import operations
 
 import finitewidth as fw
 
@@ -180,11 +179,13 @@ class Counters:
     """Counts operations of the products with two samples fixed, and points where tanh is evaluated."""
 
     def __enter__(self):
+        from four_legs import operations
+
         from finitewidth.gaussian.four_legs.tasks import loops
         from finitewidth.gaussian.tower import Tower
 
         self.module, self.tower, self.lock = loops, Tower, threading.Lock()
-        self.plain = loops.sums, Tower.on_block
+        self.plain, self.count = (loops.sums, Tower.on_block), operations
         self.operations, self.points = 0.0, 0.0
         loops.sums = self._sums
         Tower.on_block = lambda tower, z: self._block(tower, z)
@@ -195,7 +196,7 @@ class Counters:
 
     def _sums(self, hermite, points, pair, deviations, entries, tables):
         with self.lock:
-            self.operations += operations(points, entries, tables)
+            self.operations += self.count(points, entries, tables)
         return self.plain[0](hermite, points, pair, deviations, entries, tables)
 
     def _block(self, tower, z):
