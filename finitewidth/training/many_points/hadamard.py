@@ -1,7 +1,7 @@
 """Products (M o L R^T) v for every neuron of a batch, where o multiplies entry by entry.
 
-Matrices of a few neurons stay in cache: they are made, weighted and used before those of the next ones. Several
-at once, because threads wait for the interpreter between calls, and single matrices of few samples are small.
+Matrices of a few neurons stay in cache: they are made, weighted and used before those of the next ones. They
+are treated together because threads wait for the interpreter between calls, and one matrix is small.
 """
 
 import numpy as np
