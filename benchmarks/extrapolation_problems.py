@@ -72,7 +72,7 @@ def problems() -> list[Problem]:
             _mlp(3, 1, 1, "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5),
             residuals.DATA,
             residuals.ALGORITHM,
-            {16: 32_000, 24: 32_000, 32: 32_000, 64: 64_000, 128: 64_000, 256: 32_000},
+            {n: 256_000 for n in (24, 32, 48, 64, 96, 128, 192, 256)},
         ),
         Problem(
             "gelu, two outputs",

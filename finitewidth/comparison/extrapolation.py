@@ -3,8 +3,8 @@ r"""Higher orders in 1/n from narrow networks: real ensembles where they are che
 Theory knows the two lowest orders exactly. The remainder of narrow ensembles behind them is fitted with
 $a_2/n^2 + a_3/n^3$, which falls so fast that little of its error is left at the width that was asked for.
 Orders behind these are not known to vanish. They are expected to continue the known ones as a geometric
-series, as in Melendez et al., *Quantifying correlated truncation errors in effective field theory* (2019), and
-take part in the fit with this size as their standard deviation.
+series, as in Melendez et al., *Quantifying correlated truncation errors in effective field theory* (2019),
+and take part in the fit with this size as their standard deviation.
 """
 
 from collections.abc import Mapping, Sequence
