@@ -24,7 +24,7 @@ JUDGED = (64, 128, 256)
 WIDTHS = (24, 32, 48)
 MEMBERS = 4_000
 LARGEST_PULL, LEAST_RATIO = 4.0, 20.0
-FOLLOWED = {"tutorial": "x = -2.5", "residuals": "its test point"}
+FOLLOWED = {"one input": "x = -2.5", "residuals": "its test point"}
 
 
 @dataclass(frozen=True)
@@ -171,10 +171,10 @@ def report(members: int) -> str:
     parts = [
         "# Extrapolation from narrow networks",
         f"Written by `python benchmarks/extrapolation.py` on {stamp()}: {platform.machine()}, "
-        f"{os.cpu_count()} cores, {members} networks of each of the widths {WIDTHS} for an extrapolation. Reference ensembles "
-        "with control variates are those of `benchmarks/extrapolation_problems.py` (extrapolation.json); "
-        "their keys are others. Seconds are processor seconds; those of training at width 256 are "
-        "scaled with the square of the error.",
+        f"{os.cpu_count()} cores, {members} networks of each of the widths {WIDTHS} for an extrapolation. "
+        "Reference ensembles with control variates are those of `benchmarks/extrapolation_problems.py` "
+        "(extrapolation.json); their keys are others. Seconds are processor seconds; those of "
+        "training at width 256 are scaled with the square of the error.",
         verdict(outcomes) + (f" Not measured yet: {', '.join(missing)}." if missing else ""),
         "## Pulls",
         "Sizes are root mean squares over test outputs, in percent of the correction of order 1/n.",

@@ -167,18 +167,19 @@ def fall_of_remainder(widths: Sequence[int], estimates: Sequence[Estimate], firs
     `first` is the coefficient of 1/n. It and the fitted ones give the ratio of the series and its size.
     """
     fitted = fall_with_width(widths, estimates, ORDERS)
-    known = np.stack([first, *fitted.coefficients])  # a_1, a_2, a_3
-    growth = _growth(known, widths[-1])
-    series = growth ** np.arange(len(known)).reshape(-1, *[1] * first.ndim)
-    typical = np.sqrt(np.mean((known / series) ** 2, axis=0))
+    noise = np.einsum("kk...->k...", fitted.errors)
+    squares = np.stack([first**2, *(fitted.coefficients**2 - noise)])  # of a_1, a_2, a_3
+    growth = _growth(squares, widths[-1])
+    series = growth ** np.arange(len(squares)).reshape(-1, *[1] * first.ndim)
+    typical = np.sqrt(np.maximum(np.mean(squares / series**2, axis=0), first**2 / len(squares)))
     return fall_with_width(widths, estimates, ORDERS, {k: typical * growth ** (k - 1) for k in NEXT})
 
 
-def _growth(known: np.ndarray, widest: int) -> float:
-    """The largest ratio of successive orders, over all outputs; noise alone gives the widths themselves."""
-    sizes = np.sqrt(np.mean(known**2, axis=tuple(range(1, known.ndim))))
+def _growth(squares: np.ndarray, widest: int) -> float:
+    """The largest ratio of successive orders, over all outputs, at most the widest of the narrow widths."""
+    sizes = np.sqrt(np.maximum(np.mean(squares, axis=tuple(range(1, squares.ndim))), 0.0))
     ratios = [b / a for a, b in zip(sizes[:-1], sizes[1:], strict=True) if a > 0]
-    return min(max(ratios, default=widest), widest) or 1.0
+    return float(np.clip(max(ratios, default=widest), 1.0, widest))
 
 
 def _remainders(ensemble: Ensemble, prediction: Prediction) -> dict[str, Estimate]:
