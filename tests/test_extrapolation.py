@@ -90,12 +90,10 @@ def test_every_width_has_networks_and_a_store_of_its_own(tmp_path):
 
 def test_outputs_that_never_vary_have_no_error():
     still = fw.MLP((3, 8, 8, 1), "tanh", C_b=0.0, C_W=1.2, lambda_b=0.0)
-    test = np.stack([np.zeros(3), X[3]])
     options = {"algorithm": DESCENT, "widths": (4, 6, 8), "members": 40, "progress": False}
-    there = fw.extrapolate(still, X[:3], Y, test, **options)
+    there = fw.extrapolate(still, X[:3], Y, np.zeros((1, 3)), **options)
     for estimate in (there.mean, there.variance):
         assert abs(estimate.value[0, 0]) < 1e-12 and 0 <= estimate.stderr[0, 0] < 1e-12
-        assert np.isfinite(estimate.stderr).all() and estimate.stderr[1, 0] > 1e-6
 
 
 def test_nothing_of_the_ensembles_is_left_in_the_limit():
