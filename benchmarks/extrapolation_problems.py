@@ -2,10 +2,10 @@
 
     python benchmarks/extrapolation_problems.py      all ensembles, about fifteen minutes of one core
 
-Results go to benchmarks/results/extrapolation.json as they come; ensembles in it that are large enough are not
-trained again. Problems and judged widths were fixed before any extrapolation was seen, the first two because
-they are examples and the others because order 1/n misses 40 to 60 percent of its correction at width 64, or for
-their data. Numbers of networks were raised once, when the errors of the first two were known.
+Results go to benchmarks/results/extrapolation.json as they come; ensembles in it that are large enough are
+not trained again. Problems and judged widths were fixed before any extrapolation was seen: two because they
+are examples, two because order 1/n misses about half of its correction at width 64, digits for their data.
+Numbers of networks were raised once, when the errors of the first two were known.
 """
 
 import json
