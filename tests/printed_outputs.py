@@ -61,9 +61,17 @@ def rewritten(page: Path) -> str:
     parts, position = [], 0
     for block, printed in evaluated(document):
         if block and not agree(block[1], printed):
-            parts += [document.text[position : block.start(1)], printed]
+            parts += [document.text[position : block.start(1)], cut_like(block[1], printed)]
             position = block.end(1)
     return "".join([*parts, document.text[position:]])
+
+
+def cut_like(shown: str, printed: str) -> str:
+    """As much of what was printed as the block showed before its dots."""
+    lines = shown.strip().splitlines()
+    if not lines or lines[-1] != DOTS:
+        return printed
+    return "\n".join([*printed.splitlines()[: len(lines) - 1], DOTS, ""])
 
 
 def main(pages: list[str]) -> None:

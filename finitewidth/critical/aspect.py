@@ -79,6 +79,12 @@ def aspect(
     first. The depth is the largest, the width the smallest and gamma the smallest for which the largest ratio
     of the tensors of order 1/n stays at most `allowed`, by default that of an effectively deep network. For
     piecewise-linear activations the ratio is V/(n K^2). `input_scale` is the mean square of the inputs.
+
+    Returns an `fw.Aspect` with all three and the critical `C_b` and `C_W`.
+
+    ```python
+    fw.aspect("tanh", width=64, gamma=0.9).depth
+    ```
     """
     activation = as_activation(activation)
     _check(activation, width, depth, gamma)

@@ -90,6 +90,12 @@ def audit(net: Network, *, input_scale=1.0) -> Audit:
     network with different activations or other layers how it is initialized and whether that is critical.
     Whether the width is enough is judged where order 1/n is known: for dense layers and residual blocks of
     them.
+
+    Returns an `fw.Audit`; `findings` are sentences, and there are none for a healthy network.
+
+    ```python
+    fw.audit(fw.MLP((2, *[100] * 29, 1), "tanh", C_W=0.8)).findings
+    ```
     """
     if not (isinstance(input_scale, numbers.Real) and math.isfinite(input_scale) and input_scale > 0):
         raise ValueError(f"input_scale must be a finite number above 0, got {input_scale!r}.")

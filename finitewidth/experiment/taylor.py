@@ -16,6 +16,13 @@ def linearize(f: Function, parameters: Any) -> Callable[[Any, Any], Array]:
 
     `f(parameters, X)` is any function that JAX can differentiate, or an `fw.Network`; `parameters` are
     $\theta_0$, any structure of arrays. The Jacobian is never formed.
+
+    Returns that function.
+
+    ```python
+    start = fw.initialize(net, key=0)
+    fw.linearize(net, start)(start, X)  # the outputs of the network itself
+    ```
     """
     return taylor(f, parameters, 1)
 

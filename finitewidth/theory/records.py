@@ -108,7 +108,15 @@ class Theory:
 
 
 def load(path: str | Path) -> Theory:
-    """The theory that `Theory.save` wrote."""
+    """The theory that `Theory.save` wrote.
+
+    `path` ends in .zarr. Returns the same `fw.Theory`, to the last bit.
+
+    ```python
+    fw.solve(net, X).save("theory.zarr")
+    fw.load("theory.zarr").output.K
+    ```
+    """
     contents = labelled.load(path)
     layers = {index: Layer(contents.net, index, arrays) for index, arrays in contents.layers.items()}
     return Theory(*contents[:5], layers, contents.memory_error)

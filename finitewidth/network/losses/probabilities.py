@@ -6,7 +6,14 @@ from jaxtyping import Float
 
 
 def one_hot(labels, classes: int, *, smoothing: float = 0.0) -> Float[np.ndarray, "N classes"]:
-    """Labels 0, 1, ... as probabilities: 1 - smoothing for the label, the rest shared by the others."""
+    """Labels 0, 1, ... as probabilities: 1 - smoothing for the label, the rest shared by the others.
+
+    `labels` are numbers (N,) below `classes`. Returns an array (N, classes).
+
+    ```python
+    fw.one_hot([0, 2], 3)
+    ```
+    """
     labels = np.asarray(labels)
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(
@@ -25,7 +32,14 @@ def one_hot(labels, classes: int, *, smoothing: float = 0.0) -> Float[np.ndarray
 
 
 def softmax(z: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Probabilities of the classes (last axis)."""
+    """Probabilities of the classes (last axis).
+
+    `z` are outputs. Returns an array of their shape whose last axis sums to one.
+
+    ```python
+    fw.softmax(fw.predict(net, X, Y, X_test, order=0).mean)
+    ```
+    """
     return scipy.special.softmax(z, axis=-1)
 
 

@@ -168,6 +168,13 @@ def posterior(
 
     The slow part at order 1 are averages of four sigmas, independent tasks for the Dask `client`, `store` and
     `progress` as in `predict`. Beyond 64 inputs nothing of size N^4 is stored.
+
+    `X_train` (N, n_0) and `Y_train` (N, n_L) are the data; `four_leg_tolerance` as in `finite_width`. Returns
+    an `fw.Posterior` with `mean`, `std` and `covariance`.
+
+    ```python
+    fw.posterior(net, X, Y, X_test, noise=0.01).mean
+    ```
     """
     if order == 0:
         if cumulants:

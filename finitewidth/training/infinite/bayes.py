@@ -31,7 +31,14 @@ from finitewidth.training.infinite.solver import InverseMatrix, Singular, invers
 
 
 def bayesian_rates(net: Network) -> Network:
-    """The network with only its last layer trained, so that training is Bayesian (PDLT 10.46-10.49)."""
+    """The network with only its last layer trained, so that training is Bayesian (PDLT 10.46-10.49).
+
+    `net` ends in `fw.Dense`. Returns a network of the same kind.
+
+    ```python
+    fw.predict(fw.bayesian_rates(net), X, Y, X_test, order=0).mean
+    ```
+    """
     reason = _never_bayesian(net)
     if reason is not None:
         raise ValueError(f"{reason}; use fw.posterior, which needs no learning rates.")
