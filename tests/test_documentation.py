@@ -46,7 +46,7 @@ EXAMPLES = {
     for name in fw.__all__
     if not inspect.ismodule(getattr(fw, name))
 }
-SAMPLED = ("compare", "control_variate", "sample_statistics", "train_ensemble")
+SAMPLED = ("compare", "control_variate", "sample_posterior", "sample_statistics", "train_ensemble")
 
 
 @pytest.mark.parametrize(

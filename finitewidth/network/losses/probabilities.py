@@ -47,6 +47,12 @@ def outputs_of(probabilities, *, temperature: float = 1.0) -> Float[np.ndarray, 
     """Outputs y with softmax(y / temperature) = p and mean zero over components.
 
     A common shift of all components would give the same probabilities.
+
+    `probabilities` sum to one along the last axis. Returns an array of their shape.
+
+    ```python
+    fw.outputs_of(fw.one_hot([0, 1], 2, smoothing=0.1))
+    ```
     """
     p = as_probabilities(probabilities, name="probabilities")
     if (p <= 0).any():

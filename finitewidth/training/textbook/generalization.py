@@ -123,7 +123,14 @@ class Neighbour:
 
 
 def neighbour(net: Network, x_train, x_test) -> Neighbour:
-    """Robustness and variance of the prediction at `x_test` after training on `x_train` alone."""
+    """Robustness and variance of the prediction at `x_test` after training on `x_train` alone.
+
+    Returns a record with `robustness` and the variance.
+
+    ```python
+    fw.neighbour(net, X[0], X_test[0]).robustness
+    ```
+    """
     both = kernels(net, np.stack(two_inputs(net, x_train, x_test, names=("x_train", "x_test"))))
     K, Theta = both.K, both.Theta
     if Theta is None or Theta[0, 0] <= 0:
