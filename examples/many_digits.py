@@ -48,9 +48,8 @@ def scatter(axes: Axes, row: dict, names: tuple[str, str], groups: int, of_what:
 def draw(rows: list[dict]) -> Figure:
     """One panel for each width; the axes shrink as 1/n, so that the same law looks the same."""
     figure = Figure(figsize=(9.6, 4.2))
-    first = rows[0]
-    words = f"{first['points']} training digits, {STEPS} steps: outputs on 100 test digits, minus infinite width"
-    heading(figure, words)
+    points = rows[0]["points"]
+    heading(figure, f"{points} training digits, {STEPS} steps: outputs on test digits, minus infinite width")
     for axes, row in zip(figure.subplots(1, len(rows)), rows, strict=True):
         scatter(axes, row, ("predicted", "measured"), GROUPS, "an output")
         reach = 18.0 / row["width"]

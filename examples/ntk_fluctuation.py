@@ -51,7 +51,9 @@ def draw(theories: Sequence[fw.Theory], samples: Sequence[np.ndarray]) -> Figure
         axes.hist(ntks, 25, density=True, color=look, alpha=0.45, label="sampled networks")
         top = axes.get_ylim()[1]
         mean, std = output.H.item(), np.sqrt((output.A.item() + 2 * output.B.item()) / output.n)
-        draw_band(axes, [mean - std, mean + std], 0, top, "finite width", "order 1/n: mean ± standard deviation")
+        draw_band(
+            axes, [mean - std, mean + std], 0, top, "finite width", "order 1/n: mean ± standard deviation"
+        )
         draw_line(axes, [mean, mean], [0, top], "finite width")
         draw_line(axes, [output.Theta.item()] * 2, [0, top], "infinite width", "infinite width")
         axes.set(xlabel="NTK of the input", xlim=(0, 4), ylim=(0, top), yticks=[])

@@ -1,9 +1,9 @@
-"""What the code of a page prints, beside it: a `text` block right behind a `python` block is that block's output.
+"""Pages show what their code prints: a `text` block right behind a `python` block is that block's output.
 
     python tests/printed_outputs.py docs/tutorial.md ...    # writes the blocks anew
 
-Numbers agree to one unit of the last digit that is shown, because another processor rounds in another way, and
-whole numbers agree exactly. A last line of dots stands for whatever follows.
+Numbers agree to one unit of the last digit that is shown, because another processor rounds in another way,
+and whole numbers agree exactly. A last line of dots stands for whatever follows.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ DOTS = "..."
 
 
 def evaluated(document: Document) -> Iterator[tuple[re.Match | None, str]]:
-    """Run the examples of a page in order; the text block behind each, if there is one, and what it printed."""
+    """Run the examples of a page in order: the text block behind each, if any, and what it printed."""
     for example in document.examples():
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             example.evaluate()
@@ -52,7 +52,7 @@ def unit(number: str) -> float:
     """One of the last digit of a printed number; nothing for a whole one, which is exact."""
     digits, _, power = number.partition("e")
     decimals = len(digits.partition(".")[2])
-    return 10.0 ** (int(power or 0) - decimals) if "." in digits or power else 0.0
+    return 10.0 ** (int(power or 0) - decimals) if decimals or power else 0.0
 
 
 def rewritten(page: Path) -> str:

@@ -1,6 +1,7 @@
 """README and the pages of the site: their code runs, their numbers are the library's, the site builds."""
 
 import inspect
+import json
 import os
 import re
 import runpy
@@ -74,6 +75,7 @@ def test_examples_of_the_reference_run(name, tmp_path, monkeypatch):
         ("width 64: 0.123", "width 65: 0.123", False),  # whole numbers are exact
         ("[ 1.5e-05 -2. ]", "[1.6e-05 -2.]", True),
         ("[1.5e-05]", "[1.7e-05]", False),
+        ("[1. 0.5]", "[2. 0.5]", False),
         ("first\n...", "first\nsecond 3", True),
         ("first", "first\nsecond 3", False),
         ("a 0.5", "b 0.5", False),
@@ -197,6 +199,14 @@ def test_the_site_fetches_nothing_from_elsewhere(site):
         assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", sheet.read_text(encoding="utf-8")), (
             sheet
         )
+
+
+def test_search_has_words_and_no_formulas(site):
+    entries = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    theory = [entry["text"] for entry in entries if entry["location"].startswith("theory.html")]
+    assert theory and not any(re.search(r"\\(frac|langle|chi|\()", text) for text in theory)
+    glossary = [entry["text"] for entry in entries if entry["location"].startswith("glossary.html")]
+    assert any("star-polation" in text for text in glossary)
 
 
 def test_every_public_name_is_in_the_reference(site):
