@@ -20,7 +20,7 @@ from finitewidth.interface.figures.parts import draw_line, draw_sampled, legend_
 from finitewidth.interface.figures.saving import in_house_style
 
 X = np.array([[1.0, -1.0]])
-WIDTH, DEPTH, MEMBERS = 40, 3, 200_000
+WIDTH, DEPTH, MEMBERS = 40, 3, 50_000
 BINS = np.linspace(-4, 4, 41)
 
 

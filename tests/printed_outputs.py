@@ -1,6 +1,6 @@
 """Pages show what their code prints: a `text` block right behind a `python` block is that block's output.
 
-    python tests/printed_outputs.py docs/tutorial.md ...    # writes the blocks anew
+    python tests/printed_outputs.py docs/tutorial.md ...    # writes the blocks anew, and runs notebooks
 
 Numbers agree to one unit of the last digit that is shown, because another processor rounds in another way,
 and whole numbers agree exactly. A last line of dots stands for whatever follows.
@@ -74,10 +74,23 @@ def cut_like(shown: str, printed: str) -> str:
     return "\n".join([*printed.splitlines()[: len(lines) - 1], DOTS, ""])
 
 
+def executed(path: Path, folder: str) -> str:
+    """A notebook with the outputs of its cells as they are now, and nothing else that a run adds."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}}).execute()
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+    notebook.metadata.language_info = {"name": "python"}
+    return nbformat.writes(notebook) + "\n"
+
+
 def main(pages: list[str]) -> None:
     for page in map(Path.resolve, map(Path, pages)):
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-            new = rewritten(page)
+            new = executed(page, folder) if page.suffix == ".ipynb" else rewritten(page)
         page.write_text(new, encoding="utf-8")
         print(os.path.relpath(page))
 
