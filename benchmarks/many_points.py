@@ -105,55 +105,46 @@ def speed_table(rows: list[dict]) -> str:
 # --- agreement with the deterministic route -----------------------------------------------------------
 
 
-def agreement(points: int, samples: int) -> dict:
-    """Pulls of every contribution, for flow and for descent."""
+def both_routes(points: int, reach: float, four_leg_tolerance: float, **sampled):
+    """Predictions of the deterministic and of the sampled route, for flow and for descent, by name."""
     import finitewidth as fw
 
     X, Y, X_test, _ = digits(points - COMPARED, COMPARED)
     net = network()
     top = largest_eigenvalue(net, X)
+    covariance = sampled.get("variance", False)
     whole = fw.finite_width(
-        net, X, Y, X_test, four_leg_tolerance=1e-5, covariance=False, route="deterministic"
+        net, X, Y, X_test, four_leg_tolerance=four_leg_tolerance, covariance=covariance, route="deterministic"
     )
-    sampled = fw.finite_width(net, X, Y, X_test, route="sampled", samples=samples, budget=1e5)
+    drawn = fw.finite_width(net, X, Y, X_test, route="sampled", budget=1e5, **sampled)
+    algorithms = {"flow": fw.GradientFlow(reach / top), "descent": fw.GradientDescent(1 / top, round(reach))}
+    for name, algorithm in algorithms.items():
+        yield name, whole.predict(algorithm, covariance=covariance), drawn.predict(algorithm)
+
+
+def agreement(points: int, samples: int, reach: float) -> dict:
+    """Pulls of every contribution to the mean, for flow and for descent."""
     result: dict = {"points": points}
-    for name, algorithm in (
-        ("flow", fw.GradientFlow(100 / top)),
-        ("descent", fw.GradientDescent(1 / top, 100)),
-    ):
-        exact, estimate = whole.predict(algorithm, covariance=False), sampled.predict(algorithm)
-        assert estimate.sampling is not None
+    for name, exact, estimate in both_routes(points, reach, 1e-5, samples=samples):
         for part, error in estimate.sampling.contributions.items():
-            gap = estimate.contributions[part] - exact.contributions[part]
-            pulls = gap / error
-            scale = np.abs(exact.contributions[part]).max()
-            result[f"{name} {part}"] = [rms(pulls), float(np.abs(pulls).max()), rms(error) / scale]
+            result[f"{name} {part}"] = pulls(estimate.contributions[part], error, exact.contributions[part])
     return result
 
 
-def variance(points: int, samples: int) -> dict:
+def variance(points: int, samples: int, reach: float) -> dict:
     """Pulls of every contribution to the variance, averaged over outputs."""
-    import finitewidth as fw
-
-    X, Y, X_test, _ = digits(points - COMPARED, COMPARED)
-    net = network()
-    top = largest_eigenvalue(net, X)
-    whole = fw.finite_width(net, X, Y, X_test, four_leg_tolerance=1e-6, route="deterministic")
-    sampled = fw.finite_width(net, X, Y, X_test, route="sampled", samples=samples, budget=1e5, variance=True)
     result: dict = {"points": points}
-    for name, algorithm in (
-        ("flow", fw.GradientFlow(100 / top)),
-        ("descent", fw.GradientDescent(1 / top, 100)),
-    ):
-        exact = whole.predict(algorithm).variance_contributions
-        estimate = sampled.predict(algorithm).sampling
-        assert estimate is not None and estimate.variance is not None
-        for part, (value, error) in estimate.variance.contributions.items():
-            true = exact[part].mean(axis=1)
-            pulls = (value - true) / error
-            size = rms(error) / np.abs(true).max()
-            result[f"{name} {part}"] = [rms(pulls), float(np.abs(pulls).max()), size]
+    for name, exact, estimate in both_routes(points, reach, 1e-6, samples=samples, variance=True):
+        for part, (value, error) in estimate.sampling.variance.contributions.items():
+            true = exact.variance_contributions[part].mean(axis=1)
+            result[f"{name} {part}"] = pulls(value, error, true)
     return result
+
+
+def pulls(value: np.ndarray, error: np.ndarray, exact: np.ndarray) -> list[float]:
+    """Of a contribution: rms and largest, and the standard error in units of the largest value."""
+    each = (value - exact) / error
+    return [rms(each), float(np.abs(each).max()), rms(error) / float(np.abs(exact).max())]
 
 
 def agreement_table(rows: list[dict]) -> str:
