@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.core.estimate import Estimate
 from finitewidth.core.memory import require_memory
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network

@@ -145,7 +145,8 @@ class Batch:
             return results
         left, right = (spread_over(v[:, count:]) for v in (left, right))
         return [
-            result + left * times(M, right * v) for result, M, v in zip(results, weights, vectors, strict=True)
+            result + left * times(M, right * v)
+            for result, M, v in zip(results, weights, vectors, strict=True)
         ]
 
     # --- effects --------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ The mean of the feature x is subtracted, as A demands, and in the loop over outp
 the repeated mode joins is replaced by its mean where that is exact.
 
 In the variance the NTK fluctuates in two outputs at once, each at a time of its own. The residuals of an
-output at two modes a and b are joined by K, which probes replace, and by its targets, in columns of their own:
+output at two modes a and b are joined by K, which probes replace, and by its targets, which have columns of
+their own:
 
 $$\langle (x - \bar x)_{da} (x - \bar x)_{db} \rangle, \quad
   \langle b_{db}\, b_{ad} \rangle \Theta_{da} \Theta_{db}, \quad

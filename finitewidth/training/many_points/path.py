@@ -45,7 +45,7 @@ class Path:
         return self.real((self.training(name) * matrix).sum(axis=1)[:, None])
 
     def tied_by_kernel(self, batch: Batch, kernel: np.ndarray, legs: tuple[str, str], v) -> np.ndarray:
-        """(Theta o l k r) v, (N_A, columns, B): `kernel` is Theta o l K r, and k has the wire of each column."""
+        """(Theta o l k r) v, (N_A, columns, B): k is K, for which `kernel` is Theta o l K r, and a wire."""
         v = v if v.ndim == 3 else spread(v)
         result = times(kernel, v)
         if batch.wires:

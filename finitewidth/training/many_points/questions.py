@@ -139,7 +139,9 @@ class _Asked(AbstractAsked):
 
     def reached(self, effect: np.ndarray) -> np.ndarray:
         result = -self.scene.reached(effect, self.left)[self.rows]
-        return result if self.signs is None else -2 * (result.reshape(self.signs.shape) * self.signs).sum(axis=2)
+        return (
+            result if self.signs is None else -2 * (result.reshape(self.signs.shape) * self.signs).sum(axis=2)
+        )
 
 
 # --- the variance -------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@ r"""The initial output z that a trained one keeps, with the NTK (D, F) and the d
 
 The trained output has a part L z of the initial one. What a sample d learns at order 1/n is correlated with
 it, and the tensors that say so have one slot on L: here a few columns of L^T, one for each test sample or for
-random combinations of them. The residuals of one output at two modes are joined by K and by its targets, which
-are the wire of each column.
+random combinations of them. The residuals of one output at two modes are joined by K and by its targets,
+which are the wire of each column.
 """
 
 import numpy as np
