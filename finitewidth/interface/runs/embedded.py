@@ -14,7 +14,7 @@ EXAMPLE = """\
 # A complete run for `finitewidth solve run.toml`. It runs as it stands.
 
 [network]
-widths = [2, 32, 32, 1]       # n_0, ..., n_L: inputs, hidden layers, outputs
+widths = [2, 128, 128, 1]     # n_0, ..., n_L: inputs, hidden layers, outputs
 activation = "tanh"           # or one for each hidden layer, such as ["tanh", "erf"]
 critical = true               # critical C_b and C_W, and learning rates that let all layers learn equally.
                               # Instead of it, give numbers, each for all layers or one for each layer:
