@@ -9,6 +9,7 @@ import typer
 
 from finitewidth import __version__
 from finitewidth.interface.cli.conventions import AsJson, Debug, plain_errors, print_json
+from finitewidth.interface.cli.interrupts import NOTHING, keeping
 
 if TYPE_CHECKING:
     from finitewidth.comparison.claim import Claim, Outcome
@@ -86,7 +87,7 @@ def _checked(
     store = output / f"{__version__}.json" if long else None
     following = [*(claim.id for claim in wanted[1:]), "done"]
     outcomes = []
-    with progress(wanted[0].id, len(wanted)) as advance:
+    with keeping(lambda: _kept_outcomes(store)), progress(wanted[0].id, len(wanted)) as advance:
         for outcome, next_claim in zip(
             claims(only, long=long, store=store, fresh=fresh), following, strict=True
         ):
@@ -96,3 +97,9 @@ def _checked(
                 finished = f"{outcome.verdict} {outcome.claim.id} ({outcome.seconds:.1f} s)"
                 print(finished, file=sys.stderr, flush=True)
     return outcomes
+
+
+def _kept_outcomes(store: Path | None) -> str:
+    if store is None or not store.exists():
+        return NOTHING
+    return f"claims that passed are kept in {str(store)!r}; the same command continues behind them."

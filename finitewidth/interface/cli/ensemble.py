@@ -1,14 +1,12 @@
 """`finitewidth ensemble`: trained networks without theory."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from finitewidth.interface.cli.conventions import (
-    INTERRUPTED,
     AsJson,
     Debug,
     Output,
@@ -17,6 +15,7 @@ from finitewidth.interface.cli.conventions import (
     plain_errors,
     print_json,
 )
+from finitewidth.interface.cli.interrupts import NOTHING, keeping
 
 ConfigFile = Annotated[
     Path, typer.Argument(metavar="CONFIG.toml", help="Network, data, training and ensemble.")
@@ -58,11 +57,7 @@ def ensemble(
     record_at = \[0, 10]         # further keys: ntk = true, kernels = true
     """
     with plain_errors(debug):
-        try:
-            _ensemble(config_file, as_json, output)
-        except KeyboardInterrupt:
-            complain("interrupted; finished batches are kept, and the same command continues with them.")
-            sys.exit(INTERRUPTED)
+        _ensemble(config_file, as_json, output)
 
 
 def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
@@ -76,7 +71,8 @@ def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
     assert run.options is not None
     target = output if output is not None else Path("results") / run.name
     ensemble_runs.check_directory(target)
-    with noted_warnings(complain):
+    store = target / ensemble_runs.STORE
+    with noted_warnings(complain), keeping(lambda: _kept_batches(store)):
         trained = train_ensemble(
             run.network,
             run.X_train,
@@ -84,7 +80,7 @@ def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
             run.X_test,
             algorithm=run.algorithm,
             loss=run.loss,
-            store=target / ensemble_runs.STORE,
+            store=store,
             **run.options,
         )
     document = documents.ensemble_document(run, trained, target)
@@ -97,3 +93,9 @@ def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
     console = Console()
     tables.print_ensemble(trained, console)
     tables.print_files(target, document["results"]["files"], console)
+
+
+def _kept_batches(store: Path) -> str:
+    if not store.exists():
+        return NOTHING
+    return f"finished batches are kept in {str(store)!r}; the same command continues with them."

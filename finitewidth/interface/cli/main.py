@@ -9,13 +9,8 @@ import typer
 
 from finitewidth import __version__
 from finitewidth.interface.cli import advice, claims, ensemble, page, solve
-from finitewidth.interface.cli.conventions import (
-    BAD_INPUT,
-    INTERRUPTED,
-    complain,
-    complain_of_defect,
-    termination_as_interrupt,
-)
+from finitewidth.interface.cli.conventions import BAD_INPUT, complain, complain_of_defect
+from finitewidth.interface.cli.interrupts import INTERRUPTED, NOTHING
 
 app = typer.Typer(
     name="finitewidth",
@@ -50,8 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = sys.argv[1:] if arguments is None else list(arguments)
     command = typer.main.get_command(app)
     try:
-        with termination_as_interrupt():
-            status = command.main(args=given or ["--help"], prog_name="finitewidth", standalone_mode=False)
+        status = command.main(args=given or ["--help"], prog_name="finitewidth", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     except Exception as error:
@@ -63,5 +57,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         else:
             status = complain_of_defect(error)
     if status == INTERRUPTED:  # typer turns an interrupt into this status
-        complain("interrupted; no results were written.")
+        complain(f"interrupted; {NOTHING}")
     sys.exit(status or 0)

@@ -1,13 +1,11 @@
 """`finitewidth solve`: theory of trained networks, and real networks beside it."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from finitewidth.interface.cli.conventions import (
-    INTERRUPTED,
     AsJson,
     Debug,
     Output,
@@ -16,6 +14,7 @@ from finitewidth.interface.cli.conventions import (
     plain_errors,
     print_json,
 )
+from finitewidth.interface.cli.interrupts import NOTHING, keeping
 
 if TYPE_CHECKING:
     from finitewidth.interface.runs.main_job import SolvedRun
@@ -123,25 +122,25 @@ def _main_job(run: "TrainingRun", target: Path, figure: bool, *, quiet: bool) ->
     from finitewidth.interface.report import documents, saving, tables
     from finitewidth.interface.runs import output_directory
 
-    try:
+    with keeping(lambda: _kept_batches(output_directory.unfinished(target))):
         solved = _solved(run, target)
         with Console(stderr=True).status("saving"):
             names = saving.save_solved(solved, target, figure=figure)
-    except KeyboardInterrupt:
-        unfinished = output_directory.unfinished(target)
-        if not unfinished.exists():
-            raise  # nothing was trained yet
-        complain(
-            f"interrupted; the networks trained so far are kept in {str(unfinished)!r}, and the same command "
-            "continues with them."
-        )
-        sys.exit(INTERRUPTED)
-    output_directory.clear_unfinished(target)
-    if not quiet:
-        tables.print_solved(solved, Console())
-        tables.print_files(target, names, Console())
+    with keeping(lambda: f"all results are in {str(target)!r}."):
+        output_directory.clear_unfinished(target)
+        if not quiet:
+            tables.print_solved(solved, Console())
+            tables.print_files(target, names, Console())
     document = documents.solve_document(solved)
     return {**document, "results": {"directory": str(target), "files": names}}
+
+
+def _kept_batches(unfinished: Path) -> str:
+    if not unfinished.exists():  # no network is trained yet
+        return NOTHING
+    return (
+        f"the networks trained so far are kept in {str(unfinished)!r}; the same command continues with them."
+    )
 
 
 def _solved(run: "TrainingRun", target: Path) -> "SolvedRun":
