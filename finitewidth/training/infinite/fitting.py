@@ -48,6 +48,21 @@ class Fitted:
     response: ResponseMatrix | IterativeInverse = field(repr=False)
     error: float
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the kernel K: a pickle then has one matrix between samples, and not two."""
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name != "K" or isinstance(value, StoredMatrix)
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        """The kernel K, which a pickle has left out, when it is first needed."""
+        if name != "K" or "net" not in vars(self):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        object.__setattr__(self, "K", kernels(self.net, self.X).K)
+        return self.K
+
     @property
     def condition(self) -> float:
         """The condition number of the training NTK, with the ridge; if it is on disk, an upper bound."""
