@@ -20,7 +20,7 @@ from finitewidth.training.infinite.fitting import Fitted, ntk, require_ntk
 from finitewidth.training.infinite.ridge import ridge_path
 from finitewidth.training.infinite.solver import FullMatrix, ModeMatrix, condition_of
 
-_SMALLEST = 1e-9  # a residual operator below this is rounding
+_SMALLEST = 1e-9  # below this a share of the residual is rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +59,11 @@ def left_out(fitted: Fitted, Y: Float[np.ndarray, "N n_L"]) -> LeftOut:
     residual = fitted.response.apply(np.eye(len(fitted.X)))
     if not fitted.algorithm.is_finished or isinstance(fitted.response, FullMatrix):
         residual = np.eye(len(fitted.X)) - ntk(kernels(fitted.net, fitted.X)) @ residual
+        if np.diagonal(residual).min() < _SMALLEST:
+            raise ValueError(
+                f"networks trained by {fitted.algorithm!r} fit their data so well that nothing can be said "
+                "about samples left out; stop earlier, or pass noise and temperature as numbers."
+            )
     diagonal = np.diagonal(residual)[:, None]
-    if not np.all(np.abs(diagonal) > _SMALLEST * np.abs(residual).max()):
-        raise ValueError(
-            f"networks trained by {fitted.algorithm!r} fit their data so well that nothing can be said about "
-            "samples left out; stop earlier, or pass ridge and noise (and temperature) as numbers."
-        )
     variances = np.einsum("ij,ij->i", residual @ fitted.K, residual) / diagonal[:, 0] ** 2
     return LeftOut(residual @ Y / diagonal, variances)
