@@ -213,15 +213,19 @@ def test_a_pickle_has_one_matrix_between_samples():
 
 
 def test_probabilities_are_frequencies():
-    """Labels that are wrong three times in ten: probabilities come near 0.7, not near 1."""
+    """Labels that are wrong three times in ten: on new data, networks are as sure as they are right."""
     random = np.random.default_rng(11)
-    inputs = random.normal(size=(300, 2))
-    labels = (inputs[:, 0] > 0) ^ (random.random(300) < 0.3)
-    model = fw.sklearn.WideNetworkClassifier().fit(inputs, labels)
-    sure = model.predict_proba(10 * np.eye(2)[[0, 0]] * [[1], [-1]]).max(axis=1)
-    assert np.all((0.55 < sure) & (sure < 0.9))
-    other = fw.sklearn.WideNetworkClassifier(smoothing=0.3).fit(inputs, labels)
-    np.testing.assert_allclose(other.predict_proba(inputs), model.predict_proba(inputs), rtol=1e-4)
+    inputs = random.normal(size=(1300, 2))
+    labels = (inputs[:, 0] > 0) ^ (random.random(1300) < 0.3)
+    model = fw.sklearn.WideNetworkClassifier().fit(inputs[:300], labels[:300])
+    probabilities = model.predict_proba(inputs[300:])
+    right = np.mean(model.predict(inputs[300:]) == labels[300:])
+    error = np.sqrt(0.3 * 0.7 * (1 / 1000 + 1 / 300))  # of the test, and of the samples left out
+    assert abs(probabilities.max(axis=1).mean() - right) < 4 * error
+    other = fw.sklearn.WideNetworkClassifier(smoothing=0.3).fit(inputs[:300], labels[:300])
+    np.testing.assert_allclose(other.predict_proba(inputs[300:]), probabilities, rtol=1e-4)
+    sure = clone(model).set_params(temperature=0.05).fit(inputs[:300], labels[:300])
+    assert sure.predict_proba(inputs[300:]).max(axis=1).mean() > right + 4 * error
 
 
 def test_bad_parameters_are_named():
