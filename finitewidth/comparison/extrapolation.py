@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.comparison.compare import control_variate
+from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_count
 from finitewidth.core.progress import Progress
@@ -28,6 +29,16 @@ from finitewidth.training.infinite.gaussian import Prediction
 ORDERS = (2, 3)  # powers of 1/n that are fitted
 
 
+@shown(
+    "n",
+    "mean",
+    "variance",
+    "chi_square",
+    "freedom",
+    "widths",
+    "members",
+    dimensions={"mean": "sample output", "variance": "sample"},
+)
 @dataclass(frozen=True, eq=False)
 class Extrapolation:
     """Mean and variance of trained networks at any width, from order 1/n and narrow ensembles."""
@@ -72,13 +83,6 @@ class Extrapolation:
     def _with_remainder(self, name: str) -> Estimate:
         left = self.falls[name].at(self.n)
         return Estimate(getattr(self.prediction, name) + left.value, left.stderr)
-
-    def __repr__(self) -> str:
-        chi = max(float(np.mean(part)) for part in self.chi_square.values()) / max(self.freedom, 1)
-        return (
-            f"Extrapolation(n={self.n}, from {self.members} networks of each width {self.widths}, "
-            f"chi square per degree of freedom {chi:.2g})"
-        )
 
 
 def extrapolate(

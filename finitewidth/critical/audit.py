@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from finitewidth.core.display.records import shown
 from finitewidth.critical.activations.classification import Criticality, criticality
 from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.critical.activations.words import number
@@ -36,6 +37,15 @@ _SLOW_LAYERS = 64  # kinked activations other than two straight lines are solved
 _SLOW_BODIES = 20  # bodies of several layers are solved pair by pair of layers
 
 
+@shown(
+    "healthy",
+    "findings",
+    "aspect_verdict",
+    "correlation_length_parallel",
+    "correlation_length_perp",
+    "advice",
+    "net",
+)
 @dataclass(frozen=True, eq=False)
 class Audit:
     """The verdict on one network."""

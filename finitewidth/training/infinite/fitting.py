@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs, as_positive, as_targets
 from finitewidth.core.memory import require_memory
 from finitewidth.core.progress import Progress
@@ -36,6 +37,7 @@ from finitewidth.training.infinite.solver import ResponseMatrix, Singular, respo
 BLOCK = 1024  # test inputs at a time, for means and standard deviations alone
 
 
+@shown("X", "weights", "condition", "error", "algorithm", "net")
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """Infinitely wide networks trained on a data set, ready to predict at any inputs."""
