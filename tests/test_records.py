@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import finitewidth as fw
-from finitewidth.core.display.numbers import written
+from finitewidth.core.display.numbers import number
 from finitewidth.core.display.records import shown
 
 X = np.array([[1.0, 0.5], [-0.5, 2.0], [0.3, -1.0], [2.0, 1.0]])
@@ -67,7 +67,7 @@ def test_a_record_shows_its_numbers_in_one_line_and_as_a_table(name):
 
 def test_a_prediction_shows_mean_and_spread():
     record = RECORDS["infinite"]()
-    mean, std = (", ".join(written(x, 4) for x in part.ravel()) for part in (record.mean, record.std))
+    mean, std = (", ".join(number(x, 4) for x in part.ravel()) for part in (record.mean, record.std))
     assert f"mean=[{mean}], std=[{std}], order=0" in repr(record)
 
 
@@ -105,7 +105,7 @@ def test_what_a_record_does_not_have_is_left_out():
 
 
 @pytest.mark.parametrize(
-    "number, text",
+    "value, text",
     [
         (110.3, "110"),
         (0.012345, "0.0123"),
@@ -119,5 +119,5 @@ def test_what_a_record_does_not_have_is_left_out():
         (float("nan"), "not a number"),
     ],
 )
-def test_numbers_are_as_people_write_them(number, text):
-    assert written(number) == text
+def test_numbers_are_as_people_write_them(value, text):
+    assert number(value) == text

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from finitewidth.core.display.numbers import number
 from finitewidth.core.display.records import shown
 from finitewidth.critical.activations.classification import critical_variances, criticality
-from finitewidth.critical.activations.words import number
 from finitewidth.critical.tuning import critical_version
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.layers.dense import Dense

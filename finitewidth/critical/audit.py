@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from finitewidth.core.display.numbers import number
 from finitewidth.core.display.records import shown
 from finitewidth.critical.activations.classification import Criticality, criticality
 from finitewidth.critical.activations.susceptibilities import CRITICAL
-from finitewidth.critical.activations.words import number
 from finitewidth.critical.architectures.explanation import steps_of_layers
 from finitewidth.critical.architectures.two_inputs import TwoInputs, follow_inputs
 from finitewidth.critical.aspect import longer_skips

@@ -3,11 +3,11 @@
 import math
 
 
-def written(number: float, digits: int = 3) -> str:
+def number(value: float, digits: int = 3) -> str:
     """A number with so many digits: 110 and 0.012; powers of ten only beyond a million and below 1e-4."""
-    if not math.isfinite(number):
-        return "not a number" if math.isnan(number) else "infinite" if number > 0 else "-infinite"
-    rounded = float(f"{number:.{digits}g}")
+    if not math.isfinite(value):
+        return "not a number" if math.isnan(value) else "infinite" if value > 0 else "-infinite"
+    rounded = float(f"{value:.{digits}g}")
     if rounded == 0 or 1e-4 <= abs(rounded) < 1e6:
         return f"{rounded:.15g}"
     mantissa, _, power = f"{rounded:.{digits}g}".partition("e")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from finitewidth.core.display.numbers import written
+from finitewidth.core.display.numbers import number
 
 if TYPE_CHECKING:
     import xarray
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=type)
 
 ALSO = ("uncertainty", "verdict")  # shown by every record that has them
-MOST = 6  # numbers of an array that are all written
+MOST = 6  # numbers of an array that are all number
 
 
 def shown(
@@ -87,7 +87,7 @@ def _text(value: Any, digits: int = 6) -> str:
     if hasattr(value, "value") and hasattr(value, "stderr"):  # an estimate
         return f"{_text(value.value)} ± {_text(value.stderr)}"
     if isinstance(value, int | float | np.number):
-        return str(value) if isinstance(value, int | np.integer) else written(float(value), digits)
+        return str(value) if isinstance(value, int | np.integer) else number(float(value), digits)
     if hasattr(value, "shape"):
         return _array(np.asarray(value))
     if isinstance(value, Mapping):

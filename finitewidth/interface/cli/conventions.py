@@ -18,6 +18,9 @@ Output = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Directory of the results; the default is results/<name of the run>."),
 ]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress, tables or notes; errors are still shown.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error arose.")]
 
 

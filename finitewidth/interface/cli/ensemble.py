@@ -10,6 +10,7 @@ from finitewidth.interface.cli.conventions import (
     AsJson,
     Debug,
     Output,
+    Quiet,
     complain,
     noted_warnings,
     plain_errors,
@@ -31,6 +32,7 @@ def ensemble(
     config_file: ConfigFile,
     as_json: AsJson = False,
     output: Output = None,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     r"""Train many real networks, and estimate the mean and the spread of their outputs with standard errors.
@@ -57,10 +59,10 @@ def ensemble(
     record_at = \[0, 10]         # further keys: ntk = true, kernels = true
     """
     with plain_errors(debug):
-        _ensemble(config_file, as_json, output)
+        _ensemble(config_file, as_json, output, quiet)
 
 
-def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
+def _ensemble(config_file: Path, as_json: bool, output: Path | None, quiet: bool) -> None:
     from rich.console import Console
 
     from finitewidth.experiment.ensemble.training import train_ensemble
@@ -72,7 +74,7 @@ def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
     target = output if output is not None else Path("results") / run.name
     ensemble_runs.check_directory(target)
     store = target / ensemble_runs.STORE
-    with noted_warnings(complain), keeping(lambda: _kept_batches(store)):
+    with noted_warnings(_unheard if quiet else complain), keeping(lambda: _kept_batches(store)):
         trained = train_ensemble(
             run.network,
             run.X_train,
@@ -81,6 +83,7 @@ def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
             algorithm=run.algorithm,
             loss=run.loss,
             store=store,
+            progress=False if quiet else None,
             **run.options,
         )
     document = documents.ensemble_document(run, trained, target)
@@ -89,10 +92,15 @@ def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
     draft.replace(target / ensemble_runs.SUMMARY)
     if as_json:
         print_json(document)
+    if as_json or quiet:
         return
     console = Console()
     tables.print_ensemble(trained, console)
     tables.print_files(target, document["results"]["files"], console)
+
+
+def _unheard(_note: str) -> None:
+    """Notes of a quiet run are in its summary, or nowhere."""
 
 
 def _kept_batches(store: Path) -> str:

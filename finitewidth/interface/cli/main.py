@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -39,11 +39,20 @@ for _module in (solve, advice, ensemble, claims, page):
     _module.register(app)
 
 
+def _with_plain_flags(command: Any) -> Any:
+    """The command with help that shows no type beside flags, which take no value."""
+    for one in (command, *getattr(command, "commands", {}).values()):
+        for option in (*one.params, one.get_help_option(typer.Context(one))):
+            if getattr(option, "is_flag", False):
+                option.metavar = ""
+    return command
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its status."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # messages of the compiler are not meant for users
     given = sys.argv[1:] if arguments is None else list(arguments)
-    command = typer.main.get_command(app)
+    command = _with_plain_flags(typer.main.get_command(app))
     try:
         status = command.main(args=given or ["--help"], prog_name="finitewidth", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
