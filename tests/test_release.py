@@ -21,8 +21,8 @@ def test_the_package_imports_where_modules_of_unix_are_missing():
     """Modules of this package, not of the libraries below it, which have their own ways on Windows."""
     code = f"""
 import builtins, importlib, pkgutil, sys
-import numpy, jax, scipy.linalg, sklearn, matplotlib, zarr, xarray, numba, equinox, diffrax, psutil, rich, typer
-import filelock, jinja2, tomli_w, uvicorn, starlette.applications, optax
+import numpy, jax, scipy.linalg, sklearn, matplotlib, zarr, xarray, numba, equinox, diffrax, psutil
+import rich, typer, filelock, jinja2, tomli_w, uvicorn, starlette.applications, optax
 real = builtins.__import__
 def windows(name, globals=None, *rest):
     if name.split(".")[0] in {UNIX!r} and (globals or {{}}).get("__name__", "").startswith("finitewidth"):
