@@ -101,6 +101,15 @@ def audit(
         _audit(widths, activation, options, input_scale, as_json)
 
 
+_DEFAULTS = {"C_b": "0", "C_W": "1", "lambda_b": "1", "lambda_W": "1", "input-scale": "1"}
+
+
+def _refuse_without_widths(options: dict[str, str]) -> None:
+    for name, default in _DEFAULTS.items():
+        if options[name] != default:
+            raise ValueError(f"WIDTHS is missing, and --{name} needs it; write 784,100x20,10 for example.")
+
+
 def _audit(
     widths: str | None, activation: str, options: dict[str, str], input_scale: float, as_json: bool
 ) -> None:
@@ -112,6 +121,7 @@ def _audit(
         from finitewidth.interface.report import advice
 
         if widths is None:
+            _refuse_without_widths(options | {"input-scale": f"{input_scale:g}"})
             net, notes = arguments.network_of_pytorch(activation)
         else:
             net, notes = arguments.network_described(widths, activation, options, input_scale)
