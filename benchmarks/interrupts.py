@@ -1,12 +1,13 @@
 """How long commands take to end after Ctrl-C or SIGTERM at a random moment.
 
 Writes benchmarks/results/interrupts.md. Each run starts in an empty directory; the signal comes 0.3 s to
-25 s later. Children that outlive a command, and what is printed, are counted too.
+15 s later. Children that outlive a command, and what is printed, are counted too.
 """
 
 import contextlib
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -26,8 +27,8 @@ COMMANDS = {
     "audit": ["audit", "784,100x200,10", "--activation", "gelu"],
     "page": ["page", "--no-browser"],
 }
-RUNS = 6
-LONGEST = 25.0
+RUNS = 5
+LONGEST = 15.0
 
 
 def started(arguments: list[str], folder: str) -> subprocess.Popen:
@@ -36,8 +37,8 @@ def started(arguments: list[str], folder: str) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=folder, **pipes)
 
 
-def one(name: str) -> tuple[float, str, int] | None:
-    """Seconds to the end, what was printed, and children left; None if the command had ended before."""
+def one(name: str) -> tuple[float, float, str, int] | None:
+    """Seconds and processor time to the end, what was printed, children left; None if it had ended."""
     with tempfile.TemporaryDirectory() as folder:
         if name == "ensemble":
             example = started(["solve", "--example"], folder).communicate()[0]
@@ -48,12 +49,20 @@ def one(name: str) -> tuple[float, str, int] | None:
             process.communicate()
             return None
         children = psutil.Process(process.pid).children(recursive=True)
+        worked = sum(psutil.Process(process.pid).cpu_times()[:2]) + _of_children()
         begun = time.perf_counter()
         process.send_signal(random.choice([signal.SIGINT, signal.SIGTERM]))
         errors = process.communicate()[1]
         seconds = time.perf_counter() - begun
+        worked = _of_children() - worked
         _, alive = psutil.wait_procs(children, timeout=2)
-        return seconds, errors, len(alive)
+        return seconds, max(worked, 0.0), errors, len(alive)
+
+
+def _of_children() -> float:
+    """Processor time of all children that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def main() -> None:
@@ -65,8 +74,8 @@ def main() -> None:
         f"`python benchmarks/interrupts.py`, {stamp()}, {os.cpu_count()} cores, load "
         f"{os.getloadavg()[0]:.0f}. Ctrl-C or SIGTERM at a random moment of the first {LONGEST:.0f} s.",
         "",
-        "| command | signals | median (s) | longest (s) | with one line | children left |",
-        "|---|---|---|---|---|---|",
+        "| command | signals | median (s) | longest (s) | most processor time (s) | with one line | left |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name in COMMANDS:
         ended = [result for _ in range(RUNS) if (result := one(name)) is not None]
@@ -74,14 +83,14 @@ def main() -> None:
             continue
         seconds = sorted(result[0] for result in ended)
         said = sum(
-            text.startswith("finitewidth: interrupted; ") and text.count("\n") == 1 for _, text, _ in ended
+            text.startswith("finitewidth: interrupted; ") and text.count("\n") == 1 for _, _, text, _ in ended
         )
-        left = sum(result[2] for result in ended)
+        left = sum(result[3] for result in ended)
         lines.append(
             f"| {name} | {len(ended)} | {seconds[len(seconds) // 2]:.2f} | {seconds[-1]:.2f} "
-            f"| {said} | {left} |"
+            f"| {max(result[1] for result in ended):.2f} | {said} | {left} |"
         )
-        print(lines[-1], [text for _, text, _ in ended if text.count("\n") != 1], flush=True)
+        print(lines[-1], [text for _, _, text, _ in ended if text.count("\n") != 1], flush=True)
     RESULTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
