@@ -246,10 +246,6 @@ def finite_width(
     `four_leg_tolerance` is the accuracy of four-leg averages of the deterministic route; inverses of the
     training NTK amplify their errors 20 to 1000 times. By default it is 1e-8 for up to 16 samples, 1e-6 up to
     32, and 1e-5 beyond. `client`, `store` and `progress` as in `predict`.
-
-    ```python
-    fw.finite_width(net, X, Y, X_test).with_width(256).predict(fw.GradientFlow()).mean
-    ```
     """
     problem = Problem.of(net, X_train, Y_train, X_test)
     way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, variance=variance, key=key)
