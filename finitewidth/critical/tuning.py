@@ -22,6 +22,12 @@ $$\lambda_b^{(l)} = \frac{\lambda_b}{L} \prod_{m=l}^{L-1} \frac{1}{\chi_\perp^{(
 with $x^2$ the mean square of the input components. The NTK of that input is then $\lambda_b + \lambda_W x^2$,
 as it is for one layer, and every layer has an equal share in both terms. Networks of other layers have the
 same rule (`architectures/tuning.py`).
+
+With equal lambda_b and lambda_W biases take most of the NTK where the signal is small. What they add is the
+same for every pair of inputs, so it limits the learning rate and tells no inputs apart. Balanced biases
+(`lambda_b="balanced"`) add as much as the weights of their layer:
+
+$$\lambda_b^{(l)} = \lambda_W^{(l)} \langle\sigma_{l-1}^2\rangle$$
 """
 
 import math
@@ -37,6 +43,8 @@ from finitewidth.critical.one_input import is_dense, layer_by_layer
 from finitewidth.network.mlp import MLP, Activations
 from finitewidth.network.network import Network
 
+BALANCED = "balanced"  # biases add to the NTK what the weights of their layer do
+
 
 def critical_network(
     widths: Sequence[int],
@@ -49,15 +57,16 @@ def critical_network(
 
     `activation` is one activation, or one for each hidden layer: `critical_initialization` has the rule for
     C_b and C_W. `input_scale` is the mean square of the input components; it matters where the kernel must
-    start at a K* > 0 and for the learning rates of networks with different activations.
+    start at a K* > 0, for the learning rates of networks with different activations and for balanced biases.
     """
     input_scale = _positive("input_scale", input_scale)
-    given = {"lambda_b": _rate("lambda_b", lambda_b), "lambda_W": _rate("lambda_W", lambda_W)}
+    rate_b, rate_W = _rate_of_biases(lambda_b), _rate("lambda_W", lambda_W)
     net = MLP(widths, activation)
     C_b, C_W = critical_initialization(net, input_scale)
     net = net.replace(C_b=C_b, C_W=C_W)
     shares_b, shares_W = equivalent_rates(net, input_scale)
-    rates_b, rates_W = given["lambda_b"] * shares_b, given["lambda_W"] * shares_W
+    rates_W = rate_W * shares_W
+    rates_b = rates_W * layer_by_layer(net, input_scale).arriving if rate_b is None else rate_b * shares_b
     return net.replace(lambda_b=tuple(rates_b.tolist()), lambda_W=tuple(rates_W.tolist()))
 
 
@@ -68,9 +77,9 @@ def critical_version(net: Network, lambda_b=1.0, lambda_W=1.0, input_scale=1.0) 
     refused by name.
     """
     input_scale = _positive("input_scale", input_scale)
-    rates = _rate("lambda_b", lambda_b), _rate("lambda_W", lambda_W)
+    rates = _rate_of_biases(lambda_b), _rate("lambda_W", lambda_W)
     if is_dense(net):
-        critical = critical_network(net.widths, net.activations or "linear", *rates, input_scale)
+        critical = critical_network(net.widths, net.activations or "linear", lambda_b, lambda_W, input_scale)
         dense = iter(critical.dense)
         return net.replace(layers=with_weights(net.layers, lambda _: next(dense)))
     return net.replace(layers=tuned_layers(net.layers, net.input_shape, *rates, input_scale))
@@ -113,6 +122,15 @@ def _positive(name: str, value) -> float:
             f"{name} must be above 0, got {value!r}; it is the mean square of the input components."
         )
     return number
+
+
+def _rate_of_biases(value) -> float | None:
+    """lambda_b as a number, or None if biases shall be balanced with the weights of their layer."""
+    if isinstance(value, str):
+        if value != BALANCED:
+            raise ValueError(f'lambda_b must be a number or "{BALANCED}", got {value!r}.')
+        return None
+    return _rate("lambda_b", value)
 
 
 def _rate(name: str, value) -> float:

@@ -81,9 +81,10 @@ class MLP(Network):
         r"""The network at its critical point, with learning rates that let all layers learn equally.
 
         Each layer is set by the activation before it. `lambda_b` and `lambda_W` are shared out over depth by
-        the equivalence principle (PDLT section 9.4). `input_scale`, the mean square of the input components,
-        is used at half-stable points: there the first layer has $C_b = 0$, $C_W = K^*/$`input_scale`, so that
-        signals start at K*.
+        the equivalence principle (PDLT section 9.4); `lambda_b="balanced"` makes biases add to the NTK what
+        the weights of their layer add (`fw.ntk_shares`). `input_scale`, the mean square of the input
+        components, is used for that, and at half-stable points: there the first layer has $C_b = 0$,
+        $C_W = K^*/$`input_scale`, so that signals start at K*.
 
         Where activations differ and one of them is half-stable, the kernel is held at its K*: every $C_W$
         keeps gradients ($\chi_\perp = 1$) and every $C_b \ge 0$ restores K. A K* that cannot be reached is

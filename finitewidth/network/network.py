@@ -81,8 +81,9 @@ class Network:
         with depth. The last weights of a residual body get a share of that, $1 - \gamma^2$, or for
         $\gamma = 1$ one over the number of such blocks; weights behind `LayerNorm` hold the kernel at one;
         $C_W$ of a convolution makes up for what zero padding loses. `lambda_b` and `lambda_W` are shared
-        out over the layers by the equivalence principle (PDLT section 9.4). `input_scale` is the mean square
-        of the input components. Layers and activations without a critical point are refused by name.
+        out over the layers by the equivalence principle (PDLT section 9.4); `lambda_b="balanced"` makes
+        biases add to the NTK what the weights of their layer add. `input_scale` is the mean square of the
+        input components. Layers and activations without a critical point are refused by name.
         `fw.audit(net).steps` says of each layer what was set.
         """
         from finitewidth.critical.tuning import critical_version  # theory answers; it is not known before

@@ -1,0 +1,200 @@
+"""Tables of the benchmark of advice, from the runs that are kept."""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from advice_methods import METHODS
+from advice_plan import OVER_BOTH, OVER_DEPTH, OVER_WIDTH, Part, Problem, plan
+from harness import HERE, markdown, processor
+from provenance import stamp
+
+KEPT = HERE / "results" / "advice.json"
+TIE = 1.1  # losses within this factor count as equal
+GUESSING = {"cross-entropy": math.log(10), "squared": 0.45}  # loss of ten classes without learning
+
+
+class Best(NamedTuple):
+    """The rate with the smallest loss (geometric mean over seeds) among those at which no seed diverged."""
+
+    power: int | None
+    loss: float
+    accuracy: float
+
+
+def best(entry: dict) -> Best:
+    """The best rate of an entry; its power is None if every rate diverged."""
+    candidates = [Best(power, *at(entry, power)) for power in entry["powers"]]
+    return min(candidates, key=lambda b: b.loss) if candidates else Best(None, math.inf, math.nan)
+
+
+def at(entry: dict, power: int) -> tuple[float, float]:
+    """Loss and accuracy at a rate, infinite and that of the survivors where a seed diverged."""
+    i = entry["powers"].index(power)
+    losses, accuracy = entry["loss"][i], float(np.mean(entry["accuracy"][i]))
+    return (math.inf if None in losses else float(np.exp(np.mean(np.log(losses))))), accuracy
+
+
+def worth(entry: dict, problem: Problem) -> float:
+    """The best loss, or that of guessing where nothing was better."""
+    return min(best(entry).loss, GUESSING[problem.loss])
+
+
+def report(kept: dict) -> str:
+    """All tables of what is there."""
+    parts = [part for part in plan() if kept.get(part.problem.key)]
+    sections = (opening(kept), methods(), summary(parts, kept), rows(parts, kept), biases(parts, kept))
+    return "\n\n".join([*sections, transfer(kept), deep(parts, kept)]) + "\n"
+
+
+OPENING = """# Advice against what people do already
+
+{stamp}. {processor}, one thread, PyTorch {torch}. `python benchmarks/advice.py` trains what is missing and writes
+this page; `advice_plan.py` fixed the plan before anything was trained. {done} of its {all} entries are here
+({minutes:.0f} minutes of processor time), the most important ones first.
+
+Every run has 80 steps of 64 samples in **float32**, as practitioners train (the library itself computes in float64).
+*digits* are the 8 by 8 images of scikit-learn, *clusters* a harder generated set (64 inputs, 10 classes of four
+clusters each, scikit-learn's `make_classification`). The squared loss is half the squared distance to one-hot labels;
+both losses are means over the batch. Every method is tuned over rates of a factor two, seven of them and more at an
+end where the best one lies. Losses are those on 512 training samples, geometric means over two seeds; a rate counts
+only if no seed diverged. Depth counts layers with weights. Momentum is 0.9; AdamW decays weights by 0.01, its default."""
+
+
+def opening(kept: dict) -> str:
+    import torch
+
+    wanted = {(p.problem.key, m) for p in plan() for m in p.methods}
+    entries = [e for key, of in kept.items() for m, e in of.items() if (key, m) in wanted]
+    return OPENING.format(
+        stamp=stamp(),
+        processor=processor(),
+        torch=torch.__version__,
+        done=len(entries),
+        all=len(wanted),
+        minutes=sum(e["seconds"] for e in entries) / 60,
+    )
+
+
+def methods() -> str:
+    return "## Methods\n\n" + markdown("name | what it is", [(n, m.says) for n, m in METHODS.items()])
+
+
+# --- the table of problems ----------------------------------------------------------------------------
+
+
+def complete(section: str, parts: list[Part], kept: dict) -> list[Part]:
+    """The parts of a section all of whose methods were tried."""
+    return [p for p in parts if p.section == section and set(p.methods) <= set(kept[p.problem.key])]
+
+
+def summary(parts: list[Part], kept: dict) -> str:
+    """Each method against the best one of each row."""
+    text = ["## Which method wins, tuned"]
+    text.append(
+        "Loss over the smallest loss of the same problem: geometric mean and largest value; how often it is within "
+        f"{100 * (TIE - 1):.0f} percent of the smallest. Only problems on which all methods were tried."
+    )
+    for title, adaptive in (("SGD, with and without momentum", False), ("Adam and AdamW", True)):
+        chosen = [p for p in complete("table", parts, kept) if p.problem.adaptive is adaptive]
+        if chosen:
+            text.append(f"**{title}**, {len(chosen)} problems")
+            text.append(markdown("method | problems | mean | largest | wins or ties", list(_ranked(chosen, kept))))
+    return "\n\n".join(text)
+
+
+def _ranked(chosen: list[Part], kept: dict) -> Iterable[tuple]:
+    ratios: dict[str, list[float]] = {}
+    for part in chosen:
+        losses = {m: worth(kept[part.problem.key][m], part.problem) for m in part.methods}
+        for method, loss in losses.items():
+            ratios.setdefault(method, []).append(loss / min(losses.values()))
+    means = {m: float(np.exp(np.mean(np.log(r)))) for m, r in ratios.items()}
+    for method in sorted(means, key=lambda m: means[m]):
+        r = np.array(ratios[method])
+        yield method, len(r), f"{means[method]:.2f}", f"{r.max():.3g}", int((r <= TIE).sum())
+
+
+def rows(parts: list[Part], kept: dict) -> str:
+    """The best loss of every method on every problem, with its rate."""
+    text = ["## Every problem", "Loss, and in brackets the base-two logarithm of the best rate."]
+    for adaptive in (False, True):
+        chosen = [p for p in parts if p.section == "table" and p.problem.adaptive is adaptive]
+        names = list(dict.fromkeys(m for p in chosen for m in p.methods))
+        lines = [(p.problem.key, *_cells(kept[p.problem.key], names, p.problem)) for p in chosen]
+        text.append(markdown(" | ".join(["problem", *names]), lines))
+    return "\n\n".join(text)
+
+
+def _cells(entries: dict, names: list[str], problem: Problem) -> list[str]:
+    seen = {m: worth(entries[m], problem) for m in names if m in entries}
+    least = min(seen.values())
+    cells = []
+    for name in names:
+        if name not in seen:
+            cells.append("")
+            continue
+        power = best(entries[name]).power
+        cell = f"{seen[name]:.3g} ({power})" if math.isfinite(best(entries[name]).loss) else "diverges"
+        cells.append(f"**{cell}**" if seen[name] <= TIE * least else cell)
+    return cells
+
+
+# --- sections of their own ------------------------------------------------------------------------------
+
+
+def biases(parts: list[Part], kept: dict) -> str:
+    chosen = [p for p in parts if p.section == "biases"]
+    if not chosen:
+        return ""
+    names = chosen[0].methods
+    lines = [(p.problem.key, *_cells(kept[p.problem.key], names, p.problem)) for p in chosen]
+    return "\n\n".join(
+        [
+            "## How fast biases should learn",
+            "Rates by layer; the share is what biases add to the NTK over what the weights of their layer add.",
+            markdown(" | ".join(["problem", *names]), lines),
+        ]
+    )
+
+
+def transfer(kept: dict) -> str:
+    text = [
+        "## The best rate over width and depth",
+        "Base-two logarithm of the best rate, digits. Rates by layer are in the units of "
+        "`fw.torch.parameter_groups`, one rate in those of PyTorch.",
+    ]
+    for title, sizes in (
+        ("width, 8 layers", OVER_WIDTH),
+        ("depth, width 128", OVER_DEPTH),
+        ("depth/width = 1/16", OVER_BOTH),
+    ):
+        lines = list(_best_rates(kept, sizes))
+        header = " | ".join(["setting", "rates", *(f"{depth} x {width}" for depth, width in sizes)])
+        text += [f"**Over {title}**", markdown(header, lines)]
+    return "\n\n".join(text)
+
+
+def _best_rates(kept: dict, sizes: tuple) -> Iterable[tuple]:
+    """A row for each setting and method of the transfer that is complete for these sizes."""
+    for setting, method in transfers():
+        entries = [kept.get(Problem(*size, *setting).key, {}).get(method) for size in sizes]
+        if all(entries):
+            activation, _, loss, optimizer = setting
+            yield f"{activation}, {loss}, {optimizer}", method, *(best(e).power for e in entries)
+
+
+def transfers() -> list[tuple[tuple[str, str, str, str], str]]:
+    """The settings (activation, data, loss, optimizer) and methods whose best rate is followed over sizes."""
+    pairs = [(p.problem[2:], m) for p in plan() if p.section == "transfer" for m in p.methods]
+    return list(dict.fromkeys(pairs))
+
+
+def deep(parts: list[Part], kept: dict) -> str:
+    chosen = [p for p in parts if p.section == "deep"]
+    if not chosen:
+        return ""
+    names = list(dict.fromkeys(m for p in chosen for m in p.methods))
+    lines = [(p.problem.key, *_cells(kept[p.problem.key], names, p.problem)) for p in chosen]
+    return "\n\n".join(["## 50 and 100 layers", markdown(" | ".join(["problem", *names]), lines)])
