@@ -109,15 +109,15 @@ def table(block: int) -> list[Part]:
         if width == 64:  # muP's base width, where it is the critical initialization with one rate
             methods = [m for m in methods if m != "muP"]
         parts.append(Part("table", problem, methods))
-    return parts
+    return sorted(parts, key=lambda part: part.problem.depth * part.problem.width**2)
 
 
 def plan() -> list[Part]:
     """Everything, in the order in which it is trained."""
     adam = ("Adam by layer", "Adam by layer, outputs", "critical")
     return [
-        *transfer("tanh"),
         *biases(),
+        *transfer("tanh"),
         *table(0),
         *transfer("relu"),
         *transfer("tanh", optimizer="adam", methods=adam),
