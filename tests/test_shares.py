@@ -34,19 +34,19 @@ def test_a_share_is_the_ntk_of_a_network_in_which_nothing_else_learns():
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "gelu", ("gelu", "relu", "gelu", "relu")])
-def test_balanced_biases_add_what_the_weights_of_their_layer_add(activation):
-    net = fw.MLP.critical((3, 4, 4, 4, 4, 2), activation, lambda_b="balanced", lambda_W=2.0, input_scale=0.7)
+def test_biases_add_their_share_of_what_the_weights_of_their_layer_add(activation):
+    net = fw.MLP.critical((3, 4, 4, 4, 4, 2), activation, lambda_W=2.0, input_scale=0.7, bias_share=0.1)
     shares = fw.ntk_shares(net, input_scale=0.7)
-    np.testing.assert_allclose(shares.biases, shares.weights, rtol=1e-9)
+    np.testing.assert_allclose(shares.biases, 0.1 * shares.weights, rtol=1e-9)
     usual = fw.MLP.critical((3, 4, 4, 4, 4, 2), activation, lambda_W=2.0, input_scale=0.7)
     assert net.replace(lambda_b=usual.lambda_b) == usual
 
 
-def test_balanced_biases_of_residual_networks():
+def test_bias_share_of_residual_networks():
     layers = [fw.Dense(6), *[fw.Residual("tanh", fw.Dense(6), gamma=1.0)] * 5, "tanh", fw.Dense(1)]
-    net = fw.Network.critical(4, *layers, lambda_b="balanced", input_scale=2.0)
+    net = fw.Network.critical(4, *layers, input_scale=2.0, bias_share=0.25)
     shares = fw.ntk_shares(net, input_scale=2.0)
-    np.testing.assert_allclose(shares.biases, shares.weights, rtol=1e-9)
+    np.testing.assert_allclose(shares.biases, 0.25 * shares.weights, rtol=1e-9)
     np.testing.assert_allclose(shares.weights, 2.0 / 7, rtol=1e-9)
 
 
@@ -59,7 +59,8 @@ def test_equal_rates_give_biases_of_deep_tanh_networks_most_of_the_ntk():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: fw.MLP.critical((3, 4, 1), "tanh", lambda_b="equal"), 'lambda_b must be a number or "balanced"'),
+        (lambda: fw.MLP.critical((3, 4, 1), "tanh", lambda_b=0.5, bias_share=0.1), "give one of them"),
+        (lambda: fw.MLP.critical((3, 4, 1), "tanh", bias_share=-1.0), "bias_share must be finite and at least 0"),
         (lambda: fw.ntk_shares("tanh"), "net must be an fw.MLP or fw.Network"),
         (lambda: fw.ntk_shares(NETWORKS[0], input_scale=0.0), "input_scale must be a finite number above 0"),
         (

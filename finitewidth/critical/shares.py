@@ -46,7 +46,7 @@ def ntk_shares(net: Network, *, input_scale=1.0) -> NTKShares:
     networks without positions are exact. `SelfAttention`, and a `LayerNorm` that learns, are refused.
 
     `fw.ntk_shares(fw.MLP.critical(widths, "tanh"))` shows that biases have most of the NTK if
-    lambda_b = lambda_W; `lambda_b="balanced"` gives them half.
+    lambda_b = lambda_W; with `bias_share=0.1` they have a tenth of what weights have.
     """
     if not isinstance(net, Network):
         raise ValueError(f"net must be an fw.MLP or fw.Network, got {type(net).__name__}.")
