@@ -48,8 +48,6 @@ def ntk_shares(net: Network, *, input_scale=1.0) -> NTKShares:
     `fw.ntk_shares(fw.MLP.critical(widths, "tanh"))` shows that biases have most of the NTK if
     lambda_b = lambda_W; with `bias_share=0.1` they have a tenth of what weights have.
     """
-    if not isinstance(net, Network):
-        raise ValueError(f"net must be an fw.MLP or fw.Network, got {type(net).__name__}.")
     if not (isinstance(input_scale, numbers.Real) and math.isfinite(input_scale) and input_scale > 0):
         raise ValueError(f"input_scale must be a finite number above 0, got {input_scale!r}.")
     _refuse_other_learners(net)
