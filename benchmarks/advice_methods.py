@@ -59,7 +59,11 @@ def _linear(shape: Shape) -> list[nn.Linear]:
 def _start(layers: list[nn.Linear], **options) -> Start:
     ones = [1.0] * len(layers)
     return Start(
-        [l.weight.detach().T.contiguous() for l in layers], [l.bias.detach() for l in layers], ones, ones, **options
+        [l.weight.detach().T.contiguous() for l in layers],
+        [l.bias.detach() for l in layers],
+        ones,
+        ones,
+        **options,
     )
 
 
@@ -189,13 +193,16 @@ METHODS = {
     "PyTorch": Method(by_default, says="PyTorch's own initialization of nn.Linear, one rate"),
     "Xavier": Method(_part(_with, _xavier), says="xavier_uniform_, zero biases, one rate"),
     "Kaiming": Method(
-        _part(_with, _kaiming), says="kaiming_normal_ with the gain of tanh (5/3) or relu, zero biases, one rate"
+        _part(_with, _kaiming),
+        says="kaiming_normal_ with the gain of tanh (5/3) or relu, zero biases, one rate",
     ),
     "orthogonal": Method(
         _part(_with, _orthogonal),
         says="orthogonal_ with gain 1 (tanh) or the square root of 2, zero biases, one rate",
     ),
-    "layer norm": Method(with_norm, says="nn.LayerNorm behind each hidden layer, PyTorch's initialization, one rate"),
+    "layer norm": Method(
+        with_norm, says="nn.LayerNorm behind each hidden layer, PyTorch's initialization, one rate"
+    ),
     "skips": Method(with_skips, says="z + W sigma(z), PyTorch's initialization, one rate"),
     "muP": Method(mup, says="critical initialization with muP's output layer and rates, base width 64"),
     "critical": Method(critical, says="our initialization, one rate"),

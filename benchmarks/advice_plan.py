@@ -97,7 +97,7 @@ def deep() -> list[Part]:
 
 
 def table(block: int) -> list[Part]:
-    """Twelve problems: every pair of an activation and an optimizer once, sizes moved on from block to block."""
+    """Twelve problems: each pair of activation and optimizer once; blocks differ in their sizes."""
     parts = []
     for i in range(12):
         activation, optimizer = ACTIVATIONS[i % 3], OPTIMIZERS[(i // 3 + i % 3) % 4]
@@ -118,10 +118,12 @@ def plan() -> list[Part]:
     return [
         *biases(),
         *transfer("tanh"),
-        *table(0),
+        *table(0)[:6],
         *transfer("relu"),
+        *deep()[:2],
+        *table(0)[6:],
         *transfer("tanh", optimizer="adam", methods=adam),
-        *deep(),
+        *deep()[2:],
         *table(1),
         *transfer("gelu"),
         *transfer("tanh", loss="squared"),

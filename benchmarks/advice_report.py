@@ -50,16 +50,19 @@ def report(kept: dict) -> str:
 
 OPENING = """# Advice against what people do already
 
-{stamp}. {processor}, one thread, PyTorch {torch}. `python benchmarks/advice.py` trains what is missing and writes
-this page; `advice_plan.py` fixed the plan before anything was trained. {done} of its {all} entries are here
-({minutes:.0f} minutes of processor time), the most important ones first.
+{stamp}. {processor}, one thread, PyTorch {torch}. `python benchmarks/advice.py` trains what is missing and
+writes this page. `advice_plan.py` fixed the plan before anything was trained; afterwards only its order was
+changed, so that cheap rows come first. {done} of its {all} entries are here ({minutes:.0f} minutes of
+processor time).
 
-Every run has 80 steps of 64 samples in **float32**, as practitioners train (the library itself computes in float64).
-*digits* are the 8 by 8 images of scikit-learn, *clusters* a harder generated set (64 inputs, 10 classes of four
-clusters each, scikit-learn's `make_classification`). The squared loss is half the squared distance to one-hot labels;
-both losses are means over the batch. Every method is tuned over rates of a factor two, seven of them and more at an
-end where the best one lies. Losses are those on 512 training samples, geometric means over two seeds; a rate counts
-only if no seed diverged. Depth counts layers with weights. Momentum is 0.9; AdamW decays weights by 0.01, its default."""
+Every run has 80 steps of 64 samples in **float32**, as practitioners train (the library itself computes in
+float64). *digits* are the 8 by 8 images of scikit-learn, *clusters* a harder generated set (64 inputs, 10
+classes of four clusters each, scikit-learn's `make_classification`). The squared loss is half the squared
+distance to one-hot labels; both losses are means over the batch. Every method is tuned over rates of a factor
+two, seven of them and more at an end where the best one lies. Losses are those on 512 training samples,
+geometric means over two seeds; a rate counts only if no seed diverged. Depth counts layers with weights.
+Momentum is 0.9; AdamW decays weights by 0.01, its default. Losses within {tie:.0f} percent of the smallest
+one of a row are **bold**."""
 
 
 def opening(kept: dict) -> str:
@@ -74,6 +77,7 @@ def opening(kept: dict) -> str:
         done=len(entries),
         all=len(wanted),
         minutes=sum(e["seconds"] for e in entries) / 60,
+        tie=100 * (TIE - 1),
     )
 
 
@@ -93,14 +97,16 @@ def summary(parts: list[Part], kept: dict) -> str:
     """Each method against the best one of each row."""
     text = ["## Which method wins, tuned"]
     text.append(
-        "Loss over the smallest loss of the same problem: geometric mean and largest value; how often it is within "
-        f"{100 * (TIE - 1):.0f} percent of the smallest. Only problems on which all methods were tried."
+        "Loss over the smallest loss of the same problem: geometric mean and largest value; how often it is "
+        f"within {100 * (TIE - 1):.0f} percent of the smallest. Only problems on which all methods were tried."
     )
     for title, adaptive in (("SGD, with and without momentum", False), ("Adam and AdamW", True)):
         chosen = [p for p in complete("table", parts, kept) if p.problem.adaptive is adaptive]
         if chosen:
             text.append(f"**{title}**, {len(chosen)} problems")
-            text.append(markdown("method | problems | mean | largest | wins or ties", list(_ranked(chosen, kept))))
+            text.append(
+                markdown("method | problems | mean | largest | wins or ties", list(_ranked(chosen, kept)))
+            )
     return "\n\n".join(text)
 
 
@@ -153,7 +159,7 @@ def biases(parts: list[Part], kept: dict) -> str:
     return "\n\n".join(
         [
             "## How fast biases should learn",
-            "Rates by layer; the share is what biases add to the NTK over what the weights of their layer add.",
+            "Rates by layer; the share is what biases add to the NTK over what their layer's weights add.",
             markdown(" | ".join(["problem", *names]), lines),
         ]
     )

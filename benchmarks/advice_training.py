@@ -39,7 +39,7 @@ def digits() -> Data:
 
 
 def clusters() -> Data:
-    """A harder set, generated: 10 classes of four clusters each in 16 of 64 directions, 1 percent mislabelled."""
+    """A harder set: 10 classes of four clusters each in 16 of 64 directions, 1 percent mislabelled."""
     X, labels = make_classification(
         n_samples=4500,
         n_features=64,

@@ -63,7 +63,9 @@ def panel(axes, kept: dict, method: str, sizes: list[tuple[int, int]]) -> None:
     if along == 0:
         axes.plot(x, 3 - x, color=INK, linestyle=":", linewidth=1.2, label="1/depth")
     axes.axhline(0, color=INK, linewidth=0.6)
-    axes.set_xticks(x, [str(size[along]) if along or len(sizes) == 4 else f"{size[0]} × {size[1]}" for size in sizes])
+    axes.set_xticks(
+        x, [str(size[along]) if along or len(sizes) == 4 else f"{size[0]} × {size[1]}" for size in sizes]
+    )
     axes.set_yticks(range(-4, 4), [f"{2.0**p:g}" for p in range(-4, 4)])
     axes.set_ylim(-4.4, 3.4)
 

@@ -60,10 +60,15 @@ def test_equal_rates_give_biases_of_deep_tanh_networks_most_of_the_ntk():
     "call, message",
     [
         (lambda: fw.MLP.critical((3, 4, 1), "tanh", lambda_b=0.5, bias_share=0.1), "give one of them"),
-        (lambda: fw.MLP.critical((3, 4, 1), "tanh", bias_share=-1.0), "bias_share must be finite and at least 0"),
+        (
+            lambda: fw.MLP.critical((3, 4, 1), "tanh", bias_share=-1.0),
+            "bias_share must be finite and at least 0",
+        ),
         (lambda: fw.ntk_shares(NETWORKS[0], input_scale=0.0), "input_scale must be a finite number above 0"),
         (
-            lambda: fw.ntk_shares(fw.Network(3, fw.Dense(4), fw.LayerNorm(lambda_offset=1.0), "relu", fw.Dense(1))),
+            lambda: fw.ntk_shares(
+                fw.Network(3, fw.Dense(4), fw.LayerNorm(lambda_offset=1.0), "relu", fw.Dense(1))
+            ),
             "gain and offset learn",
         ),
         (

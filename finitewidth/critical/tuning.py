@@ -77,9 +77,7 @@ def critical_network(
     return net.replace(lambda_b=tuple(rates_b.tolist()), lambda_W=tuple(rates_W.tolist()))
 
 
-def critical_version(
-    net: Network, lambda_b=1.0, lambda_W=1.0, input_scale=1.0, bias_share=None
-) -> Network:
+def critical_version(net: Network, lambda_b=1.0, lambda_W=1.0, input_scale=1.0, bias_share=None) -> Network:
     """The network with the same layers, but critical C_b and C_W and equivalent learning rates.
 
     Networks of dense layers and activations get those of `critical_network`. What has no critical point is
@@ -141,8 +139,8 @@ def _share(bias_share, lambda_b: float) -> float | None:
         return None
     if lambda_b != 1:
         raise ValueError(
-            f"bias_share takes the place of lambda_b, got bias_share={bias_share!r} and lambda_b={lambda_b!r}; "
-            "give one of them."
+            f"bias_share takes the place of lambda_b, got bias_share={bias_share!r} and "
+            f"lambda_b={lambda_b!r}; give one of them."
         )
     return _rate("bias_share", bias_share)
 

@@ -84,7 +84,8 @@ class Network:
         $C_W$ of a convolution makes up for what zero padding loses. `lambda_b` and `lambda_W` are shared
         out over the layers by the equivalence principle (PDLT section 9.4); `bias_share` takes the place of
         `lambda_b`, so that biases add this share of what the weights of their layer add to the NTK.
-        `input_scale` is the mean square of the input components. Layers and activations without a critical point are refused by name.
+        `input_scale` is the mean square of the input components. Layers and activations without a critical
+        point are refused by name.
         `fw.audit(net).steps` says of each layer what was set.
         """
         from finitewidth.critical.tuning import critical_version  # theory answers; it is not known before

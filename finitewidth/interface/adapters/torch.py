@@ -65,7 +65,11 @@ def _critical(
     activations = activations_of(chain, activation)
     if lambda_b is None and bias_share is None:
         bias_share = BIAS_SHARE
-    rates = {"lambda_b": 1.0 if lambda_b is None else lambda_b, "lambda_W": lambda_W, "bias_share": bias_share}
+    rates = {
+        "lambda_b": 1.0 if lambda_b is None else lambda_b,
+        "lambda_W": lambda_W,
+        "bias_share": bias_share,
+    }
     net = MLP.critical(chain.widths, activations, **rates, input_scale=input_scale)
     for l, (layer, C_b) in enumerate(zip(chain.layers, net.C_b, strict=True)):
         if layer.bias is None and C_b > 0:
