@@ -1,12 +1,12 @@
 """Tables of the benchmark of advice, from the runs that are kept."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 from advice_methods import METHODS
-from advice_plan import OVER_BOTH, OVER_DEPTH, OVER_WIDTH, Part, Problem, plan
+from advice_plan import OVER_BOTH, OVER_DEPTH, OVER_WIDTH, SIZES, Part, Problem, centre, plan
 from harness import HERE, markdown, processor
 from provenance import stamp
 
@@ -98,7 +98,7 @@ def summary(parts: list[Part], kept: dict) -> str:
     text = ["## Which method wins, tuned"]
     text.append(
         "Loss over the smallest loss of the same problem: geometric mean and largest value; how often it is "
-        f"within {100 * (TIE - 1):.0f} percent of the smallest. Only problems on which all methods were tried."
+        f"within {100 * (TIE - 1):.0f} percent of the smallest. Only problems that all methods were tried on."
     )
     for title, adaptive in (("SGD, with and without momentum", False), ("Adam and AdamW", True)):
         chosen = [p for p in complete("table", parts, kept) if p.problem.adaptive is adaptive]
@@ -176,19 +176,49 @@ def transfer(kept: dict) -> str:
         ("depth, width 128", OVER_DEPTH),
         ("depth/width = 1/16", OVER_BOTH),
     ):
-        lines = list(_best_rates(kept, sizes))
         header = " | ".join(["setting", "rates", *(f"{depth} x {width}" for depth, width in sizes)])
-        text += [f"**Over {title}**", markdown(header, lines)]
-    return "\n\n".join(text)
+        text += [f"**Over {title}**", markdown(header, _over(kept, sizes, lambda e, _: str(best(e).power)))]
+    text += [
+        "**Powers**: the best rate as width^a / depth^b, fitted to all sizes that are there.",
+        markdown("setting | rates | sizes | a | b", list(_powers(kept))),
+        "**The same small rate at all sizes** (the second of each grid), and the loss that it leads to:",
+    ]
+    header = " | ".join(["setting", "rates", *(f"{depth} x {width}" for depth, width in SIZES)])
+    return "\n\n".join(
+        [*text, markdown(header, _over(kept, SIZES, lambda e, second: f"{at(e, second)[0]:.3g}"))]
+    )
 
 
-def _best_rates(kept: dict, sizes: tuple) -> Iterable[tuple]:
-    """A row for each setting and method of the transfer that is complete for these sizes."""
+Cell = Callable[[dict, int], str]
+
+
+def _over(kept: dict, sizes: Iterable, cell: Cell) -> list[tuple]:
+    """A row for each setting and method of the transfer, a cell for each size; at least three are there.
+
+    A cell is made of an entry and of the second rate of the grid before it was extended.
+    """
+    lines = []
     for setting, method in transfers():
-        entries = [kept.get(Problem(*size, *setting).key, {}).get(method) for size in sizes]
-        if all(entries):
+        problems = [Problem(*size, *setting) for size in sizes]
+        entries = [kept.get(problem.key, {}).get(method) for problem in problems]
+        if len([e for e in entries if e]) >= 3:
+            second = centre(problems[0], method) - 2
             activation, _, loss, optimizer = setting
-            yield f"{activation}, {loss}, {optimizer}", method, *(best(e).power for e in entries)
+            cells = [cell(e, second) if e else "" for e in entries]
+            lines.append((f"{activation}, {loss}, {optimizer}", method, *cells))
+    return lines
+
+
+def _powers(kept: dict) -> Iterable[tuple]:
+    for setting, method in transfers():
+        seen = [(s, kept.get(Problem(*s, *setting).key, {}).get(method)) for s in SIZES]
+        seen = [(size, best(entry).power) for size, entry in seen if entry]
+        if len(seen) >= 5 and len({size[1] for size, _ in seen}) > 1:
+            logs = np.log2([size for size, _ in seen])
+            columns = np.column_stack([np.ones(len(seen)), logs[:, 1], -logs[:, 0]])
+            _, a, b = np.linalg.lstsq(columns, np.array([power for _, power in seen]), rcond=None)[0]
+            activation, _, loss, optimizer = setting
+            yield f"{activation}, {loss}, {optimizer}", method, len(seen), f"{a:.2f}", f"{b:.2f}"
 
 
 def transfers() -> list[tuple[tuple[str, str, str, str], str]]:
