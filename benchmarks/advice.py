@@ -3,6 +3,7 @@
     python benchmarks/advice.py              train what is missing of the plan, then write the tables
     python benchmarks/advice.py --minutes 20     stop after so much processor time; a later call goes on
     python benchmarks/advice.py --report     only write the tables from the runs that are kept
+    python benchmarks/advice.py --eigenvalues    the eigenvalues of the NTK that the rule for rates needs
 
 Each method is tuned over rates of a factor two: seven of them, and more at an end where the best one lies.
 Runs are kept in benchmarks/results/advice.json and never repeated; the tables go to
@@ -11,15 +12,15 @@ benchmarks/results/advice.md. `advice_plan.py` has the plan, `advice_methods.py`
 """
 
 import argparse
+import itertools
 import json
-import sys
 import time
 
 import numpy as np
 import torch
-from advice_methods import METHODS, Shape, drawn
-from advice_plan import Part, centre, plan
-from advice_report import KEPT, best, report
+from advice_methods import METHODS, Shape, drawn, fw
+from advice_plan import ACTIVATIONS, Part, centre, plan
+from advice_report import EIGENVALUES, KEPT, best, report
 from advice_training import DATA, Data, Outcome, Setting, train
 from harness import say, write
 
@@ -84,6 +85,17 @@ def run(minutes: float) -> None:
             say(f"{part.problem.key} | {method}: {best(entries[method])}, {entries[method]['seconds']} s")
 
 
+def eigenvalues() -> list[dict]:
+    """The two largest eigenvalues of Theta/N at infinite width, of 200 digits and a bias share of 1/10."""
+    X = DATA["digits"]().X[:200].double().numpy()
+    rows = []
+    for activation, depth in itertools.product(ACTIVATIONS, (4, 8, 16, 32)):
+        net = fw.MLP.critical((X.shape[1], *[64] * (depth - 1), 10), activation, bias_share=0.1)
+        second, first = np.linalg.eigvalsh(fw.kernels(net, X).Theta)[-2:] / len(X)
+        rows.append({"activation": activation, "depth": depth, "first": first, "second": second})
+    return rows
+
+
 def _lines(kept: dict) -> str:
     """JSON with one line for each problem and method, so that changes can be read."""
     problems = []
@@ -97,8 +109,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=1000.0, help="processor time after which to stop")
     parser.add_argument("--report", action="store_true", help="write the tables of what is kept")
+    parser.add_argument("--eigenvalues", action="store_true", help="compute those of the rule for rates")
     given = parser.parse_args()
-    if not given.report:
+    if given.eigenvalues:
+        EIGENVALUES.write_text(json.dumps(eigenvalues(), indent=1) + "\n")
+    elif not given.report:
         run(given.minutes)
     write("advice", report(json.loads(KEPT.read_text())))
-    sys.exit(0)
