@@ -179,11 +179,13 @@ class Counters:
     """Counts operations of the products with two samples fixed, and points where tanh is evaluated."""
 
     def __enter__(self):
+        from four_legs import operations
+
         from finitewidth.gaussian.four_legs.tasks import loops
         from finitewidth.gaussian.tower import Tower
 
         self.module, self.tower, self.lock = loops, Tower, threading.Lock()
-        self.plain = loops.sums, Tower.on_block
+        self.plain, self.count = (loops.sums, Tower.on_block), operations
         self.operations, self.points = 0.0, 0.0
         loops.sums = self._sums
         Tower.on_block = lambda tower, z: self._block(tower, z)
@@ -192,11 +194,10 @@ class Counters:
     def __exit__(self, *_):
         self.module.sums, self.tower.on_block = self.plain
 
-    def _sums(self, hermite, points, pair, deviations, correlations, tables):
-        products = (tables.groups[:, 2] * tables.groups[:, 3]).sum()  # of matrices (R, X) and (X, S)
+    def _sums(self, hermite, points, pair, deviations, entries, tables):
         with self.lock:
-            self.operations += 2.0 * products * correlations.size * len(points)
-        return self.plain[0](hermite, points, pair, deviations, correlations, tables)
+            self.operations += self.count(points, entries, tables)
+        return self.plain[0](hermite, points, pair, deviations, entries, tables)
 
     def _block(self, tower, z):
         with self.lock:
