@@ -37,12 +37,12 @@ def test_losses_with_shares_of_biases_are_those_of_the_runs():
 
 
 def test_best_rates_over_sizes_are_those_of_the_runs():
-    depths = re.search(r"^\| \| (\d+) layers \| (.*) \|$", PAGE, re.M)
+    depths = re.search(r"^\| best rate \| (\d+) layers \| (.*) \|$", PAGE, re.M)
     assert depths
-    rows = re.findall(r"^\| width (\d+) \|(.*)\|$", PAGE, re.M)
-    assert len(rows) == 3
-    for width, cells in rows:
+    rows = re.findall(r"^\| (\w+), width (\d+) \|(.*)\|$", PAGE, re.M)
+    assert len(rows) == 8
+    for activation, width, cells in rows:
         for depth, cell in zip([depths[1], *depths[2].split("|")], cells.split("|"), strict=True):
             if cell.strip():
-                entry = KEPT[f"tanh {int(depth)}x{width} digits cross-entropy sgd"]["bias share 1/10"]
+                entry = KEPT[f"{activation} {int(depth)}x{width} digits cross-entropy sgd"]["bias share 1/10"]
                 assert float(cell) == 2.0 ** best(entry)[1]
