@@ -48,8 +48,8 @@ def network(
     refused if the critical point needs biases.
 
     Without `lambda_b`, biases add `bias_share` of what the weights of their layer add to the NTK, by default
-    a tenth. With `lambda_b` they learn as in `fw.MLP.critical`, whose own default, lambda_b = 1, trained up
-    to two times worse (benchmarks/results/advice.md).
+    a tenth. With `lambda_b` they learn as in `fw.MLP.critical`, whose own default, lambda_b = 1, had up
+    to 2.3 times the loss (benchmarks/results/advice.md).
     """
     return _critical(read(module), activation, input_scale, lambda_b, lambda_W, bias_share)
 
