@@ -27,6 +27,8 @@ from .critical.information import Information as Information
 from .critical.information import information as information
 from .critical.phase_diagram import PhaseDiagram as PhaseDiagram
 from .critical.phase_diagram import phase_diagram as phase_diagram
+from .critical.shares import NTKShares as NTKShares
+from .critical.shares import ntk_shares as ntk_shares
 from .experiment.empirical import empirical_ntk as empirical_ntk
 from .experiment.ensemble.plan import Control as Control
 from .experiment.ensemble.results import Ensemble as Ensemble
