@@ -30,6 +30,13 @@ class PredictionComparison:
     covariance_pulls: Float[np.ndarray, "M n_L M n_L"] | None = field(repr=False)
 
     @property
+    def deviations(self) -> Float[np.ndarray, "M n_L"]:
+        """Of the mean, in units of the standard error and what order 1/n neglects together."""
+        mean, prediction = self.ensemble.best_mean, self.prediction
+        whole = np.hypot(np.hypot(mean.stderr, prediction.stderr), prediction.uncertainty)
+        return pulls_of(prediction.mean, Estimate(mean.value, whole))
+
+    @property
     def worst(self) -> float:
         """The largest absolute value of all pulls."""
         parts = [self.pulls] if self.covariance_pulls is None else [self.pulls, self.covariance_pulls]
@@ -80,7 +87,7 @@ def _compare_prediction(prediction: Prediction, ensemble: Ensemble) -> Predictio
             f"the prediction has {prediction.mean.shape} test outputs but the ensemble "
             f"{ensemble.mean.value.shape}; use the same X_test for both."
         )
-    mean = ensemble.mean if ensemble.controlled is None else ensemble.controlled.mean
+    mean = ensemble.best_mean
     covariance = None
     if prediction.factors is not None:
         covariance = pulls_of(prediction.covariance, ensemble.best_covariance)

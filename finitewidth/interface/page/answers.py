@@ -62,12 +62,11 @@ def finite(values: Values, part: int) -> dict:
         prediction = (
             prepared.with_width(values.width).with_targets(y[:, None]).predict(problem.algorithm(values))
         )
-    assert prediction.expansion is not None
     return {
         "part": part,
         "parts": len(problem.PARTS),
         **_curve(_positions(values.points, part), prediction),
-        "size": json_value(prediction.expansion.size),
+        "verdict": prediction.verdict,
         "warning": " ".join(sorted({_sentence(str(one.message)) for one in caught})),
     }
 
@@ -84,7 +83,7 @@ def _criticality_in_words(net: MLP, verdict: Audit) -> dict:
         "C_b": point.C_b,
         "C_W": point.C_W,
         "findings": [_sentence(str(finding)) for finding in verdict.findings],
-        "width": _sentence(verdict.aspect_verdict),
+        "width": f"At initialization order 1/n is {_ended(verdict.aspect_verdict)}",
         "advice": [_sentence(line) for line in verdict.advice],
     }
 
@@ -173,7 +172,14 @@ def _infinite_width(net: MLP, values: Values) -> dict:
 
 
 def _curve(x, prediction: Prediction) -> dict:
-    return json_value({"x": x, "mean": prediction.mean[:, 0], "std": prediction.std[:, 0]})
+    """Mean and spread with what order 1/n neglects; no spread where a variance is below zero."""
+    parts = {
+        "mean": prediction.mean,
+        "uncertainty": prediction.uncertainty,
+        "std": prediction.existing_std,
+        "std_uncertainty": prediction.std_uncertainty,
+    }
+    return json_value({"x": x, **{name: part[:, 0] for name, part in parts.items()}})
 
 
 def _positions(points: int, part: int) -> np.ndarray:
@@ -219,5 +225,10 @@ def _check_signal(verdict: Audit) -> None:
 
 
 def _sentence(text: str) -> str:
+    text = _ended(text)
+    return text[:1].upper() + text[1:]
+
+
+def _ended(text: str) -> str:
     text = " ".join(text.split())
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    return text + ("" if text.endswith((".", "!", "?")) else ".")

@@ -10,7 +10,6 @@ from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import HERE, Runner, runner
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
-from finitewidth.theory.ratios import WARNED
 from finitewidth.training.bayes.conditioning import Conditioned
 from finitewidth.training.bayes.corrections import Slopes, evidence_correction
 from finitewidth.training.bayes.problem import BayesianProblem
@@ -118,11 +117,11 @@ def _with(net: Network, name: str, values: list[float]) -> Network:
 
 
 def _warn_of(value: Evidence) -> None:
-    if abs(value.correction) > WARNED:
+    if value.verdict != "trusted":
         warnings.warn(
-            f"the correction of order 1/n to the log evidence is {value.correction:.3g} ({value.verdict}), "
-            "and neglected terms are of the order of its square; widen the network, use fewer data, or take "
-            "a prior and a noise that fit the scale of the data.",
+            f"order 1/n of the log evidence is {value.verdict}: it adds {value.correction:.3g} and leaves it "
+            f"uncertain by {value.uncertainty:.2g}; widen the network, use fewer data, or take a prior and a "
+            "noise that fit the scale of the data.",
             ExpansionWarning,
             stacklevel=3,
         )

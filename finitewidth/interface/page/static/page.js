@@ -186,8 +186,12 @@ async function update() {
   }
 }
 
+const CURVE = ["x", "mean", "uncertainty", "std", "std_uncertainty"];
+const VERDICTS = ["trusted", "doubtful", "meaningless"];
+
 async function refine(asked, signal) {
   const points = new Map();
+  let worst = 0, warning = "";  // the verdict is that of the worst part
   for (let part = 0; part < setup.parts; part += 1) {
     busy(`finite width, part ${part + 1} of ${setup.parts} …`);
     const answer = await ask(`/api/finite/${part}?${asked}`, { signal });
@@ -195,10 +199,13 @@ async function refine(asked, signal) {
       current.finiteNote = Object.values(answer.errors).join(" ");
       break;
     }
-    answer.x.forEach((x, i) => points.set(x, { x, mean: answer.mean[i], std: answer.std[i] }));
+    answer.x.forEach((x, i) => points.set(x, Object.fromEntries(CURVE.map((name) => [name, answer[name][i]]))));
     const sorted = [...points.values()].sort((a, b) => a.x - b.x);
-    current.finite = { x: sorted.map((d) => d.x), mean: sorted.map((d) => d.mean), std: sorted.map((d) => d.std) };
-    current.finiteNote = answer.warning || current.finiteNote;
+    current.finite = Object.fromEntries(CURVE.map((name) => [name, sorted.map((d) => d[name])]));
+    worst = Math.max(worst, VERDICTS.indexOf(answer.verdict));
+    current.verdict = VERDICTS[worst];
+    warning = VERDICTS.indexOf(answer.verdict) === worst && answer.warning ? answer.warning : warning;
+    current.finiteNote = `Trained networks of this width: order 1/n is ${VERDICTS[worst]}. ${warning}`;
     drawRegression();
   }
   drawRegression();
@@ -249,7 +256,7 @@ function drawRegression() {
     element("regression-note").textContent = Object.values(current.errors || {}).join(" ");
     return;
   }
-  const data = { ...current.regression, finite: current.finite, sampled: current.sampled, span: setup.span };
+  const data = { ...current.regression, finite: current.finite, verdict: current.verdict, sampled: current.sampled, span: setup.span };
   plots.regression(element("regression"), data);
   plots.shift(element("shift"), data);
   plots.spread(element("spread"), data);
