@@ -23,14 +23,27 @@ function withHoles(columns) {
   return columns.x.map((_, i) => Object.fromEntries(names.map((name) => [name, columns[name][i] ?? NaN])));
 }
 
-// constant data get some room, because their only tick label would overflow otherwise
+// data that vary by less than a hundredth are constant to the eye: no axis may enlarge what means nothing
+const CONSTANT = 0.01;
+const isConstant = ([low, high]) => high - low < CONSTANT * Math.max(Math.abs(low), Math.abs(high)) || high === low;
+
 function padded(values, logarithmic) {
-  let [low, high] = d3.extent(values);
+  const [low, high] = d3.extent(values.filter(Number.isFinite));
   if (low === undefined) return undefined;
-  if (logarithmic) return high > low * 1.01 ? [low, high] : [low / 2, high * 2];
-  const room = high - low > 1e-9 * Math.abs(high) ? 0.06 * (high - low) : Math.max(0.5 * Math.abs(high), 0.5);
-  return [low - room, high + room];
+  if (isConstant([low, high])) {
+    if (logarithmic) return [low / 2, high * 2];
+    return low === 0 && high === 0 ? [-0.5, 0.5] : d3.extent([0, 1.5 * low, 1.5 * high]);
+  }
+  return logarithmic ? [low, high] : [low - 0.06 * (high - low), high + 0.06 * (high - low)];
 }
+
+// "constant: 3.56", for the title of a plot whose curves are level
+function constancy(values) {
+  const [low, high] = d3.extent(values.filter(Number.isFinite));
+  return low !== undefined && isConstant([low, high]) ? ` (constant: ${Number(((low + high) / 2).toPrecision(3))})` : "";
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 const ENTRY = 215;  // pixels of a legend entry
 
@@ -42,9 +55,9 @@ function drawn(place, { title, legend, note, marks, x, y, height = 300 }) {
   const marginTop = 44 + 18 * rowCount;
   const svg = Plot.plot({
     width, height: height + 18 * rowCount, marginTop, marginLeft: 58, marginRight: 16, marginBottom: 42,
-    style: { fontFamily: '"DejaVu Sans", sans-serif', fontSize: "12px", background: "white" },
-    x: { labelArrow: "none", labelAnchor: "center", ...x },
-    y: { labelArrow: "none", grid: true, ...y, label: null },
+    style: { fontFamily: '"DejaVu Sans", sans-serif', fontSize: "12px", background: colour("--card"), color: colour("--ink") },
+    x: { labelArrow: "none", labelAnchor: "center", grid: true, ...x },
+    y: { labelArrow: "none", grid: true, ticks: 8, ...y, label: null },
     marks,
   });
   const top = d3.select(svg);
@@ -177,7 +190,7 @@ export function overDepth(place, depth, name, title) {
   if (finite.length) { legend.push({ role: "finite width", label: "width n" }); marks.push(Plot.lineY(finite, { x: "layer", y: "value", ...line("finite width"), marker: "dot" })); }
   marks.push(Plot.lineY(infinite, { x: "layer", y: "value", ...line("infinite width") }));
   const all = [...infinite, ...finite].map((d) => d.value);
-  drawn(place, { title, legend, marks, x: layers(depth, depth.log_layer),
+  drawn(place, { title: title + constancy(all), legend, marks, x: layers(depth, depth.log_layer),
     y: { domain: padded(all, logarithmic), ...(logarithmic ? { type: "log", tickFormat: "~e", ticks: 5 } : {}) } });
 }
 
