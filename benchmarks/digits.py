@@ -59,6 +59,7 @@ def trained(data, width: int, members: int, stops, store: Path) -> np.ndarray:
     """Outputs of members at the start and after each number of steps, (members, record, sample, output)."""
     import finitewidth as fw
 
+    store.mkdir(exist_ok=True, parents=True)
     finished = store / f"networks_{width}.npy"
     if finished.exists():
         return np.load(finished)
@@ -89,14 +90,8 @@ def untrained(data, width: int, count: int) -> np.ndarray:
 
 def compared(data, predicted: dict, width: int, steps: int, z: np.ndarray, first, start) -> dict:
     """Slopes of measured on predicted shifts, pulls, and errors of real networks beside both orders."""
-    import jax
-
-    import finitewidth as fw
-
-    X, Y, X_test, Y_test = data
-    net, count = network(width), len(data[0])
-    algorithm = fw.GradientDescent(1 / largest_eigenvalue(net, X), steps)
-    kept = jax.jit(jax.vmap(fw.control_variate(net, X, Y, X_test, algorithm).function))
+    Y_test, count = data[3], len(data[0])
+    kept = control_of(data, width, steps)
     control, z = np.asarray(kept(first))[:, count:], z[:, count:]
     rest = z - control
     mean, error = rest.mean(axis=0), rest.std(axis=0, ddof=1) / np.sqrt(len(rest))
@@ -132,6 +127,17 @@ def compared(data, predicted: dict, width: int, steps: int, z: np.ndarray, first
         answers["measured"].append(sum(part.mean() for part in parts))
         answers["measured_error"].append(np.hypot(*(_error(part) for part in parts)))
     return row | {"answers": answers}
+
+
+def control_of(data, width: int, steps: int):
+    """The part of initial outputs (members, sample, output) that training keeps at infinite width."""
+    import jax
+
+    import finitewidth as fw
+
+    net, (X, Y, X_test, _) = network(width), data
+    algorithm = fw.GradientDescent(1 / largest_eigenvalue(net, X), steps)
+    return jax.jit(jax.vmap(fw.control_variate(net, X, Y, X_test, algorithm).function))
 
 
 def _losses(z: np.ndarray, targets: np.ndarray) -> np.ndarray:

@@ -188,6 +188,8 @@ def test_each_hidden_layer_may_have_its_own_activation(names, activations):
     module = stack(widths, activations)
     critical = fw.MLP.critical(widths, names, lambda_b=0.5, input_scale=1.3)
     assert fw.torch.network(module, lambda_b=0.5, input_scale=1.3) == critical
+    shared = fw.MLP.critical(widths, names, input_scale=1.3, bias_share=0.1)
+    assert fw.torch.network(module, input_scale=1.3) == shared
     assert fw.torch.network(module).activation_name == ", ".join(names)
     linear = [part for part in module if isinstance(part, nn.Linear)]
     groups = fw.torch.parameter_groups(module, 0.1, lambda_b=0.5, input_scale=1.3)

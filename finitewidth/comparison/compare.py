@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_inputs
 from finitewidth.experiment.ensemble.plan import Control
@@ -18,6 +19,7 @@ from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
 
 
+@shown("worst", "pulls", "covariance_pulls", dimensions={"pulls": "sample output"})
 @dataclass(frozen=True, eq=False)
 class PredictionComparison:
     """Pulls, (theory - estimate) / standard error, of trained outputs on the test inputs."""
@@ -41,6 +43,7 @@ class PredictionComparison:
         return float(max(np.abs(part).max() for part in parts))
 
 
+@shown("worst", "layer")
 @dataclass(frozen=True, eq=False)
 class LayerComparison:
     """Pulls, (theory - estimate) / standard error, of the statistics of one layer, by name."""
@@ -57,7 +60,17 @@ class LayerComparison:
 def compare(
     theory: Prediction | Layer, experiment: Ensemble | SampledStatistics
 ) -> PredictionComparison | LayerComparison:
-    """Pulls of a prediction against a trained ensemble, or of a layer against sampled statistics."""
+    """Pulls of a prediction against a trained ensemble, or of a layer against sampled statistics.
+
+    `theory` is a result of `fw.predict` or a layer of `fw.solve`, `experiment` one of `fw.train_ensemble` or
+    `fw.sample_statistics` for the same network and inputs. Returns `pulls`, (theory - estimate) / standard
+    error.
+
+    ```python
+    sampled = fw.sample_statistics(net, X, members=400, key=0, tensors=("V",), progress=False)
+    fw.compare(fw.solve(net, X, tensors=("V",)).output, sampled).worst
+    ```
+    """
     if isinstance(theory, Prediction) and isinstance(experiment, Ensemble):
         return _compare_prediction(theory, experiment)
     if isinstance(theory, Layer) and isinstance(experiment, SampledStatistics):
@@ -104,6 +117,17 @@ def control_variate(net: Network, X_train, Y_train, X_test, algorithm: AbstractA
 
     It is the part of the initial outputs z that training would keep at infinite width. Members differ mostly
     by this part, so that subtracting it leaves a smaller variance.
+
+    The arguments are those of `fw.train_ensemble`. Returns an `fw.Control`.
+
+    ```python
+    descent = fw.GradientDescent(0.1, steps=20)
+    control = fw.control_variate(net, X, Y, X_test, descent)
+    ensemble = fw.train_ensemble(
+        net, X, Y, X_test, algorithm=descent, members=50, key=0, control=control, progress=False
+    )
+    ensemble.controlled.mean.stderr
+    ```
     """
     fitted = fit(net, X_train, Y_train, algorithm=algorithm)
     X = np.concatenate([fitted.X, as_inputs(X_test, net.input_shape, name="X_test")])

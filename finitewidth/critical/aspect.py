@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from finitewidth.core.display.numbers import number
+from finitewidth.core.display.records import shown
 from finitewidth.critical.activations.classification import critical_variances, criticality
-from finitewidth.critical.activations.words import number
 from finitewidth.critical.tuning import critical_version
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.layers.dense import Dense
@@ -40,6 +41,7 @@ _ACCURACY = 5e-3  # by which the ratio may be smaller than what is allowed where
 _SEARCHED = 1000  # layers for which an audit looks for a better gamma, in seconds
 
 
+@shown("explanation", "ratio", "allowed", "width", "depth", "gamma", "C_b", "C_W", "activation")
 @dataclass(frozen=True, eq=False)
 class Aspect:
     """A width, a depth and a gamma that go together, and the initialization that belongs to them."""
@@ -80,6 +82,12 @@ def aspect(
     first. The depth is the largest, the width the smallest and gamma the smallest for which the largest ratio
     of the tensors of order 1/n stays at most `allowed`, by default 0.3, which `audit` trusts. For
     piecewise-linear activations the ratio is V/(n K^2). `input_scale` is the mean square of the inputs.
+
+    Returns an `fw.Aspect` with all three and the critical `C_b` and `C_W`.
+
+    ```python
+    fw.aspect("tanh", width=64, gamma=0.9).depth
+    ```
     """
     activation = as_activation(activation)
     _check(activation, width, depth, gamma)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.critical.activations.classification import Criticality
 from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.critical.initialization import critical_points, is_critical
@@ -24,6 +25,7 @@ from finitewidth.network.network import Network
 from finitewidth.theory.records import Theory
 
 
+@shown("K_law", "Theta_law", "K", "Theta", dimensions={"K": "sample layer", "Theta": "sample layer"})
 @dataclass(frozen=True, eq=False)
 class Asymptotes:
     """Laws at layers 1 to L for every input, each with its words; None where no law is known."""
@@ -38,6 +40,13 @@ def asymptotes(theory: Theory) -> Asymptotes:
     """Laws that the diagonals of K and Theta of a critical network approach with depth.
 
     Networks off criticality and networks of different activations have none; the words say so.
+
+    `theory` is a result of `fw.solve`. Returns an `fw.Asymptotes`: arrays (N, depth), and the laws in words.
+
+    ```python
+    theory = fw.solve(fw.MLP.critical((2, *[64] * 9, 1), "tanh"), X, order=0)
+    fw.asymptotes(theory).K_law
+    ```
     """
     net = theory.net
     if len(set(net.activations)) > 1:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from finitewidth.core.display.numbers import number
+from finitewidth.core.display.records import shown
 from finitewidth.critical.activations.classification import Criticality, criticality
 from finitewidth.critical.activations.susceptibilities import CRITICAL
-from finitewidth.critical.activations.words import number
 from finitewidth.critical.architectures.explanation import steps_of_layers
 from finitewidth.critical.architectures.two_inputs import TwoInputs, follow_inputs
 from finitewidth.critical.aspect import ALLOWED, longer_skips
@@ -36,6 +37,15 @@ _SLOW_LAYERS = 64  # kinked activations other than two straight lines are solved
 _SLOW_BODIES = 20  # bodies of several layers are solved pair by pair of layers
 
 
+@shown(
+    "healthy",
+    "findings",
+    "aspect_verdict",
+    "correlation_length_parallel",
+    "correlation_length_perp",
+    "advice",
+    "net",
+)
 @dataclass(frozen=True, eq=False)
 class Audit:
     """The verdict on one network."""
@@ -90,6 +100,12 @@ def audit(net: Network, *, input_scale=1.0) -> Audit:
     network with different activations or other layers how it is initialized and whether that is critical.
     Whether the width is enough is judged where order 1/n is known: for dense layers and residual blocks of
     them.
+
+    Returns an `fw.Audit`; `findings` are sentences, and there are none for a healthy network.
+
+    ```python
+    fw.audit(fw.MLP((2, *[100] * 29, 1), "tanh", C_W=0.8)).findings
+    ```
     """
     if not (isinstance(input_scale, numbers.Real) and math.isfinite(input_scale) and input_scale > 0):
         raise ValueError(f"input_scale must be a finite number above 0, got {input_scale!r}.")

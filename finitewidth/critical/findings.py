@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from finitewidth.core.display.numbers import number
 from finitewidth.critical.activations.susceptibilities import CRITICAL
-from finitewidth.critical.activations.words import number
 
 LOST = 1e3  # a signal or gradient that changed by this factor, exponentially, is lost
 

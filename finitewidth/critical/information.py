@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_count, as_inputs
 from finitewidth.critical.activations.classification import Criticality
 from finitewidth.gaussian.four_legs.averages import four_legs
@@ -25,6 +26,7 @@ from finitewidth.network.network import Network
 from finitewidth.theory.solve import solve
 
 
+@shown("reading", "G", "v", "aspect_ratio", "best_aspect_ratio", "net")
 @dataclass(frozen=True)
 class Information:
     """What the outputs of a network at initialization, for one input, say about each other."""
@@ -93,7 +95,14 @@ class Information:
 
 
 def information(net: Network, x) -> Information:
-    """Entropy and mutual information of outputs at initialization, for one input x: (n_0,) or (1, n_0)."""
+    """Entropy and mutual information of outputs at initialization, for one input x: (n_0,) or (1, n_0).
+
+    `net` is a network of dense layers. Returns an `fw.Information`.
+
+    ```python
+    fw.information(fw.MLP.critical((2, 64, 64, 2), "tanh"), X[0])
+    ```
+    """
     if net.ladder.skips[-1] is not None:
         raise ValueError(
             "a skip ends in the output of this network, whose outputs are then no Gaussians of a common "

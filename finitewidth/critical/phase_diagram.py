@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.precision import require_double_precision
 from finitewidth.critical.activations.classification import Criticality, criticality
 from finitewidth.critical.activations.susceptibilities import CRITICAL
@@ -27,6 +28,24 @@ _HALVINGS = 40
 _FOLLOWED = 200  # layers
 
 
+@shown(
+    "activation",
+    "C_b",
+    "C_W",
+    "gamma",
+    "K_star",
+    "chi_parallel",
+    "chi_perp",
+    dimensions={
+        "C_b": "C_b",
+        "C_W": "C_W",
+        "gamma": "gamma",
+        "K_star": "row C_W",
+        "chi_parallel": "row C_W",
+        "chi_perp": "row C_W",
+    },
+    figure="phase_diagrams",
+)
 @dataclass(frozen=True, eq=False)
 class PhaseDiagram:
     """Fixed points over a grid, axes (C_b, C_W); infinite K_star and NaN susceptibilities where K diverges.
@@ -103,6 +122,14 @@ def phase_diagram(
     `C_b` and `C_W` are the axes of the grid. `start` is the kernel of the first layer. `gamma` is that of the
     skip of residual networks, $z' = \gamma z + b + W \sigma(z)$; several values make it an axis in the place
     of `C_b`, which is then one number.
+
+    `activation` is a name, an `fw.Activation` or a function. Returns an `fw.PhaseDiagram`, arrays of shape
+    (C_b, C_W).
+
+    ```python
+    diagram = fw.phase_diagram("tanh", [0.0, 0.1], [0.8, 1.0, 1.2])
+    diagram.chi_perp, diagram.region
+    ```
     """
     require_double_precision()
     activation = as_activation(activation)

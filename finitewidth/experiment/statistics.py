@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from finitewidth.core.checkpoint import digest
+from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_inputs, merge_inputs
 from finitewidth.core.keys import as_key
@@ -38,6 +39,7 @@ PAIR = 2  # neurons that differentials are computed of: they cost the fourth pow
 LEAST_BATCHES = 200  # the standard errors are then known to 5 %
 
 
+@shown("layer", "members", "estimates", "net")
 @dataclass(frozen=True, eq=False)
 class SampledStatistics:
     """Statistics of one layer, estimated from sampled networks.
@@ -97,6 +99,14 @@ def sample_statistics(
     Standard errors come from the spread of at least 200 batches, or as many as there are pairs of members.
     `memory` bounds the memory of a batch, in bytes. `client`, `store` and `progress` are as in
     `train_ensemble`.
+
+    `X` are inputs (N, n_0), `key` is the randomness and `batch_size` a number of members. Returns an
+    `fw.SampledStatistics`, whose `V`, `A`, ... are estimates with `value` and `stderr`.
+
+    ```python
+    sampled = fw.sample_statistics(net, X, members=400, key=0, tensors=("V",), progress=False)
+    sampled.V.value, sampled.V.stderr
+    ```
     """
     require_double_precision()
     X = as_inputs(X, net.input_shape)

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from finitewidth.core.checkpoint import digest
+from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_inputs, as_positive, as_targets, merge_inputs
 from finitewidth.core.keys import as_key
@@ -48,6 +49,7 @@ class SampledLayer:
     mean: Estimate  # E[z_j1 | y], (N,)
 
 
+@shown("mean", "log_evidence", "effective_members", "members", "net", dimensions={"mean": "sample output"})
 @dataclass(frozen=True, eq=False)
 class SampledPosterior:
     """The posterior of real networks, estimated from weighted samples of the prior."""
@@ -92,6 +94,13 @@ def sample_posterior(
     and a method that moves towards the data is needed. `layers=True` also estimates the hidden layers given
     the data. Standard errors come from the spread of at least 200 batches; other arguments as in
     `sample_statistics`.
+
+    The data and `noise` as in `posterior`. Returns an `fw.SampledPosterior`.
+
+    ```python
+    sampled = fw.sample_posterior(net, X, Y, X_test, members=400, key=0, noise=0.1, progress=False)
+    sampled.effective_members
+    ```
     """
     require_double_precision()
     noise = as_positive("noise", noise, or_zero=True)

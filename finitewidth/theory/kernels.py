@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.cores import SingleThreadedProducts
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
@@ -22,6 +23,15 @@ from finitewidth.theory.pairs.panels import Request, assembled
 from finitewidth.theory.pairs.propagation import Propagation
 
 
+@shown(
+    "K",
+    "Theta",
+    "layer",
+    "error",
+    "sampling_error",
+    "net",
+    dimensions={"K": "sample other_sample", "Theta": "sample other_sample"},
+)
 @dataclass(frozen=True, eq=False)
 class Kernels:
     """Kernel and NTK between two sets of inputs at one layer, at infinite width."""
@@ -73,6 +83,14 @@ def kernels(
     With a Dask `client` or a `store` (a path that ends in .zarr) the matrices are computed in panels, which
     are independent tasks; a store keeps the finished ones, so that a run that was killed continues where it
     stopped. `progress` as in `train_ensemble`, but no bar is shown by itself.
+
+    `net` is the network, `tolerance` the accuracy of averages relative to their scale. Returns an
+    `fw.Kernels` with `K` and `Theta`, (N, M) each.
+
+    ```python
+    kernels = fw.kernels(net, X, X_test)
+    kernels.K, kernels.Theta
+    ```
     """
     require_double_precision()
     check_tolerance("tolerance", tolerance)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.two_legs.one_leg import leg_averages
 from finitewidth.network.layers.activation import Activation, as_activation
@@ -23,6 +24,7 @@ CRITICAL = 1e-6  # a susceptibility this close to one, or a variance this close 
 Numbers = float | Float[np.ndarray, "..."]
 
 
+@shown("parallel", "perpendicular", "error")
 class Susceptibilities(NamedTuple):
     """chi_parallel and chi_perpendicular of one layer, and the error of the averages behind them."""
 
@@ -35,6 +37,13 @@ def susceptibilities(activation: str | Activation | Callable, K, C_W=1.0) -> Sus
     r"""$\chi_\parallel$ and $\chi_\perp$ at variance K (a number or an array) (PDLT section 5.1).
 
     At K = 0 they are limits from above; there chi_parallel is infinite if sigma(0) is not zero at a kink.
+
+    `activation` is a name, an `fw.Activation` or a function, `C_W` the variance of weights times their fan-
+    in. Returns an `fw.Susceptibilities`.
+
+    ```python
+    fw.susceptibilities("tanh", K=0.5, C_W=1.2).perpendicular
+    ```
     """
     require_double_precision()
     activation = as_activation(activation)

@@ -21,6 +21,7 @@ try:
 except ImportError:
     raise ImportError('fw.torch needs PyTorch; pip install "finitewidth[torch]".') from None
 
+from finitewidth.critical.tuning import BIAS_SHARE
 from finitewidth.interface.adapters.torch_activations import Given, activations_of
 from finitewidth.interface.adapters.torch_audit import ModuleAudit, as_sample, audited
 from finitewidth.interface.adapters.torch_graph import Chain, read
@@ -34,8 +35,9 @@ def network(
     *,
     activation: Given = None,
     input_scale: float = 1.0,
-    lambda_b: float = 1.0,
+    lambda_b: float | None = None,
     lambda_W: float = 1.0,
+    bias_share: float | None = None,
 ) -> MLP:
     """The critical network (`fw.MLP.critical`) with the widths and the activations of a module.
 
@@ -44,13 +46,31 @@ def network(
     linear layers with nothing between them have the activation "linear". `input_scale` is the mean square of
     the numbers that enter the first linear layer. A layer without biases has C_b = lambda_b = 0; it is
     refused if the critical point needs biases.
+
+    Without `lambda_b`, biases add `bias_share` of what the weights of their layer add to the NTK, by default
+    a tenth. With `lambda_b` they learn as in `fw.MLP.critical`, whose own default, lambda_b = 1, had up
+    to 2.3 times the loss (benchmarks/results/advice.md).
     """
-    return _critical(read(module), activation, input_scale, lambda_b, lambda_W)
+    return _critical(read(module), activation, input_scale, lambda_b, lambda_W, bias_share)
 
 
-def _critical(chain: Chain, activation: Given, input_scale: Any, lambda_b: Any, lambda_W: Any) -> MLP:
+def _critical(
+    chain: Chain,
+    activation: Given,
+    input_scale: Any,
+    lambda_b: Any = None,
+    lambda_W: Any = 1.0,
+    bias_share: Any = None,
+) -> MLP:
     activations = activations_of(chain, activation)
-    net = MLP.critical(chain.widths, activations, lambda_b, lambda_W, input_scale=input_scale)
+    if lambda_b is None and bias_share is None:
+        bias_share = BIAS_SHARE
+    rates = {
+        "lambda_b": 1.0 if lambda_b is None else lambda_b,
+        "lambda_W": lambda_W,
+        "bias_share": bias_share,
+    }
+    net = MLP.critical(chain.widths, activations, **rates, input_scale=input_scale)
     for l, (layer, C_b) in enumerate(zip(chain.layers, net.C_b, strict=True)):
         if layer.bias is None and C_b > 0:
             name = net.activations[l - 1].name if l else net.activation_name
@@ -83,7 +103,7 @@ def initialize_(
             "torch.Generator().manual_seed(seed)."
         )
     chain = read(module)
-    net = _critical(chain, activation, input_scale, 1.0, 1.0)
+    net = _critical(chain, activation, input_scale)
     with torch.no_grad():
         for l, layer in enumerate(chain.layers):
             _draw_(layer.weight, net.C_W[l] / net.widths[l], generator)
@@ -107,8 +127,9 @@ def parameter_groups(
     *,
     activation: Given = None,
     input_scale: float = 1.0,
-    lambda_b: float = 1.0,
+    lambda_b: float | None = None,
     lambda_W: float = 1.0,
+    bias_share: float | None = None,
 ) -> list[dict[str, Any]]:
     r"""Groups for a torch optimizer in which all layers learn equally (PDLT section 9.4).
 
@@ -130,7 +151,7 @@ def parameter_groups(
     if not (isinstance(learning_rate, numbers.Real) and math.isfinite(learning_rate) and learning_rate > 0):
         raise ValueError(f"learning_rate must be a finite number above 0, got {learning_rate!r}.")
     chain = read(module)
-    net = _critical(chain, activation, input_scale, lambda_b, lambda_W)
+    net = _critical(chain, activation, input_scale, lambda_b, lambda_W, bias_share)
     groups = []
     for l, layer in enumerate(chain.layers):
         rate_W = float(learning_rate) * net.lambda_W[l] / net.widths[l]

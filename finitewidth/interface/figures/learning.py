@@ -43,9 +43,8 @@ def trained_outputs(prediction: Prediction, ensemble: Ensemble, members: np.ndar
     x = ensemble.X_test[order, 0]
     figure = Figure(figsize=(9.4, 4.6))
     net = ensemble.net
-    heading(
-        figure, f"{net.activation_name} networks of {net.depth} layers and width {net.widths[-2]}, trained"
-    )
+    kind = f"{net.activation_name} networks of {net.depth} layers and width {net.widths[-2]}, trained"
+    heading(figure, f"{kind}: order 1/n is {prediction.verdict}")
     panels = figure.subplot_mosaic([["outputs", "mean"], ["outputs", "variance"]], width_ratios=(1.35, 1))
     _draw_outputs(panels["outputs"], x, order, prediction, ensemble, members)
     infinite = prediction.infinite_width
@@ -57,7 +56,7 @@ def trained_outputs(prediction: Prediction, ensemble: Ensemble, members: np.ndar
     ):
         parts = (part[order, 0] for part in (finite, unsure, leading, *estimate))
         _draw_change(panels[name], x, prediction.verdict, *parts)
-        panels[name].set_title(f"{name} of the output, minus infinite width, ± 2 uncertainties")
+        panels[name].set_title(f"{name} of the output, minus infinite width")
     panels["variance"].set_xlabel("input x")
     legend_below(figure)
     return figure
@@ -86,7 +85,7 @@ def _draw_outputs(
     for role, at_order in orders.items():
         mean, label = at_order.mean[order, 0], f"{words[role]}, mean"
         if at_order.verdict == "meaningless":
-            label = f"{label} ({at_order.verdict})"
+            label = f"{label} (meaningless)"
         else:
             std = at_order.existing_std[order, 0]
             draw_band(axes, x, mean - std, mean + std, role, f"{words[role]}, ± standard deviation")
@@ -107,7 +106,8 @@ def _draw_change(axes: Axes, x, verdict: Verdict, finite, unsure, infinite, valu
     draw_line(axes, x, np.zeros_like(x), "infinite width")
     if verdict != "meaningless":
         change = finite - infinite
-        draw_band(axes, x, change - 2 * unsure, change + 2 * unsure, "finite width")
+        label = "change by order 1/n, ± 2 uncertainties"
+        draw_band(axes, x, change - 2 * unsure, change + 2 * unsure, "finite width", label)
     draw_line(axes, x, finite - infinite, "finite width")
     draw_sampled(axes, x, value - infinite, stderr, markersize=3)
 

@@ -70,10 +70,13 @@ def _predicted(prediction: Prediction) -> dict[str, Any]:
         parts = np.stack(list(prediction.contributions.values()))
         variables["contributions"] = (("contribution", *_ONE), parts)
         variables["finite_width_mean_uncertainty"] = (_ONE, prediction.uncertainty)
-        if prediction.factors is not None:
+        if prediction.gives_variance:
             variables["finite_width_variance_uncertainty"] = (_ONE, prediction.variance_uncertainty)
         if prediction.sampling is not None:
             variables["finite_width_mean_stderr"] = (_ONE, prediction.stderr)
+            if prediction.gives_variance:
+                variables["finite_width_variance"] = (_ONE, prediction.variance)
+                variables["finite_width_variance_stderr"] = (_ONE, prediction.variance_stderr)
     return variables
 
 

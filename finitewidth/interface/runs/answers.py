@@ -25,6 +25,7 @@ class Row:
     finite_width_stderr: float | None = None  # of the theory itself, where it was sampled
     finite_width_std: float | None = None  # also where the variance through order 1/n is below zero
     finite_width_std_uncertainty: float | None = None
+    finite_width_std_stderr: float | None = None  # of the theory itself
     ensemble: float | None = None
     ensemble_stderr: float | None = None
     ensemble_std: float | None = None
@@ -53,7 +54,7 @@ def rows(solved: SolvedRun) -> list[Row]:
         "finite_width": finite and finite.mean,
         "finite_width_uncertainty": finite and finite.uncertainty,
         "finite_width_stderr": finite.stderr if finite and finite.sampling is not None else None,
-        **_spread(finite),
+        **_spreads(finite),
         "ensemble": measured and measured.value,
         "ensemble_stderr": measured and measured.stderr,
         "ensemble_std": solved.ensemble and solved.ensemble.std,
@@ -78,11 +79,18 @@ def rows(solved: SolvedRun) -> list[Row]:
     ]
 
 
-def _spread(finite: Prediction | None) -> dict[str, np.ndarray]:
-    """The standard deviation at order 1/n and its uncertainty; NaN where the variance is below zero."""
-    if finite is None or finite.factors is None:
+def _spreads(finite: Prediction | None) -> dict[str, np.ndarray | None]:
+    """Spreads at order 1/n, what they neglect, and their standard errors where they were sampled."""
+    if finite is None or not finite.gives_variance:
         return {}
-    return {"finite_width_std": finite.existing_std, "finite_width_std_uncertainty": finite.std_uncertainty}
+    std, stderr = finite.existing_std, None
+    if finite.sampling is not None:
+        stderr = finite.variance_stderr / np.where(std > 0, 2 * std, np.nan)
+    return {
+        "finite_width_std": std,
+        "finite_width_std_uncertainty": finite.std_uncertainty,
+        "finite_width_std_stderr": stderr,
+    }
 
 
 def agreements(solved: SolvedRun) -> dict[str, Agreement]:
@@ -119,7 +127,7 @@ def conclusion(solved: SolvedRun) -> str:
         f"Order 1/n is {prediction.verdict}. It moves the mean by up to {moved:.2g} and leaves it uncertain "
         f"by up to {prediction.uncertainty.max():.2g}, one standard deviation of what is neglected"
     )
-    if prediction.factors is not None and prediction.below_zero.any():
+    if prediction.gives_variance and prediction.below_zero.any():
         where = f"{prediction.below_zero.sum()} of {prediction.mean.size} outputs"
         text = f"{text}. The variance through order 1/n is below zero at {where}, where no spread is given"
     if solved.measured is None:

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from finitewidth.core.display.records import shown
 from finitewidth.network.network import Network
 from finitewidth.training.bayes.evidence import evidence
 from finitewidth.training.first_order.expansion import ExpansionWarning
@@ -22,6 +23,7 @@ class RankedNetwork:
         return self.evidence.verdict != "meaningless"
 
 
+@shown("best", "noise", "order", figure="evidence_of_networks")
 @dataclass(frozen=True)
 class Ranking:
     """Networks by the evidence of one data set: those with a meaningful value first, the best at the top."""
@@ -64,6 +66,12 @@ def rank_by_evidence(
     `networks` is a dictionary of names, or a sequence of networks, which are then called by their widths and
     activation. The difference of two log evidences is the logarithm of a Bayes factor. Nothing warns here:
     networks whose correction is of the size of one are marked as meaningless and stand at the end.
+
+    `X`, `Y`, `noise` and `order` as in `evidence`. Returns an `fw.Ranking`.
+
+    ```python
+    fw.rank_by_evidence([net, net.replace(C_W=2.0)], X, Y, noise=0.01, order=0)
+    ```
     """
     named = networks if isinstance(networks, Mapping) else {_name(net): net for net in networks}
     if not named or len(named) < len(networks):

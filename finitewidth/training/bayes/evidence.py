@@ -43,6 +43,13 @@ def evidence(
     for networks with other layers than dense ones. At order 1 it is known in closed form for the last layer
     and the noise, and by central differences over the solver for the layers below, four solutions for each of
     them: `gradient=False` leaves it out. `client`, `store` and `progress` as in `posterior`.
+
+    `X` (N, n_0) and `Y` (N, n_L) are the data; `four_leg_tolerance` as in `finite_width`. Returns an
+    `fw.Evidence`.
+
+    ```python
+    fw.evidence(net, X, Y, noise=0.01).value
+    ```
     """
     if order == 0:
         return infinite_evidence(net, X, Y, noise=noise, gradient=gradient)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.memory import require_memory
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
@@ -33,6 +34,15 @@ WORDING = Wording(
 )
 
 
+@shown(
+    "mean",
+    "std",
+    "order",
+    "noise",
+    "condition",
+    "net",
+    dimensions={"mean": "sample output", "std": "sample output", "variance": "sample output"},
+)
 @dataclass(frozen=True, eq=False)
 class Posterior:
     """Mean and covariance of the outputs at the test inputs, given noisy observations."""
@@ -150,10 +160,6 @@ class Posterior:
             raise ValueError("cumulants were not computed; use fw.posterior(..., order=1, cumulants=True).")
         return self.cumulants
 
-    def __repr__(self) -> str:
-        samples, outputs = self.mean.shape
-        return f"Posterior({samples} samples, {outputs} outputs, order={self.order}, noise={self.noise:g})"
-
 
 def posterior(
     net: Network,
@@ -178,6 +184,13 @@ def posterior(
 
     The slow part at order 1 are averages of four sigmas, independent tasks for the Dask `client`, `store` and
     `progress` as in `predict`. Beyond 64 inputs nothing of size N^4 is stored.
+
+    `X_train` (N, n_0) and `Y_train` (N, n_L) are the data; `four_leg_tolerance` as in `finite_width`. Returns
+    an `fw.Posterior` with `mean`, `std` and `covariance`.
+
+    ```python
+    fw.posterior(net, X, Y, X_test, noise=0.01).mean
+    ```
     """
     if order == 0:
         if cumulants:

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.checkpoint import digest
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_count, as_inputs, as_targets
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import HERE, runner
@@ -40,6 +41,24 @@ _WIDE = 10_000_000  # corrections of order 1/n^2 are below rounding of those of 
 NetworkOfWidths = Callable[[tuple[int, ...]], Network]
 
 
+@shown(
+    "depths",
+    "widths",
+    "total",
+    "bias",
+    "variance",
+    "stderr",
+    dimensions={
+        "depths": "depth",
+        "widths": "width",
+        "total": "depth width",
+        "bias": "depth width",
+        "variance": "depth width",
+        "stderr": "depth width",
+        "infinite_total": "depth",
+    },
+    figure="expected_loss",
+)
 @dataclass(frozen=True, eq=False)
 class ExpectedLoss:
     """Expected test loss over depths and widths, split into bias and variance."""
@@ -102,6 +121,12 @@ def expected_loss(
     Depths are independent tasks; `client`, `store` and `progress` are for them as in `predict`. Up to 64
     samples widths cost nothing beyond the first. More samples before the end of training are sampled, mean
     and variance, once for each width (`route`, `tolerance`, `samples`, `budget` and `key` as in `predict`).
+
+    The data are as in `predict`, with targets `Y_test` of the test inputs. Returns an `fw.ExpectedLoss`.
+
+    ```python
+    fw.expected_loss(net, X, Y, X_test, Y_test, depths=(2, 3), widths=(64, 128)).coefficient
+    ```
     """
     depths, widths = _whole("depths", depths, 2), _whole("widths", widths, 2)
     check_algorithm(algorithm, order=1)

@@ -76,25 +76,21 @@ def _spread(
     prediction: Prediction, neglected: Truncation, of_variance: np.ndarray | float, untrained: float
 ) -> tuple[float, float, float]:
     """Of the covariance: the largest correction, the lowest eigenvalue and the largest uncertainty."""
-    infinite, largest = prediction.infinite_width, _largest(prediction, untrained)
-    if prediction.averaged_variance is not None and neglected.output_variance is not None:
-        correction = prediction.averaged_variance - infinite.output_variance
-        lowest = min(prediction.averaged_variance.min(initial=0.0), 0.0)
-        unsure = _relative(neglected.output_variance, largest)
-        return _relative(correction, largest), float(lowest / largest), unsure
-    if prediction.factors is None or neglected.variance is None:
+    if not prediction.gives_variance or neglected.variance is None:
         return 0.0, 0.0, 0.0
-    eigenvalues = np.linalg.eigvalsh(prediction.covariance.reshape(prediction.mean.size, -1))
+    infinite, largest = prediction.infinite_width, _largest(prediction, untrained)
     correction = _relative(prediction.variance - infinite.variance, of_variance)
-    return correction, float(eigenvalues[0] / largest), _relative(neglected.variance, of_variance)
+    if prediction.factors is None:
+        lowest = min(prediction.variance.min(initial=0.0), 0.0)
+    else:
+        lowest = np.linalg.eigvalsh(prediction.covariance.reshape(prediction.mean.size, -1))[0]
+    return correction, float(lowest / largest), _relative(neglected.variance, of_variance)
 
 
 def _largest(prediction: Prediction, untrained: float) -> float:
     """The largest variance, at infinite width or through order 1/n."""
     variances = [prediction.infinite_width.variance]
-    if prediction.averaged_variance is not None:
-        variances.append(prediction.averaged_variance)
-    elif prediction.factors is not None:
+    if prediction.gives_variance:
         variances.append(prediction.variance)
     return max(*(float(part.max(initial=0.0)) for part in variances), _ROUNDING * untrained)
 

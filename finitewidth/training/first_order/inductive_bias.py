@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
@@ -20,6 +21,7 @@ from finitewidth.training.first_order.statistics import FiniteWidth
 _FRACTIONS = (0.25, 0.5, 0.75, 0.95)  # of the largest stable learning rate
 
 
+@shown("eigenvalues", "largest_learning_rate", "ratios", figure="inductive_bias")
 @dataclass(frozen=True, eq=False)
 class InductiveBias:
     """Ratios Z_A / Z_B of fully trained algorithms in the eigenbasis of one training NTK."""
@@ -52,6 +54,12 @@ def inductive_bias(
 
     By default, to the end of training: the two-step update, gradient flow, and descent up to 95 % of its
     largest learning rate.
+
+    Returns an `fw.InductiveBias`, which `fw.plots.inductive_bias` draws.
+
+    ```python
+    fw.inductive_bias(fw.finite_width(net, X, Y, X_test)).ratios["gradient flow"]
+    ```
     """
     l = prepared.modes.l
     limit = 2 / max(float(l[-1]), float(prepared.infinite.l[-1]))  # descent is refused beyond at either order

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from finitewidth.core.checkpoint import digest
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_targets
 from finitewidth.core.memory import require_memory
 from finitewidth.core.progress import Progress
@@ -36,7 +37,7 @@ from finitewidth.training.first_order.grouped import grouped_corrections
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.problem import Problem
 from finitewidth.training.first_order.route import AUTOMATIC, Route, RouteName
-from finitewidth.training.first_order.sampling import averaged_variance, sampling_of
+from finitewidth.training.first_order.sampling import sampling_of, variance_parts
 from finitewidth.training.first_order.tensors import (
     AbstractTensors,
     SampledTensors,
@@ -69,6 +70,7 @@ class _Free(NamedTuple):
     among: np.ndarray  # covariance of each output, (N, N)
 
 
+@shown("n", "X", "Y", "error", "four_leg_error", "route", "net")
 @dataclass(frozen=True, eq=False)
 class FiniteWidth:
     """Statistics of a network on training and test inputs, ready for any algorithm."""
@@ -150,11 +152,13 @@ class FiniteWidth:
         parts = {"ntk_mean": free.mean[rows] - infinite.mean}
         parts |= {name: part / self.n for name, part in corrected.mean.items()}
         factors, wired, spread = None, None, {}
-        if corrected.own is not None and corrected.wired is not None and corrected.variance is not None:
+        if corrected.own is not None and corrected.wired is not None:
             factors = self._factors(free.among[np.ix_(rows, rows)] + corrected.own / self.n)
             wired = corrected.wired / self.n
+        varied = variance_parts(corrected)
+        if varied is not None:
             spread = {"mean_kernels": np.diag(free.among)[rows][:, None] - infinite.variance}
-            spread |= {name: part / self.n for name, part in corrected.variance.items()}
+            spread |= {name: part / self.n for name, part in varied.items()}
         prediction = replace(
             infinite,
             order=1,
@@ -166,7 +170,6 @@ class FiniteWidth:
             leading=infinite,
             wired=wired,
             sampling=sampling_of(corrected, self.n),
-            averaged_variance=averaged_variance(np.diag(free.among)[rows], corrected, self.n),
         )
         untrained = float(np.diag(self.infinite.K).max(initial=0.0))
         return judged(prediction, self.Y, untrained)
@@ -337,7 +340,7 @@ def _check_sampled(has_skips: bool, covariance: bool | None) -> None:
         )
     if covariance:
         raise ValueError(
-            'route="sampled" gives the mean and, with variance=True, the variance averaged over outputs, got '
+            'route="sampled" gives the mean and, with variance=True, the variance of each output, got '
             'covariance=True; use variance=True, or route="deterministic", which needs whole tensors.'
         )
 

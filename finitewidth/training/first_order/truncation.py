@@ -41,26 +41,15 @@ class Units(NamedTuple):
 def truncation_of(prediction: Prediction, units: Units) -> Truncation:
     """One standard deviation of what is neglected, in the mean and where it is known in the variance."""
     mean = _size(prediction.contributions.values())
-    of_mean, parts = _relative(mean, units.mean), _parts_of_variance(prediction)
-    if not parts:
+    of_mean = _relative(mean, units.mean)
+    if not prediction.variance_contributions:
         return Truncation(MEAN_ALONE * of_mean * _softened(mean))
-    spread = _size(parts)
-    of_variance = _relative(spread, np.max(units.variance) if spread.ndim == 1 else units.variance)
+    spread = _size(prediction.variance_contributions.values())
+    of_variance = _relative(spread, units.variance)
     rho = np.sqrt(of_mean * of_variance) if of_mean > 0 else of_variance  # targets of zero have no mean
-    neglected, unsure = MEAN * rho * _softened(mean), VARIANCE * rho * _softened(spread)
-    if prediction.averaged_variance is not None:
-        return Truncation(neglected, output_variance=_reaching_zero(unsure, prediction.averaged_variance))
-    return Truncation(neglected, _reaching_zero(unsure, prediction.variance))
-
-
-def _parts_of_variance(prediction: Prediction) -> list[np.ndarray]:
-    """The contributions to the variance, (M, n_L), or averaged over outputs, (M,), where it was sampled."""
-    sampled = None if prediction.sampling is None else prediction.sampling.variance
-    if sampled is None:
-        return list(prediction.variance_contributions.values())
-    parts = [part.value for part in sampled.contributions.values()]
-    kernels = prediction.output_variance - prediction.infinite_width.output_variance - sum(parts)
-    return [kernels, *parts]
+    below_zero = -prediction.variance  # by so much at least a variance is wrong
+    unsure = np.maximum(VARIANCE * rho * _softened(spread), below_zero)
+    return Truncation(MEAN * rho * _softened(mean), unsure)
 
 
 def _size(parts: Iterable[np.ndarray]) -> np.ndarray:
@@ -80,8 +69,3 @@ def _softened(size: np.ndarray) -> np.ndarray:
 
 def _rms(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(values**2))) if values.size else 0.0
-
-
-def _reaching_zero(unsure: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """At least as much as a variance is below zero: by so much it is wrong."""
-    return np.maximum(unsure, -variance)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.core.memory import require_memory
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
@@ -31,7 +32,14 @@ from finitewidth.training.infinite.solver import InverseMatrix, Singular, invers
 
 
 def bayesian_rates(net: Network) -> Network:
-    """The network with only its last layer trained, so that training is Bayesian (PDLT 10.46-10.49)."""
+    """The network with only its last layer trained, so that training is Bayesian (PDLT 10.46-10.49).
+
+    `net` ends in `fw.Dense`. Returns a network of the same kind.
+
+    ```python
+    fw.predict(fw.bayesian_rates(net), X, Y, X_test, order=0).mean
+    ```
+    """
     reason = _never_bayesian(net)
     if reason is not None:
         raise ValueError(f"{reason}; use fw.posterior, which needs no learning rates.")
@@ -77,6 +85,7 @@ def infinite_posterior(net: Network, X_train, Y_train, X_test=None, *, noise: fl
     return Prediction(trained_for(net), Newton(), 0, mean, factors, solved.condition, train.error)
 
 
+@shown("value", "correction", "order", "gradient", "condition", "net")
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """Log probability density of observed data under the prior, and how it changes with the prior."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs, as_positive, as_targets
 from finitewidth.core.memory import require_memory
 from finitewidth.core.progress import Progress
@@ -36,6 +37,7 @@ from finitewidth.training.infinite.solver import ResponseMatrix, Singular, respo
 BLOCK = 1024  # test inputs at a time, for means and standard deviations alone
 
 
+@shown("X", "weights", "condition", "error", "algorithm", "net")
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """Infinitely wide networks trained on a data set, ready to predict at any inputs."""
@@ -47,6 +49,21 @@ class Fitted:
     weights: Float[np.ndarray, "N n_L"] = field(repr=False)  # F y, one for each training sample
     response: ResponseMatrix | IterativeInverse = field(repr=False)
     error: float
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the kernel K: a pickle then has one matrix between samples, and not two."""
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name != "K" or isinstance(value, StoredMatrix)
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        """The kernel K, which a pickle has left out, when it is first needed."""
+        if name != "K" or "net" not in vars(self):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        object.__setattr__(self, "K", kernels(self.net, self.X).K)
+        return self.K
 
     @property
     def condition(self) -> float:
@@ -163,6 +180,14 @@ def fit(
     are tasks for a Dask `client`, and networks trained to the end are found by conjugate gradients to the
     relative residual `accuracy`; `fitted.response.reached` lists the residuals reached. Memory then grows
     with the number of samples, not with its square.
+
+    `X_train` (N, n_0) and `Y_train` (N, n_L) are the data and `algorithm` says how long networks are trained.
+    Returns an `fw.Fitted`, whose `mean`, `std` and `predict` take test inputs.
+
+    ```python
+    fitted = fw.fit(net, X, Y, ridge=1e-3)
+    fitted.mean(X_test), fitted.std(X_test)
+    ```
     """
     check_algorithm(algorithm, order=0)
     check_ridge(ridge, cutoff, MSE())

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Bool, Float
 
-from finitewidth.core.estimate import Estimate
+from finitewidth.core.display.records import shown
 from finitewidth.core.memory import require_memory
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
@@ -53,18 +53,7 @@ class Truncation:
     """What order 1/n neglects: one standard deviation, calibrated by trained networks."""
 
     mean: Float[np.ndarray, "M n_L"]
-    variance: Float[np.ndarray, "M n_L"] | None = None  # where there is a covariance
-    output_variance: Float[np.ndarray, " M"] | None = None  # averaged over outputs, where that is all
-
-
-@dataclass(frozen=True, eq=False)
-class SampledVariance:
-    """How the variance averaged over outputs was sampled."""
-
-    samples: int  # neurons
-    accuracy: float  # rms standard error of its shift, over the largest shift
-    stderr: Float[np.ndarray, " M"] = field(repr=False)
-    contributions: dict[str, Estimate] = field(repr=False)  # of order 1/n, (M,) each, beside L G L^T
+    variance: Float[np.ndarray, "M n_L"] | None = None  # where it was computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +61,24 @@ class Sampling:
     """How numbers of the theory itself were sampled, and their standard errors."""
 
     samples: int  # neurons
-    accuracy: float  # rms standard error of the shift of the mean, over the largest shift
-    stderr: Float[np.ndarray, "M n_L"] = field(repr=False)  # of the mean
-    contributions: dict[str, np.ndarray] = field(repr=False)  # of each contribution
-    variance: SampledVariance | None = None  # where it was asked for
+    accuracy: float  # rms standard error of the shift, over the largest shift
+    stderr: Float[np.ndarray, "M n_L"] = field(repr=False)
+    averaged_stderr: Float[np.ndarray, " M"] = field(repr=False)  # of the average over outputs
+    contributions: dict[str, np.ndarray] = field(repr=False)  # standard errors of each contribution
+    variance: "Sampling | None" = None  # that of the variance, where it was asked for
 
 
+@shown(
+    "mean",
+    "std",
+    "order",
+    "condition",
+    "route",
+    "algorithm",
+    "net",
+    dimensions={"mean": "sample output", "std": "sample output", "variance": "sample output"},
+    figure="trained_outputs",
+)
 @dataclass(frozen=True, eq=False)
 class Prediction:
     """Mean and covariance of trained networks on test inputs."""
@@ -96,7 +97,6 @@ class Prediction:
     wired: Float[np.ndarray, "M n_L M n_L"] | None = field(default=None, repr=False)  # what no factor holds
     expansion: Expansion | None = None  # at order 1
     sampling: Sampling | None = None  # where order 1/n was sampled
-    averaged_variance: Float[np.ndarray, " M"] | None = field(default=None, repr=False)  # where sampled
     truncation: Truncation | None = field(default=None, repr=False)  # at order 1
 
     @property
@@ -117,20 +117,24 @@ class Prediction:
     @property
     def variance_uncertainty(self) -> Float[np.ndarray, "M n_L"]:
         """What order 1/n neglects in the variance, one standard deviation; zero at infinite width."""
-        self._factors()
         known = None if self.truncation is None else self.truncation.variance
         return np.zeros_like(self.mean) if known is None else known
-
-    @property
-    def output_variance_uncertainty(self) -> Float[np.ndarray, " M"]:
-        """The same of the variance averaged over outputs; errors of outputs are taken as equal."""
-        known = None if self.truncation is None else self.truncation.output_variance
-        return self.variance_uncertainty.mean(axis=1) if known is None else known
 
     @property
     def verdict(self) -> Verdict:
         """Whether order 1/n can be trusted, by its uncertainty alone; infinite width neglects nothing."""
         return "trusted" if self.expansion is None else self.expansion.verdict
+
+    @property
+    def variance_stderr(self) -> Float[np.ndarray, "M n_L"]:
+        """The standard error of the variance as a number of the theory; zero if it was not sampled."""
+        sampled = None if self.sampling is None else self.sampling.variance
+        return np.zeros_like(self.mean) if sampled is None else sampled.stderr
+
+    @property
+    def gives_variance(self) -> bool:
+        """Whether the variance was computed, with the covariance or alone."""
+        return self.factors is not None or bool(self.variance_contributions)
 
     @property
     def covariance(self) -> Float[np.ndarray, "M n_L M n_L"]:
@@ -160,7 +164,9 @@ class Prediction:
 
     @property
     def variance(self) -> Float[np.ndarray, "M n_L"]:
-        """The diagonal of the covariance."""
+        """The diagonal of the covariance, which can be sampled without the rest of it."""
+        if self.factors is None and self.gives_variance:
+            return self.infinite_width.variance + sum(self.variance_contributions.values())
         total = np.zeros_like(self.mean)
         if self.wired is not None:
             total += np.einsum("aiai->ai", self.wired)
@@ -170,14 +176,14 @@ class Prediction:
 
     @property
     def output_variance(self) -> Float[np.ndarray, " M"]:
-        """The variance averaged over outputs, which is all that the sampled route has of it."""
-        return self.variance.mean(axis=1) if self.averaged_variance is None else self.averaged_variance
+        """The variance averaged over outputs."""
+        return self.variance.mean(axis=1)
 
     @property
     def output_variance_stderr(self) -> Float[np.ndarray, " M"]:
         """Its standard error as a number of the theory; zero if it was not sampled."""
         sampled = None if self.sampling is None else self.sampling.variance
-        return np.zeros(self.mean.shape[0]) if sampled is None else sampled.stderr
+        return np.zeros(self.mean.shape[0]) if sampled is None else sampled.averaged_stderr
 
     @property
     def std(self) -> Float[np.ndarray, "M n_L"]:
@@ -207,7 +213,7 @@ class Prediction:
         if self.factors is None:
             raise ValueError(
                 "the covariance was not computed; predict with covariance=True, or with variance=True for "
-                "prediction.output_variance alone."
+                "prediction.variance alone."
             )
         return self.factors
 
@@ -215,20 +221,3 @@ class Prediction:
     def infinite_width(self) -> "Prediction":
         """The same at order 0."""
         return self if self.leading is None else self.leading
-
-    @property
-    def _sampled(self) -> str:
-        return "" if self.sampling is None else f", {self.sampling.samples} sampled neurons"
-
-    @property
-    def _trust(self) -> str:
-        if self.expansion is None:
-            return ""
-        negative = self.factors is not None and self.below_zero.any()
-        return f", {self.verdict}" + (", with variances below zero" if negative else "")
-
-    def __repr__(self) -> str:
-        return (
-            f"Prediction({self.mean.shape[0]} samples, {self.mean.shape[1]} outputs, order={self.order}, "
-            f"{self.algorithm!r}, condition={self.condition:.2g}{self._sampled}{self._trust})"
-        )

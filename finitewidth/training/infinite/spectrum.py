@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.losses.squared_error import MSE
@@ -14,6 +15,14 @@ from finitewidth.training.infinite.fitting import ntk, require_ntk
 from finitewidth.training.infinite.solver import condition_of, eigenbasis
 
 
+@shown(
+    "eigenvalues",
+    "condition",
+    "largest_learning_rate",
+    "net",
+    dimensions={"eigenvalues": "mode", "time_scales": "mode", "eigenvectors": "sample mode"},
+    figure="spectrum",
+)
 @dataclass(frozen=True, eq=False)
 class Spectrum:
     """Eigenvalues and eigenvectors of the training NTK at infinite width."""
@@ -46,7 +55,14 @@ class Spectrum:
 
 
 def spectrum(net: Network, X_train) -> Spectrum:
-    """Eigenvalues, condition number, largest stable learning rate and time scales of the training NTK."""
+    """Eigenvalues, condition number, largest stable learning rate and time scales of the training NTK.
+
+    `net` is the network and `X_train` its training inputs (N, n_0). Returns an `fw.Spectrum`.
+
+    ```python
+    fw.spectrum(net, X).largest_learning_rate
+    ```
+    """
     require_ntk(net)
     train = kernels(net, as_inputs(X_train, net.input_shape, name="X_train"))
     basis = eigenbasis(ntk(train))

@@ -127,7 +127,7 @@ function finiteEntry(data, label) {
 function uncertain(finite, data, value, unsure, role = "finite width, band") {
   if (data.verdict === "meaningless") return [];
   const low = (d) => value(d) - 2 * unsure(d), high = (d) => value(d) + 2 * unsure(d);
-  return [Plot.areaY(finite, { x: "x", y1: low, y2: high, fill: look[role].color, fillOpacity: look[role].alpha, curve: "monotone-x" })];
+  return [Plot.areaY(finite, { x: "x", y1: low, y2: high, fill: look[role].color, fillOpacity: look[role].alpha, curve: "monotone-x", clip: true })];
 }
 
 const INFINITE = { role: "infinite width", band: "infinite width, band", label: "infinite width, ± std" };
