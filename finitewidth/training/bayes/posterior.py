@@ -13,6 +13,7 @@ from finitewidth.core.memory import require_memory
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.network.algorithms.newton import Newton
+from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
 from finitewidth.theory.ratios import verdict
 from finitewidth.theory.vertex.fields import Fields
@@ -145,6 +146,7 @@ class Posterior:
         return f"Posterior({samples} samples, {outputs} outputs, order={self.order}, noise={self.noise:g})"
 
 
+@takes_models
 def posterior(
     net: Network,
     X_train,
@@ -180,7 +182,7 @@ def posterior(
     with runner(client, store, progress, kind="posterior", configuration=configuration) as running:
         conditioned = _first_order(running, problem, cumulants)
     assert conditioned.expansion is not None
-    warn_of(conditioned.expansion, conditioned.condition, wording=WORDING, stacklevel=3)
+    warn_of(conditioned.expansion, conditioned.condition, wording=WORDING, stacklevel=4)
     return conditioned
 
 

@@ -1,0 +1,97 @@
+r"""The largest curvature of a loss at initialization, by products with Jacobians: of any torch module.
+
+A step $-\eta P\, dL/d\theta$ with relative rates P on the parameters moves outputs by
+$-\eta J P J^T\, dL/dz$. Descent is stable while $\eta$ is below two over the largest eigenvalue of
+$H^{1/2} J P J^T H^{1/2}$, the NTK with these rates times the curvature H of the loss in the outputs:
+
+| loss | curvature of one sample |
+|---|---|
+| squared, $\frac12\sum(z-y)^2$ | 1; `MSELoss` has 2, over N n_L for the mean |
+| cross-entropy | diag(p) - p p^T with the probabilities p of the model; over N for the mean |
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.func import functional_call, jvp, vjp
+
+_STEPS = 30  # of the power iteration
+_ENOUGH = 1e-3  # relative change at which it ends
+Root = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Curvature(NamedTuple):
+    """The largest eigenvalue, and the share of each parameter in the mean of the NTK."""
+
+    largest: float
+    shares: dict[str, float]  # of names of parameters; they sum to one
+
+
+def curvature(
+    model: nn.Module, inputs: torch.Tensor, rates: dict[str, float], root: Callable[[torch.Tensor], Root]
+) -> Curvature:
+    """The largest eigenvalue for relative `rates` on the named parameters and the square root of H.
+
+    `root` makes of the outputs the function that multiplies by H^(1/2).
+    """
+    held = {name: tensor.detach() for name, tensor in model.named_parameters()}
+    moving = {name: held[name] for name in rates}
+    fixed = {name: tensor for name, tensor in held.items() if name not in rates}
+
+    def function(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+        output = functional_call(model, {**fixed, **parameters}, (inputs,))
+        return output.reshape(len(output), -1)
+
+    outputs, back = vjp(function, moving)
+    by_root = root(outputs)
+
+    def scaled(direction: torch.Tensor) -> dict[str, torch.Tensor]:
+        (gradients,) = back(by_root(direction))
+        return {name: rates[name] * gradient for name, gradient in gradients.items()}
+
+    direction = torch.randn(outputs.shape, dtype=outputs.dtype, generator=torch.Generator().manual_seed(0))
+    largest = 0.0
+    for _ in range(_STEPS):
+        direction = direction / direction.norm()
+        moved = by_root(jvp(function, (moving,), (scaled(direction),))[1])
+        before, largest = largest, float((moved * direction).sum())
+        if not largest > 0 or abs(largest - before) < _ENOUGH * largest:
+            break
+        direction = moved
+    return Curvature(largest, _shares(back, outputs, rates))
+
+
+def _shares(back: Callable, outputs: torch.Tensor, rates: dict[str, float], probes: int = 16) -> dict[str, float]:
+    """Shares in the trace of the NTK, from random signs."""
+    generator = torch.Generator().manual_seed(1)
+    totals = dict.fromkeys(rates, 0.0)
+    for _ in range(probes):
+        signs = torch.randint(0, 2, outputs.shape, generator=generator).to(outputs) * 2 - 1
+        (gradients,) = back(signs)
+        for name, gradient in gradients.items():
+            totals[name] += rates[name] * float((gradient**2).sum())
+    whole = sum(totals.values()) or 1.0
+    return {name: value / whole for name, value in totals.items()}
+
+
+def squared(factor: float) -> Callable[[torch.Tensor], Root]:
+    """The same curvature in every output."""
+    return lambda outputs: lambda direction: direction * factor**0.5
+
+
+def softmax(factor: float) -> Callable[[torch.Tensor], Root]:
+    """diag(p) - p p^T, times a factor.
+
+    With s the square roots of p, diag(s) (1 - s s^T) is a root R with R R^T = H. The order of factors does
+    not change the eigenvalues that are asked for, so that its symmetric form is not needed.
+    """
+
+    def root(outputs: torch.Tensor) -> Root:
+        p = torch.softmax(outputs, dim=1)
+        values, vectors = torch.linalg.eigh(torch.diag_embed(p) - p[:, :, None] * p[:, None, :])
+        matrix = vectors * values.clamp(min=0).sqrt()[:, None, :] @ vectors.transpose(1, 2)
+        return lambda direction: factor**0.5 * torch.einsum("nij,nj->ni", matrix, direction)
+
+    return root
