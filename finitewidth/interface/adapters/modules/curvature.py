@@ -2,7 +2,8 @@ r"""The largest curvature of a loss at initialization, by products with Jacobian
 
 A step $-\eta P\, dL/d\theta$ with relative rates P on the parameters moves outputs by
 $-\eta J P J^T\, dL/dz$. Descent is stable while $\eta$ is below two over the largest eigenvalue of
-$H^{1/2} J P J^T H^{1/2}$, the NTK with these rates times the curvature H of the loss in the outputs:
+$R^T J P J^T R$, the NTK with these rates times the curvature $H = R R^T$ of the
+loss in the outputs:
 
 | loss | curvature of one sample |
 |---|---|
@@ -19,7 +20,13 @@ from torch.func import functional_call, jvp, vjp
 
 _STEPS = 30  # of the power iteration
 _ENOUGH = 1e-3  # relative change at which it ends
-Root = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Root(NamedTuple):
+    """R with R R^T = H, for all samples."""
+
+    forth: Callable[[torch.Tensor], torch.Tensor]  # R
+    back: Callable[[torch.Tensor], torch.Tensor]  # R^T
 
 
 class Curvature(NamedTuple):
@@ -32,10 +39,7 @@ class Curvature(NamedTuple):
 def curvature(
     model: nn.Module, inputs: torch.Tensor, rates: dict[str, float], root: Callable[[torch.Tensor], Root]
 ) -> Curvature:
-    """The largest eigenvalue for relative `rates` on the named parameters and the square root of H.
-
-    `root` makes of the outputs the function that multiplies by H^(1/2).
-    """
+    """The largest eigenvalue for relative `rates` on the named parameters; `root` makes R of the outputs."""
     held = {name: tensor.detach() for name, tensor in model.named_parameters()}
     moving = {name: held[name] for name in rates}
     fixed = {name: tensor for name, tensor in held.items() if name not in rates}
@@ -48,14 +52,14 @@ def curvature(
     by_root = root(outputs)
 
     def scaled(direction: torch.Tensor) -> dict[str, torch.Tensor]:
-        (gradients,) = back(by_root(direction))
+        (gradients,) = back(by_root.forth(direction))
         return {name: rates[name] * gradient for name, gradient in gradients.items()}
 
     direction = torch.randn(outputs.shape, dtype=outputs.dtype, generator=torch.Generator().manual_seed(0))
     largest = 0.0
     for _ in range(_STEPS):
         direction = direction / direction.norm()
-        moved = by_root(jvp(function, (moving,), (scaled(direction),))[1])
+        moved = by_root.back(jvp(function, (moving,), (scaled(direction),))[1])
         before, largest = largest, float((moved * direction).sum())
         if not largest > 0 or abs(largest - before) < _ENOUGH * largest:
             break
@@ -63,7 +67,9 @@ def curvature(
     return Curvature(largest, _shares(back, outputs, rates))
 
 
-def _shares(back: Callable, outputs: torch.Tensor, rates: dict[str, float], probes: int = 16) -> dict[str, float]:
+def _shares(
+    back: Callable, outputs: torch.Tensor, rates: dict[str, float], probes: int = 16
+) -> dict[str, float]:
     """Shares in the trace of the NTK, from random signs."""
     generator = torch.Generator().manual_seed(1)
     totals = dict.fromkeys(rates, 0.0)
@@ -78,20 +84,22 @@ def _shares(back: Callable, outputs: torch.Tensor, rates: dict[str, float], prob
 
 def squared(factor: float) -> Callable[[torch.Tensor], Root]:
     """The same curvature in every output."""
-    return lambda outputs: lambda direction: direction * factor**0.5
+
+    def times(direction: torch.Tensor) -> torch.Tensor:
+        return direction * factor**0.5
+
+    return lambda outputs: Root(times, times)
 
 
 def softmax(factor: float) -> Callable[[torch.Tensor], Root]:
-    """diag(p) - p p^T, times a factor.
-
-    With s the square roots of p, diag(s) (1 - s s^T) is a root R with R R^T = H. The order of factors does
-    not change the eigenvalues that are asked for, so that its symmetric form is not needed.
-    """
+    """diag(p) - p p^T times a factor: with s the square roots of p, R = diag(s) (1 - s s^T)."""
 
     def root(outputs: torch.Tensor) -> Root:
-        p = torch.softmax(outputs, dim=1)
-        values, vectors = torch.linalg.eigh(torch.diag_embed(p) - p[:, :, None] * p[:, None, :])
-        matrix = vectors * values.clamp(min=0).sqrt()[:, None, :] @ vectors.transpose(1, 2)
-        return lambda direction: factor**0.5 * torch.einsum("nij,nj->ni", matrix, direction)
+        s = torch.softmax(outputs, dim=1).sqrt()
+
+        def projected(direction: torch.Tensor) -> torch.Tensor:
+            return factor**0.5 * (direction - s * (s * direction).sum(dim=1, keepdim=True))
+
+        return Root(lambda direction: s * projected(direction), lambda direction: projected(s * direction))
 
     return root

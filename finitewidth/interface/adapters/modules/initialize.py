@@ -66,7 +66,11 @@ def _without_missing_biases(known: Read, net: Network, input_scale: float) -> tu
     def change(layer: Weights) -> Weights:
         return replace(layer, C_b=0.0) if next(absent) else layer
 
-    if isinstance(net, MLP) and len(set(net.activations)) == 1 and all(w.bias is None for w in known.weights[1:]):
+    if (
+        isinstance(net, MLP)
+        and len(set(net.activations)) == 1
+        and all(w.bias is None for w in known.weights[1:])
+    ):
         other = _held_without_biases(net, input_scale)
     else:
         other = _changed(net, change)

@@ -129,7 +129,10 @@ def _owns_weights(module: nn.Module) -> bool:
     if isinstance(module, nn.Linear | nn.modules.conv._ConvNd) and not hasattr(module, "parametrizations"):
         return False  # their functions are seen
     parametrized = getattr(module, "parametrizations", {})
-    own = [*module.parameters(recurse=False), *(one for part in parametrized.values() for one in part.parameters())]
+    own = [
+        *module.parameters(recurse=False),
+        *(one for part in parametrized.values() for one in part.parameters()),
+    ]
     return any(tensor.ndim > 1 for tensor in own)
 
 
@@ -167,7 +170,9 @@ def _numbered(calls: list[Call]) -> list[Call]:
     return calls
 
 
-def measured(model: nn.Module, inputs: torch.Tensor, *, brief: bool = False) -> tuple[tuple[str, ...], Curves]:
+def measured(
+    model: nn.Module, inputs: torch.Tensor, *, brief: bool = False
+) -> tuple[tuple[str, ...], Curves]:
     """The names of the layers in the order of work, and their curves; `brief` leaves out the last three."""
     with torch.inference_mode(False), torch.enable_grad():
         leaf = inputs.clone()
@@ -210,7 +215,9 @@ def _ntk(call: Call, gradient: torch.Tensor) -> float:
     return float(np.mean(parts))
 
 
-def _at_positions(call: Call, arriving: torch.Tensor, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _at_positions(
+    call: Call, arriving: torch.Tensor, gradient: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """What the weights multiply and the gradient behind them, (samples, positions, entries)."""
     if not call.positions:
         shape = (len(arriving), -1)
@@ -220,7 +227,9 @@ def _at_positions(call: Call, arriving: torch.Tensor, gradient: torch.Tensor) ->
     images = arriving if call.positions == 2 else arriving[:, :, None]
     if isinstance(padding, str):  # "same", whose odd zero stands behind
         total = [d * (t - 1) for d, t in zip(dilation, taps, strict=True)] if padding == "same" else [0, 0]
-        images = F.pad(images, (total[1] // 2, total[1] - total[1] // 2, total[0] // 2, total[0] - total[0] // 2))
+        images = F.pad(
+            images, (total[1] // 2, total[1] - total[1] // 2, total[0] // 2, total[0] - total[0] // 2)
+        )
         padding = (0, 0)
     patches = F.unfold(images, taps, dilation, padding, stride).transpose(1, 2)
     return patches, gradient.flatten(2).transpose(1, 2)

@@ -42,7 +42,9 @@ class ModuleAudit:
     C_W: Estimate  # (L,), mean squares of weights times fan-in
     measured: Curves = field(repr=False)
     spread: Curves = field(repr=False)  # standard deviations over draws of the logarithms of the first two
-    predicted: Curves | None = field(repr=False)  # at infinite width, for networks with the variances of `net`
+    predicted: Curves | None = field(
+        repr=False
+    )  # at infinite width, for networks with the variances of `net`
     findings: tuple[Finding, ...]  # measured losses: signals or gradients that explode or vanish with depth
     theory: Audit | None = field(repr=False)  # the result of fw.audit for `net`
     unknown: str | None  # the part that the theory does not know
@@ -168,9 +170,15 @@ def _variances(double: torch.nn.Module, names: tuple[str, ...]) -> tuple[Estimat
     parameters = dict(double.named_parameters())
 
     def estimate(suffix: str) -> Estimate:
-        tensors = [parameters.get(f"{name}{suffix}", parameters.get(name) if suffix == ".weight" else None) for name in names]
+        tensors = [
+            parameters.get(f"{name}{suffix}", parameters.get(name) if suffix == ".weight" else None)
+            for name in names
+        ]
         matrices = suffix == ".weight"
-        squares = [0.0 if t is None else float((t.detach() ** 2).mean()) * (t[0].numel() if matrices else 1) for t in tensors]
+        squares = [
+            0.0 if t is None else float((t.detach() ** 2).mean()) * (t[0].numel() if matrices else 1)
+            for t in tensors
+        ]
         counts = np.array([1 if t is None else t.numel() for t in tensors])
         return Estimate(np.array(squares), np.array(squares) * np.sqrt(2 / counts))
 
@@ -261,7 +269,9 @@ def _pooled(value: np.ndarray, count: np.ndarray, shapes: list) -> list[float]:
 def _predicted(net: Network, scales: np.ndarray) -> Curves:
     """The same curves at infinite width, where a sample's statistics depend on its norm only."""
     weights = [layer for layer in net.walked if isinstance(layer, Dense | Conv)]
-    C_b, C_W, lambda_b = (np.array([getattr(w, name) for w in weights]) for name in ("C_b", "C_W", "lambda_b"))
+    C_b, C_W, lambda_b = (
+        np.array([getattr(w, name) for w in weights]) for name in ("C_b", "C_W", "lambda_b")
+    )
     rows = []
     for scale in scales.tolist():
         shares: list[Shares] = []
