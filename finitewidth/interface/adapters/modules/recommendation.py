@@ -226,7 +226,7 @@ def as_loss(loss: Any) -> Loss:
         "cross-entropy": "cross-entropy",
     }
     name = next((word for kind, word in kinds.items() if isinstance(loss, kind) or loss is kind), None)
-    name = name or (words.get(loss.lower()) if isinstance(loss, str) else None)
+    name = name or (words.get(loss.lower().replace("_", "-")) if isinstance(loss, str) else None)
     if name is None or reduction not in ("mean", "sum"):
         raise ValueError(
             f'loss must be "squared", "cross_entropy", nn.MSELoss() or nn.CrossEntropyLoss() with reduction '
@@ -280,8 +280,8 @@ def _reasons(
         ]
         if decay is not None:
             reasons.append(
-                f"rate times weight decay of all weights is {decay * _DECAY:.3g}, as with rate {_DECAY:g} and "
-                f"weight decay {decay:g}, so that weights forget at the same speed"
+                f"rate times weight decay of all weights is {decay * _DECAY:.3g}, as with rate {_DECAY:g} "
+                f"and weight decay {decay:g}, so that weights forget at the same speed"
             )
         return tuple(reasons)
     of = f"the {loss.reduction} over {count if loss.reduction == 'sum' else 'a batch of any'} inputs"
