@@ -53,7 +53,7 @@ class Block(NamedTuple):
 
 
 Part = Node | Gap | Block
-Recognize = Callable[[Gap], Activation]
+Recognize = Callable[[Gap], tuple[AbstractLayer, ...]]  # the layers that a gap is, mostly one activation
 
 
 class Sequence(NamedTuple):
@@ -151,8 +151,8 @@ def sequence(way: tuple[Part, ...], recognize: Recognize) -> Sequence:
             made += Sequence((part.layer,), held)
         elif isinstance(part, Block):
             made += _residual([sequence(one, recognize) for one in part.ways], part.text)
-        elif (activation := recognize(part)) != as_activation("linear"):
-            made += Sequence((activation,))
+        else:
+            made += Sequence(tuple(one for one in recognize(part) if one != as_activation("linear")))
     return made
 
 

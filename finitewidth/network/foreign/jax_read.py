@@ -19,6 +19,7 @@ from finitewidth.network.foreign import graph
 from finitewidth.network.foreign.graph import Gap, Node
 from finitewidth.network.foreign.recognition import activation_of
 from finitewidth.network.layers.abstract import AbstractLayer, Shape
+from finitewidth.network.layers.activation import Activation
 from finitewidth.network.layers.conv import Conv
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.layers.layer_norm import LayerNorm
@@ -60,7 +61,8 @@ def read_model(model: Any, inputs: Any, parameters: Any) -> Network:
         trace = Traced(lambda held, x: nnx.merge(definition, held)(x), state, _batch(inputs), True)
     else:
         raise ValueError(
-            f"{type(model).__name__} does not hold its parameters; pass parameters=, what model.init returned."
+            f"{type(model).__name__} does not hold its parameters; pass parameters=, as model.init returned "
+            "them."
         )
     return _Reader(trace).network()
 
@@ -125,7 +127,7 @@ class _Reader:
         if isinstance(way[-1], Gap):
             self._check_end(way[-1])
             way = way[:-1]
-        layers = graph.sequence(way, self._recognized).layers  # type: ignore[arg-type]
+        layers = graph.sequence(way, self._recognized).layers
         return Network(self._input_shape(layers), *layers)
 
     def _run(self, closed: Any) -> None:
@@ -221,20 +223,30 @@ class _Reader:
             return GlobalAveragePool()
         return None
 
-    def _recognized(self, gap: Gap) -> Any:
-        shape = gap.source.origin.aval.shape
-        place = f"between {gap.below!r} and {gap.above!r}"
-        pooled = isinstance(gap.source.layer, GlobalAveragePool)
-        function, width = self._function(gap, shape), int(np.prod(shape))
-        norm = None if pooled else _norm(function, shape, self.trace.batched)
-        if norm is not None:
-            return norm
-        text = ", ".join(node.text for node in sorted(graph.between(gap.source, gap.target), key=_number))
-        if pooled:  # the division by the number of positions belongs to the average
-            from finitewidth.network.layers.activation import as_activation
+    def _recognized(self, gap: Gap) -> tuple[AbstractLayer, ...]:
+        if isinstance(gap.source.layer, GlobalAveragePool):  # it ends with the division by their number
+            return ()
+        if (norm := self._norm(gap)) is not None:
+            return (norm,)
+        try:
+            return (self._activation(gap),)
+        except ValueError:
+            for middle in list(_dominators(gap.source, gap.target))[
+                1:-1
+            ]:  # a norm right before an activation
+                if (norm := self._norm(gap._replace(target=middle))) is not None:
+                    return norm, self._activation(gap._replace(source=middle))
+            raise
 
-            return as_activation("linear")
-        return activation_of(function, width, None, place=place, text=text)
+    def _norm(self, gap: Gap) -> LayerNorm | None:
+        shape = gap.source.origin.aval.shape
+        return _norm(self._function(gap, shape), shape, self.trace.batched)
+
+    def _activation(self, gap: Gap) -> Activation:
+        shape = gap.source.origin.aval.shape
+        text = ", ".join(node.text for node in sorted(graph.between(gap.source, gap.target), key=_number))
+        place = f"between {gap.below!r} and {gap.above!r}"
+        return activation_of(self._function(gap, shape), int(np.prod(shape)), None, place=place, text=text)
 
     def _function(self, gap: Gap, shape: Shape) -> Callable[[np.ndarray], np.ndarray]:
         """The operations of a gap on matrices whose rows are flattened values."""

@@ -254,7 +254,7 @@ class _Reader:
         light = [one for one in dominators if all(n.layer is None for n in graph.between(first, one))]
         return max(light, key=lambda one: one.number)
 
-    def _recognized(self, gap: Gap, wanted: Activation | None) -> Activation:
+    def _recognized(self, gap: Gap, wanted: Activation | None) -> tuple[Activation]:
         def function(entries: np.ndarray) -> np.ndarray:
             known = {gap.source.origin: torch.from_numpy(entries.copy())}
             value = self.trace.value(gap.target.origin, known)
@@ -262,7 +262,7 @@ class _Reader:
 
         width = self._width(gap.source)
         place = f"between layers {gap.below!r} and {gap.above!r}"
-        return activation_of(function, width, wanted, place=place, text=self._text(gap))
+        return (activation_of(function, width, wanted, place=place, text=self._text(gap)),)
 
     def _text(self, gap: Gap) -> str:
         nodes = sorted(graph.between(gap.source, gap.target), key=lambda one: one.number)
