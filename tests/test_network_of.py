@@ -176,7 +176,7 @@ def test_functions_of_parameters_and_inputs_are_networks():
     parameters = {"W": np.full((3, 4), 2.0), "b": np.ones(4), "V": np.ones((4, 1))}
 
     def function(held, x):
-        return jnp.tanh(x @ held["W"] + held["b"]) @ held["V"]
+        return jnp.tanh(x @ held["W"] + held["b"][None]) @ held["V"]
 
     net = fw.network_of(function, np.ones((2, 3)), parameters=parameters)
     layers = fw.Dense(4, 1.0, 12.0, 1.0, 3.0), "tanh", fw.Dense(1, 0.0, 4.0, 0.0, 4.0)

@@ -93,14 +93,30 @@ def _batch(inputs: Any) -> jax.Array:
     return array[:1]
 
 
+Place = tuple[Node, int]  # a node, and which of its results
+
+
+class Operation(NamedTuple):
+    """A primitive operation and what it acts on: places, and values that do not depend on the input."""
+
+    equation: Any
+    arguments: list[Any]
+
+    def applied(self, known: dict[Node, list[Any]]) -> list[Any]:
+        """The results, from those of other nodes."""
+        given = [known[one[0]][one[1]] if isinstance(one, tuple) else one for one in self.arguments]
+        results = self.equation.primitive.bind(*given, **self.equation.params)
+        return list(results) if self.equation.primitive.multiple_results else [results]
+
+
 @dataclass
 class _Reader:
     """What is gathered on the way through the operations."""
 
     trace: Traced
-    nodes: dict[Any, Node] = field(default_factory=dict)  # of variables that depend on the input
+    places: dict[Any, Place] = field(default_factory=dict)  # of variables that depend on the input
     values: dict[Any, Any] = field(default_factory=dict)  # of those that do not
-    operations: dict[Node, Any] = field(default_factory=dict)
+    operations: dict[Node, "Operation"] = field(default_factory=dict)
     count: int = 0
 
     def network(self) -> Network:
@@ -114,13 +130,14 @@ class _Reader:
         leaves = jax.tree.leaves(trace.parameters)
         *before, last = closed.jaxpr.invars
         self.values |= dict(zip(before, leaves, strict=True))
-        first = self.nodes[last] = Node("the input", (), origin=last)
+        first = Node("the input", (), origin=last.aval)
+        self.places[last] = first, 0
         self._run(closed)
         (output,) = closed.jaxpr.outvars if len(closed.jaxpr.outvars) == 1 else (None,)
-        if output not in self.nodes:
+        if not self._is_data(output):
             raise ValueError(f"the model does not return one array that depends on its input; {_KNOWN}.")
-        graph.number_nodes(list(dict.fromkeys(self.nodes.values())))
-        target = self.nodes[output]
+        graph.number_nodes([first, *self.operations])
+        target = self.places[output][0]
         way = graph.parts(_start(first, target), target)
         if not any(not isinstance(part, Gap) for part in way):
             raise ValueError(f"the model has no linear layer; {_KNOWN}.")
@@ -148,31 +165,35 @@ class _Reader:
             self._alias(variable, outer)
 
     def _alias(self, known: Any, name: Any) -> None:
-        if not isinstance(known, Literal) and known in self.nodes:
-            self.nodes[name] = self.nodes[known]
+        if self._is_data(known):
+            self.places[name] = self.places[known]
         else:
+            self.places.pop(name, None)  # of an earlier call of the same function
             self.values[name] = self._value(known)
 
     def _value(self, variable: Any) -> Any:
         return variable.val if isinstance(variable, Literal) else self.values[variable]
 
     def _is_data(self, variable: Any) -> bool:
-        return not isinstance(variable, Literal) and variable in self.nodes
+        return variable is not None and not isinstance(variable, Literal) and variable in self.places
 
     def _apply(self, equation: Any) -> None:
         if not any(self._is_data(one) for one in equation.invars):
             results = equation.primitive.bind(*map(self._value, equation.invars), **equation.params)
             results = results if equation.primitive.multiple_results else [results]
-            self.values |= dict(zip(equation.outvars, results, strict=True))
+            for variable, result in zip(equation.outvars, results, strict=True):
+                self.values[variable] = result
+                self.places.pop(variable, None)
             return
         node = self._node(equation)
-        self.operations.setdefault(node, equation)
-        for variable in equation.outvars:
-            self.nodes[variable] = node
+        arguments = [self.places[one] if self._is_data(one) else self._value(one) for one in equation.invars]
+        self.operations.setdefault(node, Operation(equation, arguments))
+        for index, variable in enumerate(equation.outvars):
+            self.places[variable] = node, index
 
     def _node(self, equation: Any) -> Node:
         name = equation.primitive.name
-        ways = tuple(self.nodes[one] for one in equation.invars if self._is_data(one))
+        ways = tuple(self.places[one][0] for one in equation.invars if self._is_data(one))
         others = [one for one in equation.invars if not self._is_data(one)]
         if name in ("dot_general", "conv_general_dilated"):
             if len(ways) != 1:
@@ -181,8 +202,8 @@ class _Reader:
         if name == "add" and len(ways) == 1 and self._add_biases(ways[0], np.asarray(self._value(others[0]))):
             return ways[0]
         layer = self._by_shape(equation, ways[0])
-        output = equation.outvars[0]
-        return Node(name, ways, layer, is_sum=name in ("add", "add_any"), origin=output)
+        is_sum = name in ("add", "add_any")
+        return Node(name, ways, layer, is_sum=is_sum, origin=equation.outvars[0].aval)
 
     def _weights(self, equation: Any, before: Node, weights: np.ndarray) -> Node:
         self.count += 1
@@ -191,7 +212,7 @@ class _Reader:
             layer: AbstractLayer = self._dense(equation, weights)
         else:
             layer = _convolution(equation, weights)
-        return Node(held.name, (before,), layer, held, origin=equation.outvars[0])
+        return Node(held.name, (before,), layer, held, origin=equation.outvars[0].aval)
 
     def _dense(self, equation: Any, weights: np.ndarray) -> Dense:
         (left, right), batch = equation.params["dimension_numbers"]
@@ -239,11 +260,11 @@ class _Reader:
             raise
 
     def _norm(self, gap: Gap) -> LayerNorm | None:
-        shape = gap.source.origin.aval.shape
+        shape = gap.source.origin.shape
         return _norm(self._function(gap, shape), shape, self.trace.batched)
 
     def _activation(self, gap: Gap) -> Activation:
-        shape = gap.source.origin.aval.shape
+        shape = gap.source.origin.shape
         text = ", ".join(node.text for node in sorted(graph.between(gap.source, gap.target), key=_number))
         place = f"between {gap.below!r} and {gap.above!r}"
         return activation_of(self._function(gap, shape), int(np.prod(shape)), None, place=place, text=text)
@@ -251,28 +272,14 @@ class _Reader:
     def _function(self, gap: Gap, shape: Shape) -> Callable[[np.ndarray], np.ndarray]:
         """The operations of a gap on matrices whose rows are flattened values."""
         nodes = sorted(graph.between(gap.source, gap.target), key=_number)
-        equations = [self.operations[node] for node in nodes]
 
         def one(row: jax.Array) -> jax.Array:
-            known = {gap.source.origin: row.reshape(shape)}
-            for equation in equations:
-                arguments = [self._from(known, variable) for variable in equation.invars]
-                results = equation.primitive.bind(*arguments, **equation.params)
-                results = results if equation.primitive.multiple_results else [results]
-                known |= dict(zip(equation.outvars, results, strict=True))
-            return known[gap.target.origin].reshape(-1)
+            known = {gap.source: [row.reshape(shape)]}
+            for node in nodes:
+                known[node] = self.operations[node].applied(known)
+            return known[gap.target][0].reshape(-1)
 
         return lambda rows: np.asarray(jax.vmap(one)(jnp.asarray(rows)))
-
-    def _from(self, known: dict, variable: Any) -> Any:
-        """A value inside a gap; names that stand for the same node have the same value."""
-        if isinstance(variable, Literal):
-            return variable.val
-        if variable in known:
-            return known[variable]
-        if variable in self.nodes:
-            return known[self.nodes[variable].origin]
-        return self.values[variable]
 
     def _check_end(self, gap: Gap) -> None:
         names = [node.text for node in graph.between(gap.source, gap.target)]
