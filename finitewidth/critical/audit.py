@@ -64,7 +64,7 @@ class Audit:
 
     @property
     def depth_limit(self) -> int | None:
-        """Layers after which gradients have changed by a factor 1000; None at criticality."""
+        """Layers after which gradients have changed by a factor 300, 1e5 in squares; None at criticality."""
         length = self.correlation_length_perp
         return None if math.isinf(length) else max(1, round(length * math.log(LOST)))
 

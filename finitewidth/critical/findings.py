@@ -10,7 +10,7 @@ import numpy as np
 from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.critical.activations.words import number
 
-LOST = 1e6  # a mean square that changed by this factor, exponentially, is lost: a thousand in size
+LOST = 1e5  # a mean square that changed by this factor, exponentially, is lost: a factor 300 in size
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,7 @@ def audit(module: torch.nn.Module, sample: Any, *, activation: Given = None, dra
 
     The prediction is that of `fw.audit` for networks whose weights and biases have the same mean squares. A
     module that the theory does not know has none, and `unknown` names the part. `healthy` is about signals:
-    nothing grows or falls exponentially by more than a factor 1000 (a million in the mean square).
+    nothing grows or falls exponentially by more than a factor 300 (1e5 in the mean square).
     `width_verdict` says whether the width is enough. The module is not changed.
     """
     return audited(module, sample, activation, int(as_count("draws", draws, lowest=2)))

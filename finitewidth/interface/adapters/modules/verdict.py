@@ -73,7 +73,7 @@ class ModuleAudit:
 
     def __str__(self) -> str:
         text = io.StringIO()
-        console = Console(file=text, width=120, no_color=True, highlight=False)
+        console = Console(file=text, width=140, no_color=True, highlight=False)
         verdict = [str(finding) for finding in self.findings]
         for line in verdict or [f"signals and gradients survive all {len(self.layers)} layers"]:
             console.print(f"measured   {line}", soft_wrap=True, markup=False)
