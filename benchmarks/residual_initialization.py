@@ -101,37 +101,36 @@ def _change_last(model: nn.Module, factor: float) -> None:
                 part.last.weight.mul_(factor)
 
 
-def torch_default(layers: int, seed: int) -> nn.Module:
-    torch.manual_seed(seed)
-    return residual(layers)
+def by_default(build: Callable[[int], nn.Module]) -> Callable[[int, int], nn.Module]:
+    """As PyTorch draws it."""
+
+    def make(layers: int, seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return build(layers)
+
+    return make
 
 
-def critical(layers: int, seed: int) -> nn.Module:
-    model = residual(layers)
-    fw.torch.initialize_(model, generator=torch.Generator().manual_seed(seed))
-    return model
+def critical(build: Callable[[int], nn.Module]) -> Callable[[int, int], nn.Module]:
+    """As `fw.torch.initialize_` draws it."""
 
+    def make(layers: int, seed: int) -> nn.Module:
+        model = build(layers)
+        fw.torch.initialize_(model, generator=torch.Generator().manual_seed(seed))
+        return model
 
-def plain_default(layers: int, seed: int) -> nn.Module:
-    torch.manual_seed(seed)
-    return plain(layers)
-
-
-def plain_critical(layers: int, seed: int) -> nn.Module:
-    model = plain(layers)
-    fw.torch.initialize_(model, generator=torch.Generator().manual_seed(seed))
-    return model
+    return make
 
 
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
-    "skips, `fw.torch.initialize_`": critical,
+    "skips, `fw.torch.initialize_`": critical(residual),
     "skips, He and 1/sqrt(branches)": scaled,
     "skips, zero last layers": zero,
     "skips, Fixup": fixup,
     "skips, He": unscaled,
-    "skips, PyTorch's defaults": torch_default,
-    "plain, `fw.torch.initialize_`": plain_critical,
-    "plain, PyTorch's defaults": plain_default,
+    "skips, PyTorch's defaults": by_default(residual),
+    "plain, `fw.torch.initialize_`": critical(plain),
+    "plain, PyTorch's defaults": by_default(plain),
 }
 RECOMMENDED = ("skips, `fw.torch.initialize_`", "plain, `fw.torch.initialize_`")
 
