@@ -131,8 +131,7 @@ def test_branches_get_the_share_of_the_theory(options):
     wanted, drawn = ([x for x in n.walked if isinstance(x, fw.Dense)] for n in (net, read))
     for one, other in zip(wanted, drawn, strict=True):
         assert other.C_W == pytest.approx(one.C_W, rel=0.15)
-    last = [block.layers[-1].C_W for block in net.layers[1:-1]]
-    assert last == pytest.approx([last[0]] * 4) and last[0] < wanted[0].C_W
+    assert all(block.layers[-1].C_W < 0.6 * block.layers[0].C_W for block in net.layers[1:-1])
     assert fw.torch.audit(model, normal(10, 6), draws=2).healthy
 
 

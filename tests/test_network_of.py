@@ -20,7 +20,7 @@ class Branch(nn.Module):
     def __init__(self, width, *, scale=1.0, norm=False):
         super().__init__()
         self.norm = nn.LayerNorm(width) if norm else nn.Identity()
-        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width, bias=False)
+        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
         self.scale = scale
 
     def forward(self, x):

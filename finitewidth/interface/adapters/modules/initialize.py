@@ -105,13 +105,9 @@ def _held_without_biases(net: MLP, input_scale: float) -> MLP | None:
 
 
 def _what_is_lost(net: Network, input_scale: float) -> str:
-    path = audit(net, input_scale=input_scale).path
-    factor = float(np.prod(path.perpendicular[:-1][np.isfinite(path.perpendicular[:-1])]))
-    kernel = float(path.K[0])
-    return (
-        f"without them signals of mean square {kernel:.3g} are the best that exists, and gradients change "
-        f"by a factor {factor:.3g} over the layers instead of staying as they are."
-    )
+    chi = audit(net, input_scale=input_scale).path.perpendicular[:-1]
+    factor = float(np.prod(chi[np.isfinite(chi)]))
+    return f"the best without them changes squared gradients by a factor {factor:.3g} over all layers."
 
 
 def draw_(known: Read, net: Network, generator: torch.Generator | None) -> None:

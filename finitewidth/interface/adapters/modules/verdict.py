@@ -125,6 +125,8 @@ def audited(module: Any, sample: Any, activation: Given, draws: int) -> ModuleAu
     if known is not None:
         theory, predicted, unknown = _theory(known, names, inputs)
     notes = known.notes if known is not None else _notes(model, wrapper)
+    if predicted is not None and known is not None and len(known.net.input_shape) > 1:
+        notes = (*notes, "columns of the theory take positions to be alike, which they are not near edges")
     findings = _findings(curves, spread)
     return ModuleAudit(names, C_b, C_W, curves, spread, predicted, findings, theory, unknown, notes)
 
