@@ -39,7 +39,7 @@ class Rate(NamedTuple):
     parameter: nn.Parameter
     rate: float
     layer: str  # the name of the layer
-    kind: str  # "weights", "biases" or "gains and offsets"
+    kind: str  # "weights", "biases", "gains" or "offsets"
 
 
 def contributions(net: Network, input_scale: float) -> list[Shares]:
@@ -100,8 +100,7 @@ def plain_rates(module: nn.Module, *, adam: bool) -> list[Rate]:
         if tensor.ndim > 1:
             rates.append(Rate(tensor, weights / (L * tensor[0].numel()), layer or name, "weights"))
         else:
-            kind = "biases" if "bias" in last else "gains and offsets"
-            rates.append(Rate(tensor, biases / L, layer or name, kind))
+            rates.append(Rate(tensor, biases / L, layer or name, "biases" if "bias" in last else "gains"))
     return _learning(rates)
 
 
@@ -109,7 +108,8 @@ def _others(module: nn.Module, rates: list[Rate], rate: float) -> list[Rate]:
     """Gains and offsets of norms, and learned slopes of activations."""
     known = {id(one.parameter) for one in rates}
     rest = [(name, tensor) for name, tensor in module.named_parameters() if id(tensor) not in known]
-    return [Rate(tensor, rate, name.rpartition(".")[0], "gains and offsets") for name, tensor in rest]
+    kinds = {True: "offsets", False: "gains"}
+    return [Rate(one, rate, name.rpartition(".")[0], kinds[name.endswith("bias")]) for name, one in rest]
 
 
 def _learning(rates: list[Rate]) -> list[Rate]:

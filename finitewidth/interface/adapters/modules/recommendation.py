@@ -60,7 +60,7 @@ class Recommendation:
     loss: Loss
     momentum: float
     groups: list[dict[str, Any]] = field(repr=False)
-    shares: dict[str, float] = field(repr=False)  # of the layers in the NTK with these rates; they sum to one
+    shares: dict[str, float] = field(repr=False)  # of the parameters in the NTK with these rates; sum to one
     net: Network | None = field(repr=False)  # the critical network of the module, if the theory knows it
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
@@ -86,18 +86,17 @@ def _table(advice: Recommendation) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 1))
     for title in ("group", "rate", "weight decay", "share of the NTK"):
         table.add_column(title, justify="left" if title == "group" else "right", no_wrap=True)
-    count = len(advice.groups)
+    count, shares = len(advice.groups), list(advice.shares.values())  # in the same order
     kept = sorted(
         {round(i * (count - 1) / max(1, min(count, _SHOWN) - 1)) for i in range(min(count, _SHOWN))}
     )
     for place in kept:
-        group = advice.groups[place]
-        share = advice.shares.get(group["name"])
+        group, share = advice.groups[place], shares[place]
         table.add_row(
             group["name"],
             f"{group['lr']:.3g}",
             f"{group.get('weight_decay', 0.0):.3g}",
-            "-" if share is None else f"{share:.2%}",
+            f"{share:.2%}",
         )
     return table
 
@@ -138,7 +137,7 @@ def recommended(
             group["weight_decay"] = decay * _DECAY / group["lr"] if one.kind == "weights" else 0.0
     watch_optimizers()
     names = {id(tensor): name for name, tensor in model.named_parameters()}
-    shares = {g["name"]: bend.shares[names[id(g["params"][0])]] for g in groups}
+    shares = {names[id(one.parameter)]: bend.shares[names[id(one.parameter)]] for one in rates}
     shown = (
         rate
         if kind == "SGD"

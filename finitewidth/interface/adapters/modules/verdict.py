@@ -1,6 +1,8 @@
 """The verdict on one torch model: what was measured in it, beside the theory of networks like it."""
 
 import io
+import math
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -221,7 +223,7 @@ def _theory(
         theory = audit(net, input_scale=float(scales.mean()))
     except ValueError as error:
         return None, None, str(error)
-    curves = _predicted(net, scales)
+    curves = _predicted(net, scales, np.array([one.scale**2 for one in known.held]))
     places = [[one.name for one in known.weights].index(name) for name in names]
     return theory, Curves(*(curve[places] for curve in curves)), None
 
@@ -229,15 +231,16 @@ def _theory(
 def pooled(known: Read) -> Network:
     """The network with one variance for all layers after the first if they are compatible with one.
 
-    Otherwise layers of one shape share one if they are compatible, and others have their own. The common
-    value has the smaller error. Small errors matter: a deep network raises an error of C_W to a power.
+    Otherwise layers of one role, which have one shape and names that differ in numbers, share one if they
+    are compatible, and others have their own. The common value has the smaller error. Small errors matter: a
+    deep network raises an error of C_W to a power.
     """
     weights = [layer for layer in known.net.walked if isinstance(layer, Dense | Conv)]
     tensors = [one.weight for one in known.weights]
     counts = {"C_W": [t.numel() for t in tensors], "C_b": [t.shape[0] for t in tensors]}
-    shapes = [(tuple(t.shape), one.scale) for t, one in zip(tensors, known.held, strict=True)]
+    roles = [(re.sub(r"\d+", "", one.name), tuple(one.weight.shape)) for one in known.weights]
     values = {
-        name: _pooled(np.array([getattr(layer, name) for layer in weights]), np.array(count, float), shapes)
+        name: _pooled(np.array([getattr(layer, name) for layer in weights]), np.array(count, float), roles)
         for name, count in counts.items()
     }
     pairs = iter(zip(values["C_b"], values["C_W"], known.weights, strict=True))
@@ -252,24 +255,36 @@ def pooled(known: Read) -> Network:
     return MLP(net.widths, net.activations or "linear", net.C_b, net.C_W, net.lambda_b, net.lambda_W)
 
 
-def _pooled(value: np.ndarray, count: np.ndarray, shapes: list) -> list[float]:
-    result = value.copy()
-    rest = np.arange(1, len(value))
-    for group in [rest, *(np.array([i for i in rest if shapes[i] == one]) for one in dict.fromkeys(shapes))]:
-        if group.size < 2:
-            continue
-        common = float(np.sum(value[group] * count[group]) / np.sum(count[group]))
-        alike = np.abs(value - common) <= _COMPATIBLE * common * np.sqrt(2 / count)
-        if alike[group].all():
-            result[group] = common
-            if group is rest:
-                result[0] = common if alike[0] else value[0]
-                break
+def _pooled(value: np.ndarray, count: np.ndarray, roles: list) -> list[float]:
+    result, rest = value.copy(), np.arange(1, len(value))
+    common = _common(value[rest], count[rest])
+    if common is not None:
+        error = common * math.sqrt(2 / count[0])
+        first = common if abs(value[0] - common) <= _COMPATIBLE * error else float(value[0])
+        return [first, *[common] * rest.size]
+    for role in dict.fromkeys(roles[1:]):
+        group = np.array([place for place in rest if roles[place] == role])
+        common = _common(value[group], count[group])
+        result[group] = value[group] if common is None else common
     return result.tolist()
 
 
-def _predicted(net: Network, scales: np.ndarray) -> Curves:
-    """The same curves at infinite width, where a sample's statistics depend on its norm only."""
+def _common(value: np.ndarray, count: np.ndarray) -> float | None:
+    """One variance that Gaussian entries may have had in all layers, by chi squared; or None."""
+    if not value.size:
+        return None
+    common = float(np.sum(value * count) / np.sum(count))
+    if common == 0:
+        return common
+    pulls = (value - common) / (common * np.sqrt(2 / count))
+    return common if np.sum(pulls**2) <= value.size + _COMPATIBLE * math.sqrt(2 * value.size) else None
+
+
+def _predicted(net: Network, scales: np.ndarray, factors: np.ndarray) -> Curves:
+    """The same curves at infinite width, where a sample's statistics depend on its norm only.
+
+    `factors` are squares of fixed factors behind layers, which are measured before them.
+    """
     weights = [layer for layer in net.walked if isinstance(layer, Dense | Conv)]
     C_b, C_W, lambda_b = (
         np.array([getattr(w, name) for w in weights]) for name in ("C_b", "C_W", "lambda_b")
@@ -281,7 +296,7 @@ def _predicted(net: Network, scales: np.ndarray) -> Curves:
         gradient, arrived = np.array(shares[::-1]).T
         with np.errstate(divide="ignore", invalid="ignore"):
             signal = C_b + C_W * arrived / gradient
-        rows.append((signal, gradient, lambda_b * gradient + arrived))
+        rows.append((signal / factors, factors * gradient, factors * (lambda_b * gradient + arrived)))
     nothing = np.full(len(weights), np.nan)
     return Curves(*(np.mean(curves, axis=0) for curves in zip(*rows, strict=True)), nothing, nothing)
 
