@@ -59,13 +59,12 @@ def test_a_module_that_the_theory_does_not_know_is_measured_and_the_part_is_name
     assert "no prediction" in str(verdict) and verdict.healthy
 
 
-def test_wrappers_are_unwrapped():
+@pytest.mark.parametrize("wrap", [nn.DataParallel, pytest.param(torch.compile, marks=pytest.mark.long)])
+def test_wrappers_are_unwrapped(wrap):
     model, X = stack((5, 8, 2), nn.Tanh), normal(6, 5)
-    plain = fw.torch.audit(model, X, draws=2)
-    for wrapped in (torch.compile(model), nn.DataParallel(model)):
-        verdict = fw.torch.audit(wrapped, X, draws=2)
-        np.testing.assert_array_equal(verdict.measured.signal, plain.measured.signal)
-        assert "was unwrapped" in verdict.notes[0] and verdict.theory is not None
+    plain, verdict = (fw.torch.audit(one, X, draws=2) for one in (model, wrap(model)))
+    np.testing.assert_array_equal(verdict.measured.signal, plain.measured.signal)
+    assert "was unwrapped" in verdict.notes[0] and verdict.theory is not None
 
 
 def test_six_relu_layers_are_not_called_sick_and_forty_are():

@@ -13,12 +13,16 @@ with the mean square $s_l$ that arrives and the number L of layers keep the chan
 width and depth grow.
 """
 
+import functools
 import math
+import warnings
+import weakref
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from finitewidth.critical.architectures.one_signal import Shares, Size, through
 from finitewidth.critical.architectures.weights import Weights, with_weights
@@ -136,23 +140,18 @@ class OptimizerWarning(UserWarning):
     """Parameter groups are used by another optimizer than the one they were made for."""
 
 
+@functools.cache  # once in a process
 def watch_optimizers() -> None:
     """Let every optimizer notice at its first step that its groups were made for another one."""
-    global _watching
-    if not _watching:
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-        register_optimizer_step_pre_hook(_check)
-        _watching = True
+    register_optimizer_step_pre_hook(_check)
 
 
-_watching = False
-_CHECKED = "_finitewidth_checked"
+_checked: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
 
 def _check(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    if not getattr(optimizer, _CHECKED, False):
-        setattr(optimizer, _CHECKED, True)
+    if optimizer not in _checked:
+        _checked.add(optimizer)
         check_optimizer(optimizer)
 
 
@@ -161,8 +160,6 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> bool:
 
     Every optimizer with groups of `fw.torch` is checked at its first step; this asks before.
     """
-    import warnings
-
     used = type(optimizer).__name__
     for group in optimizer.param_groups:
         made_for = group.get(KEY)
