@@ -177,7 +177,7 @@ def _request_slice(part: Part, request: Request, fixed: int, averages: Averages)
     opened, others = request.open_label, request.other_labels
     if opened in part.moving:
         block = _block(part, request, opened, fixed, averages, others)
-        total[:, fixed] += np.tensordot(_cut(request.dual, block.shape), block, 3)
+        total[:, fixed] += np.einsum("kabc,abc->k", _cut(request.dual, block.shape), block)  # copies no dual
     if fixed < request.dual.shape[1]:
         for axis, label in enumerate(others):
             if label in part.moving:
@@ -198,15 +198,16 @@ def _block(part: Part, request: Request, label: str, fixed: int, averages: Avera
         if label in present:
             limited = present & set(part.moving)
             ends = {name: min(end, fixed + (name > label)) for name, end in whole.items() if name in limited}
-            factors = [(product.row, "ab"), (product.column, "cd"), _average(averages, product, label)]
+            factors = [_average(averages, product, label), (product.row, "ab"), (product.column, "cd")]
             terms.append((whole | ends, factors))
     reach = {name: max((ends[name] for ends, _ in terms), default=0) for name in axes}
     block = np.zeros([reach[name] for name in axes])
     for ends, factors in terms:
         term = _outer([_at(array, labels, label, fixed, ends) for array, labels in factors], axes)
         block[tuple(slice(ends[name]) for name in axes)] += term
-    ties = [_at(part.Theta, tie, label, fixed, reach) for tie in request.shape.ties]
-    return block * _outer(ties, axes) if ties else block
+    for tie in request.shape.ties:
+        block *= _over(axes, *_at(part.Theta, tie, label, fixed, reach))
+    return block
 
 
 def _cut(dual: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -233,16 +234,21 @@ def _at(
 
 
 def _outer(factors: list[tuple[np.ndarray, str]], labels: str) -> np.ndarray:
-    """The product of factors, each over some of three labels."""
-    result = None
-    for array, names in factors:
-        order = sorted(range(len(names)), key=lambda axis: labels.index(names[axis]))
-        shaped = np.transpose(array, order)
-        shape = iter(shaped.shape)
-        shaped = shaped.reshape([next(shape) if name in names else 1 for name in labels])
-        result = shaped if result is None else result * shaped
-    assert result is not None
+    """The product of factors, each over some of three labels; fastest with the largest one first."""
+    first, *others = (_over(labels, array, names) for array, names in factors)
+    result = first
+    for other in others:
+        whole = result is not first and np.broadcast_shapes(result.shape, other.shape) == result.shape
+        result = np.multiply(result, other, out=result if whole else None)  # new memory is slow
     return result
+
+
+def _over(labels: str, array: np.ndarray, names: str) -> np.ndarray:
+    """An array over some of three labels, with axes for all of them."""
+    order = sorted(range(len(names)), key=lambda axis: labels.index(names[axis]))
+    shaped = np.transpose(array, order)
+    shape = iter(shaped.shape)
+    return shaped.reshape([next(shape) if name in names else 1 for name in labels])
 
 
 def _product_of_means(part: Part, request: Request) -> np.ndarray:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from finitewidth.core.cores import on_all_cores
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
@@ -50,7 +51,11 @@ def _beyond_training(total: np.ndarray, modes: Modes) -> np.ndarray:
 
 
 def _requests(modes: Modes, algorithm: AbstractAlgorithm) -> list[Request]:
-    return [Request(*key, _in_samples(array, modes.vectors)) for key, array in duals(modes, algorithm)]
+    def request(dual: tuple[tuple[str, int], np.ndarray]) -> Request:
+        key, array = dual
+        return Request(*key, _in_samples(array, modes.vectors))
+
+    return [made for _, made in on_all_cores(request, duals(modes, algorithm))]
 
 
 def duals(modes: Modes, algorithm: AbstractAlgorithm) -> Iterator[tuple[tuple[str, int], np.ndarray]]:

@@ -1,9 +1,12 @@
 """Products (M o L R^T) v for every neuron of a batch, where o multiplies entry by entry.
 
-The matrix of one neuron stays in cache: it is made, weighted and used before that of the next one.
+Matrices of a few neurons stay in cache: they are made, weighted and used before those of the next ones. They
+are treated together because threads wait for the interpreter between calls, and one matrix is small.
 """
 
 import numpy as np
+
+_CACHED = 1 << 17  # numbers in the matrices of the neurons that are treated at once
 
 
 def weighted(
@@ -22,14 +25,17 @@ def weighted(
     lefts, rights = _by_neuron(left, size), _by_neuron(right, size)
     moved = [np.ascontiguousarray(v.transpose(2, 0, 1)) for v in vectors]
     results = [np.empty((size, rows, v.shape[2]), v.dtype) for v in moved]
-    matrix, product = np.empty((2, rows, columns), moved[0].dtype)
-    for neuron in range(size):
-        np.matmul(lefts[neuron], rights[neuron].T, out=matrix)
+    few = max(1, _CACHED // (rows * columns))
+    matrices, products = np.empty((2, min(few, size), rows, columns), moved[0].dtype)
+    for start in range(0, size, few):
+        part = slice(start, min(start + few, size))
+        matrix, product = matrices[: part.stop - start], products[: part.stop - start]
+        np.matmul(lefts[part], rights[part].transpose(0, 2, 1), out=matrix)
         if minus is not None:
             matrix -= minus
         for M, v, result in zip(weights, moved, results, strict=True):
             np.multiply(matrix, M, out=product)
-            np.matmul(product, v[neuron], out=result[neuron])
+            np.matmul(product, v[part], out=result[part])
     return [result.transpose(1, 2, 0) for result in results]
 
 
