@@ -16,6 +16,7 @@ import torch
 import torch.autograd.forward_ad as forward_mode
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 _OUTPUTS = 16  # output neurons whose gradients are taken
@@ -95,6 +96,18 @@ class _Calls(TorchFunctionMode):
                     self.calls.append(Call(name, first))
 
         return keep
+
+
+@contextmanager
+def differentiable() -> Iterator[None]:
+    """Attention by plain operations, which have all derivatives."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def copied(model: nn.Module) -> nn.Module:
@@ -257,12 +270,14 @@ def _nearby(model: nn.Module, inputs: torch.Tensor, count: int) -> np.ndarray:
         return np.ones(count)
     change = torch.randn(inputs.shape, dtype=inputs.dtype, generator=torch.Generator().manual_seed(0))
     try:
-        with torch.no_grad(), forward_mode.dual_level():
+        with differentiable(), forward_mode.dual_level():
             calls, _ = run(model, forward_mode.make_dual(inputs, change))
             tangents = [forward_mode.unpack_dual(call.output).tangent for call in calls]
-        return np.array([float("nan") if one is None else float((one**2).mean()) for one in tangents])
     except (ValueError, RuntimeError, NotImplementedError):  # an operation without forward derivatives
         return np.ones(count)
+    if len(tangents) != count:
+        return np.ones(count)
+    return np.array([float("nan") if one is None else float((one.detach() ** 2).mean()) for one in tangents])
 
 
 def shuffled(model: nn.Module, generator: torch.Generator) -> nn.Module:

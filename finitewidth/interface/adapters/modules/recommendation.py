@@ -13,7 +13,7 @@ from torch import nn
 
 from finitewidth.core.inputs import as_number, as_positive
 from finitewidth.interface.adapters.modules.curvature import curvature, softmax, squared
-from finitewidth.interface.adapters.modules.measure import copied
+from finitewidth.interface.adapters.modules.measure import copied, differentiable
 from finitewidth.interface.adapters.modules.rates import (
     BIAS_SHARE,
     Rate,
@@ -205,7 +205,14 @@ def _curvature(double: nn.Module, model: nn.Module, rows: torch.Tensor, rates: l
         outputs = double(rows)
     if not isinstance(outputs, torch.Tensor) or len(outputs) != len(rows):
         raise ValueError("module must return one tensor with one row for each input.")
-    result = curvature(double, rows, relative, loss.root(len(rows), outputs[0].numel()))
+    try:
+        with differentiable():
+            result = curvature(double, rows, relative, loss.root(len(rows), outputs[0].numel()))
+    except (RuntimeError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise ValueError(
+            f"module has an operation without the derivatives that are needed ({reason})."
+        ) from error
     if not (math.isfinite(result.largest) and result.largest > 0):
         raise ValueError(
             "the loss has no curvature at this initialization, since no gradient passes through the module; "
