@@ -51,8 +51,8 @@ def measured(layer, scale=1.0) -> dict:
     """C_b, C_W and the rates of plain gradient descent of a torch layer."""
     fan_in, bias = layer.weight[0].numel(), layer.bias
     return {
-        "C_b": 0.0 if bias is None else scale**2 * float((bias.double() ** 2).mean()),
-        "C_W": scale**2 * float((layer.weight.double() ** 2).mean()) * fan_in,
+        "C_b": 0.0 if bias is None else scale**2 * float((bias.detach().double() ** 2).mean()),
+        "C_W": scale**2 * float((layer.weight.detach().double() ** 2).mean()) * fan_in,
         "lambda_b": 0.0 if bias is None else scale**2,
         "lambda_W": scale**2 * fan_in,
     }
@@ -132,7 +132,7 @@ class Damping(eqx.Module):
     second: eqx.nn.Linear
     norm: eqx.nn.LayerNorm
 
-    def __call__(self, x):
+    def __call__(self, x, *, key=None):
         return x + 0.5 * self.second(jnp.tanh(self.first(self.norm(x))))
 
 

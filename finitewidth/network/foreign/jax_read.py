@@ -199,6 +199,9 @@ class _Reader:
             if len(ways) != 1:
                 raise ValueError(f"the model multiplies values by each other ({name}); {_KNOWN}.")
             return self._weights(equation, ways[0], np.asarray(self._value(others[0])))
+        if name == "squeeze" and isinstance(ways[0].layer, Dense | Conv):  # an axis of one sample
+            ways[0].origin = equation.outvars[0].aval
+            return ways[0]
         if name == "add" and len(ways) == 1 and self._add_biases(ways[0], np.asarray(self._value(others[0]))):
             return ways[0]
         layer = self._by_shape(equation, ways[0])

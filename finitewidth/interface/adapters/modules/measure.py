@@ -6,6 +6,7 @@ the model in evaluation mode, so that a gradient as small as 1e-30 is measured a
 """
 
 import copy
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -100,11 +101,12 @@ class _Calls(TorchFunctionMode):
 
 @contextmanager
 def differentiable() -> Iterator[None]:
-    """Attention by plain operations, which have all derivatives."""
+    """Attention by plain operations, which have all derivatives; torch warns of its own parts meanwhile."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
