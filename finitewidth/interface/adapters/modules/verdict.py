@@ -322,7 +322,7 @@ def _without_zeros(curve: np.ndarray) -> np.ndarray:
 
 
 def _beyond_chance(curve: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """The curve without changes that draws explain: logarithms vary by s, and fall by s^2/2 at a fixed mean."""
+    """The curve without what draws explain: logarithms vary by s, and fall by s^2/2 at a fixed mean."""
     size = np.nan_to_num(spread, nan=0.0, posinf=0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         by_chance = np.abs(np.log(curve)) < _CHANCE * size + size**2 / 2
