@@ -1,6 +1,7 @@
 """Order 1/n for data sets: speed and accuracy of the sampled route, and its agreement with whole tensors.
 
     python benchmarks/many_points.py                  speeds and agreement, about an hour on two free cores
+    python benchmarks/many_points.py --only mean      one section (speed, mean, variance)
     python benchmarks/many_points.py --quick          few points, a check of this script
 
 Every case runs in a process of its own. Tables are printed and, by full runs, written to
@@ -22,7 +23,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from provenance import stamp
+from provenance import keep, stamp
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # the finitewidth of this tree, installed or not
@@ -32,8 +33,9 @@ TESTS = 6
 SPEEDS = ((100, 1e3, 60), (300, 1e2, 90), (300, 1e3, 360), (1000, 1e2, 1200), (100, np.inf, 120))
 QUICK_SPEEDS = ((20, 30.0, 60),)
 COMPARED = 4  # test points
-AGREEMENT = (8, 20, 52, 64)  # samples, tests among them, at which both routes are compared
-VARIANCES = (8, 20)  # the same for the variance
+REACHES = (100.0, 1000.0)  # l_max T at which both routes are compared
+AGREEMENT = {100.0: (8, 20, 52, 64), 1000.0: (8, 20, 52)}  # numbers of samples, tests among them
+VARIANCES = dict.fromkeys(REACHES, (8, 20))  # the same for the variance
 
 
 def digits(points: int, tests: int):
@@ -105,55 +107,46 @@ def speed_table(rows: list[dict]) -> str:
 # --- agreement with the deterministic route -----------------------------------------------------------
 
 
-def agreement(points: int, samples: int) -> dict:
-    """Pulls of every contribution, for flow and for descent."""
+def both_routes(points: int, reach: float, four_leg_tolerance: float, **sampled):
+    """Predictions of the deterministic and of the sampled route, for flow and for descent, by name."""
     import finitewidth as fw
 
     X, Y, X_test, _ = digits(points - COMPARED, COMPARED)
     net = network()
     top = largest_eigenvalue(net, X)
+    covariance = sampled.get("variance", False)
     whole = fw.finite_width(
-        net, X, Y, X_test, four_leg_tolerance=1e-5, covariance=False, route="deterministic"
+        net, X, Y, X_test, four_leg_tolerance=four_leg_tolerance, covariance=covariance, route="deterministic"
     )
-    sampled = fw.finite_width(net, X, Y, X_test, route="sampled", samples=samples, budget=1e5)
+    drawn = fw.finite_width(net, X, Y, X_test, route="sampled", budget=1e5, **sampled)
+    algorithms = {"flow": fw.GradientFlow(reach / top), "descent": fw.GradientDescent(1 / top, round(reach))}
+    for name, algorithm in algorithms.items():
+        yield name, whole.predict(algorithm, covariance=covariance), drawn.predict(algorithm)
+
+
+def agreement(points: int, samples: int, reach: float) -> dict:
+    """Pulls of every contribution to the mean, for flow and for descent."""
     result: dict = {"points": points}
-    for name, algorithm in (
-        ("flow", fw.GradientFlow(100 / top)),
-        ("descent", fw.GradientDescent(1 / top, 100)),
-    ):
-        exact, estimate = whole.predict(algorithm, covariance=False), sampled.predict(algorithm)
-        assert estimate.sampling is not None
+    for name, exact, estimate in both_routes(points, reach, 1e-5, samples=samples):
         for part, error in estimate.sampling.contributions.items():
-            gap = estimate.contributions[part] - exact.contributions[part]
-            pulls = gap / error
-            scale = np.abs(exact.contributions[part]).max()
-            result[f"{name} {part}"] = [rms(pulls), float(np.abs(pulls).max()), rms(error) / scale]
+            result[f"{name} {part}"] = pulls(estimate.contributions[part], error, exact.contributions[part])
     return result
 
 
-def variance(points: int, samples: int) -> dict:
-    """Pulls of every contribution to the variance, averaged over outputs."""
-    import finitewidth as fw
-
-    X, Y, X_test, _ = digits(points - COMPARED, COMPARED)
-    net = network()
-    top = largest_eigenvalue(net, X)
-    whole = fw.finite_width(net, X, Y, X_test, four_leg_tolerance=1e-6, route="deterministic")
-    sampled = fw.finite_width(net, X, Y, X_test, route="sampled", samples=samples, budget=1e5, variance=True)
+def variance(points: int, samples: int, reach: float) -> dict:
+    """Pulls of every contribution to the variance of every output."""
     result: dict = {"points": points}
-    for name, algorithm in (
-        ("flow", fw.GradientFlow(100 / top)),
-        ("descent", fw.GradientDescent(1 / top, 100)),
-    ):
-        exact = whole.predict(algorithm).variance_contributions
-        estimate = sampled.predict(algorithm).sampling
-        assert estimate is not None and estimate.variance is not None
-        for part, (value, error) in estimate.variance.contributions.items():
-            true = exact[part].mean(axis=1)
-            pulls = (value - true) / error
-            size = rms(error) / np.abs(true).max()
-            result[f"{name} {part}"] = [rms(pulls), float(np.abs(pulls).max()), size]
+    for name, exact, estimate in both_routes(points, reach, 1e-6, samples=samples, variance=True):
+        for part, error in estimate.sampling.variance.contributions.items():
+            value, true = (p.variance_contributions[part] for p in (estimate, exact))
+            result[f"{name} {part}"] = pulls(value, error, true)
     return result
+
+
+def pulls(value: np.ndarray, error: np.ndarray, exact: np.ndarray) -> list[float]:
+    """Of a contribution: rms and largest, and the standard error in units of the largest value."""
+    each = (value - exact) / error
+    return [rms(each), float(np.abs(each).max()), rms(error) / float(np.abs(exact).max())]
 
 
 def agreement_table(rows: list[dict]) -> str:
@@ -181,38 +174,50 @@ def in_process(case: str, *arguments) -> dict:
     return result
 
 
-def write(name: str, title: str, text: str) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / name).write_text(f"# {title}\n\n{stamp()}\n\n{text}\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", choices=SECTIONS, help="one section; the others stay as they were written")
     parser.add_argument("--speeds", type=int, default=len(SPEEDS), help="how many of the cases of speed")
-    parser.add_argument("--agreement", type=int, nargs="*", default=AGREEMENT, help="numbers of samples")
+    parser.add_argument("--reach", type=float, nargs="*", default=REACHES, help="l_max T of the agreement")
     parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.case:
         warnings.simplefilter("ignore")
         call = {"speed": speed, "agreement": agreement, "variance": variance}[chosen.case[0]]
         print(json.dumps(call(*json.loads(chosen.case[1]))))
-    else:
-        run_speeds(chosen)
+        return
+    for name, section in SECTIONS.items():
+        if chosen.only in (None, name):
+            for title, text in section(chosen):
+                print(f"## {title}\n\n{text}\n", flush=True)
+                if not chosen.quick:
+                    keep(RESULTS / "many_points.md", title, f"{stamp()}\n\n{text}")
 
 
-def run_speeds(chosen) -> None:
+def speed_section(chosen):
     speeds = QUICK_SPEEDS if chosen.quick else SPEEDS[: chosen.speeds]
-    fast = speed_table([in_process("speed", *case) for case in speeds])
-    points = (8,) if chosen.quick else chosen.agreement
+    yield "Speed", speed_table([in_process("speed", *case) for case in speeds])
+
+
+def mean_section(chosen):
+    yield from _agreement_section(chosen, "agreement", "Mean: sampled against deterministic", AGREEMENT)
+
+
+def variance_section(chosen):
+    yield from _agreement_section(chosen, "variance", "Variance of every output", VARIANCES)
+
+
+def _agreement_section(chosen, case: str, title: str, sizes: dict[float, tuple[int, ...]]):
     samples = 20_000 if chosen.quick else 200_000
-    same = agreement_table([in_process("agreement", count, samples) for count in points])
-    few = (8,) if chosen.quick else VARIANCES
-    spread = agreement_table([in_process("variance", count, samples) for count in few])
-    text = "\n\n".join([fast, "Mean:", same, "Variance, averaged over outputs:", spread])
-    print(text)
-    if not chosen.quick:
-        write("many_points.md", "Order 1/n for many training points", text)
+    for reach in chosen.reach:
+        counts = (8,) if chosen.quick else sizes[reach]
+        rows = [in_process(case, count, samples, reach) for count in counts]
+        intro = f"{samples} neurons, {COMPARED} test digits; descent: {reach:g} steps of 1 / l_max."
+        yield f"{title}, l_max T = {reach:g}", f"{intro}\n\n{agreement_table(rows)}"
+
+
+SECTIONS = {"speed": speed_section, "mean": mean_section, "variance": variance_section}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Date and commit for the tables of results."""
+"""Date and commit for the tables of results, and files of results whose sections are written one by one."""
 
 import datetime
 import subprocess
@@ -15,3 +15,12 @@ def commit() -> str:
     command = ["git", "rev-parse", "--short", "HEAD"]
     found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
     return found.stdout.strip() or "unknown"
+
+
+def keep(path: Path, title: str, text: str) -> None:
+    """Write the section `title` of a file of results in its place, or at the end; the others stay."""
+    opening, *parts = path.read_text().split("\n## ") if path.exists() else [""]
+    sections = {part.split("\n", 1)[0]: part.split("\n", 1)[1].strip() for part in parts}
+    sections[title] = text.strip()
+    body = [f"## {name}\n\n{section}" for name, section in sections.items()]
+    path.write_text("\n\n".join([opening.strip(), *body]).lstrip() + "\n")

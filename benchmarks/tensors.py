@@ -1,6 +1,7 @@
 """Time, memory and error of all statistics through order 1/n.
 
     python benchmarks/tensors.py            # everything, about an hour; writes results/tensors.md
+    python benchmarks/tensors.py --only bare    # one section; the others stay as they were written
     python benchmarks/tensors.py --quick    # few inputs, a minute or two; prints only
 
 Every measurement runs in a process of its own, so that its peak memory is its own; within it a first call
@@ -23,6 +24,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from provenance import keep, stamp
 
 import finitewidth as fw
 
@@ -45,10 +47,10 @@ def inputs(count: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((count, DIMENSION))
 
 
-def seconds(call) -> float:
-    start = time.perf_counter()
+def seconds(call, clock=time.perf_counter) -> float:
+    start = clock()
     call()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def peak_gigabytes() -> float:
@@ -163,27 +165,40 @@ def measure_networks(count: int, width: int, batches: int, size: int) -> dict:
 
 
 def measure_rates() -> dict:
-    """Operations per second of one large product, and points per second of tanh, on all cores."""
+    """Operations per second of one large product, and points per second of tanh, on all cores.
+
+    By the clock, and by the processor time of all cores, which depends less on what else runs.
+    """
     import jax
     import jax.numpy as jnp
 
     a, z = np.ones((2048, 2048)), jnp.linspace(-5, 5, 1 << 18)
     tanh = jax.jit(jnp.tanh)
     a @ a, tanh(z).block_until_ready()
-    product = min(seconds(lambda: a @ a) for _ in range(5))
-    point = min(seconds(lambda: tanh(z).block_until_ready()) for _ in range(20)) / z.size
-    return {"flops": 2 * 2048**3 / product, "tanh": 1 / point}
+    rates = {}
+    for name, clock in (("", time.perf_counter), ("processor_", time.process_time)):
+        product = min(seconds(lambda: a @ a, clock) for _ in range(5))
+        point = min(seconds(lambda: _repeat(tanh, z), clock) for _ in range(5)) / (20 * z.size)
+        rates |= {f"{name}flops": 2 * 2048**3 / product, f"{name}tanh": 1 / point}
+    return rates
+
+
+def _repeat(function, z) -> None:
+    for _ in range(20):
+        function(z).block_until_ready()
 
 
 class Counters:
     """Counts operations of the products with two samples fixed, and points where tanh is evaluated."""
 
     def __enter__(self):
+        from four_legs import operations
+
         from finitewidth.gaussian.four_legs.tasks import loops
         from finitewidth.gaussian.tower import Tower
 
         self.module, self.tower, self.lock = loops, Tower, threading.Lock()
-        self.plain = loops.sums, Tower.on_block
+        self.plain, self.count = (loops.sums, Tower.on_block), operations
         self.operations, self.points = 0.0, 0.0
         loops.sums = self._sums
         Tower.on_block = lambda tower, z: self._block(tower, z)
@@ -192,11 +207,10 @@ class Counters:
     def __exit__(self, *_):
         self.module.sums, self.tower.on_block = self.plain
 
-    def _sums(self, hermite, points, pair, deviations, correlations, tables):
-        products = (tables.groups[:, 2] * tables.groups[:, 3]).sum()  # of matrices (R, X) and (X, S)
+    def _sums(self, hermite, points, pair, deviations, entries, tables):
         with self.lock:
-            self.operations += 2.0 * products * correlations.size * len(points)
-        return self.plain[0](hermite, points, pair, deviations, correlations, tables)
+            self.operations += self.count(points, entries, tables)
+        return self.plain[0](hermite, points, pair, deviations, entries, tables)
 
     def _block(self, tower, z):
         with self.lock:
@@ -215,9 +229,13 @@ def measure_bare(count: int, tolerance: float) -> dict:
         )
         worked = time.process_time() - worked
     rates = measure_rates()
-    bare = counters.operations / rates["flops"] + counters.points / rates["tanh"]
+    bare, bare_processor = (
+        counters.operations / rates[f"{name}flops"] + counters.points / rates[f"{name}tanh"]
+        for name in ("", "processor_")
+    )
     counted = {"operations": counters.operations, "points": counters.points}
-    return {**counted, "seconds": elapsed, "processor": worked, "bare": bare}
+    times = {"seconds": elapsed, "processor": worked, "bare": bare, "bare_processor": bare_processor}
+    return {**counted, **times}
 
 
 MEASURES = {
@@ -228,8 +246,7 @@ MEASURES = {
 def measured(name: str, **arguments) -> dict:
     """The result of a measurement in a fresh process."""
     command = [sys.executable, __file__, "--measure", name, json.dumps(arguments)]
-    # not this folder on the path, where this file would pass for the standard library's statistics
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "PYTHONSAFEPATH": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise SystemExit(f"{name} {arguments} failed:\n{done.stderr[-3000:]}")
@@ -315,14 +332,16 @@ def bare_section(quick: bool) -> list[str]:
         "per second. Bare: the products with two samples fixed and one tanh per evaluated point, at the "
         "rates of the same process.",
         "",
-        "| inputs | tolerance | products (FLOP) | points | time (s) | bare (s) | ratio (target 10) |",
-        "|---|---|---|---|---|---|---|",
+        "| inputs | tolerance | products (FLOP) | points | time (s) | bare (s) | ratio (target 10) "
+        "| processor time (s) | bare, processor time (s) | ratio |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for count, tolerance in ((8, 1e-8),) if quick else ((4, 1e-8), (16, 1e-8), (32, 1e-6), (64, 1e-4)):
         f = measured("bare", count=count, tolerance=tolerance)
         lines.append(
             f"| {count} | {tolerance:.0e} | {f['operations']:.2e} | {f['points']:.2e} | {f['seconds']:.2f} "
-            f"| {f['bare']:.3f} | {f['seconds'] / f['bare']:.1f} |"
+            f"| {f['bare']:.3f} | {f['seconds'] / f['bare']:.1f} | {f['processor']:.2f} "
+            f"| {f['bare_processor']:.3f} | {f['processor'] / f['bare_processor']:.1f} |"
         )
     return lines
 
@@ -397,25 +416,34 @@ def heading() -> list[str]:
     ]
 
 
-SECTIONS = (solve_section, growth_section, bare_section, contraction_section, networks_section)
+SECTIONS = {
+    "solve": solve_section,
+    "growth": growth_section,
+    "bare": bare_section,
+    "contraction": contraction_section,
+    "networks": networks_section,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few inputs; print and write nothing")
+    parser.add_argument("--only", choices=SECTIONS, help="one section; the others stay as they were written")
     parser.add_argument("--measure", nargs=2, metavar=("NAME", "JSON"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         name, arguments = options.measure
         print(json.dumps(MEASURES[name](**json.loads(arguments))))
         return
-    text = (
-        "\n\n".join("\n".join(lines) for lines in (heading(), *(s(options.quick) for s in SECTIONS))) + "\n"
-    )
-    print(text)
-    if not options.quick:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(text)
+    if not options.quick and options.only is None:
+        RESULTS.write_text("\n".join(heading()) + "\n")
+    for name, section in SECTIONS.items():
+        if options.only in (None, name):
+            title, _, *lines = section(options.quick)
+            text = "\n".join([stamp(), "", *lines])
+            print(f"{title}\n\n{text}\n", flush=True)
+            if not options.quick:
+                keep(RESULTS, title.removeprefix("## "), text)
 
 
 if __name__ == "__main__":

@@ -135,10 +135,10 @@ def scaling(outcomes: list[Outcome]) -> list[str]:
         power = power_of_width(widths, sizes)
         cells = " | ".join(f"{r:+.6f} +- {s:.6f}" for r, s in zip(residuals, stderrs, strict=True))
         lines.append(f"| {name} | {cells} | {-power.value:.2f} +- {power.stderr:.2f} |")
-    return [*lines, "", *_falls(widths, rows, stderrs, float(corrections[at]) * widths[0])]
+    return [*lines, "", *falls(widths, rows, stderrs, float(corrections[at]) * widths[0])]
 
 
-def _falls(widths: list[int], rows: dict, stderrs: list[float], predicted: float) -> list[str]:
+def falls(widths: list[int], rows: dict, stderrs: list[float], predicted: float) -> list[str]:
     """Fits with the next order, and whether a difference of order 1/n remains."""
     lines = [
         "| difference from | fit | coefficients | chi square / degrees of freedom |",

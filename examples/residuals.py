@@ -19,7 +19,7 @@ X = np.array([[1.2, -0.4, 0.3], [-0.5, 1.1, 0.8], [0.2, 0.7, -1.3], [0.6, 0.5, 0
 Y = np.array([[4.0], [-3.2], [2.0]])
 DATA = X[:3], Y, X[3:]
 ALGORITHM = fw.GradientDescent(0.12, steps=12)
-MEMBERS = {16: 20_000, 24: 40_000, 32: 80_000, 48: 160_000, 64: 240_000}
+MEMBERS = {16: 40_000, 24: 40_000, 32: 80_000, 48: 80_000, 64: 160_000, 128: 160_000, 256: 160_000}
 
 
 def run(prepared: fw.FiniteWidth, members: int) -> tuple[fw.Prediction, fw.Ensemble]:

@@ -13,8 +13,8 @@ from figure_options import figure_options
 
 import finitewidth as fw
 
-NET = fw.MLP((1, 64, 64, 1), "tanh", C_b=0.3, C_W=1.5)
-X, Y = np.array([[-1.5], [-0.3], [1.2]]), np.array([[-1.0], [1.2], [-0.6]])
+NET = fw.MLP((1, 128, 128, 1), "tanh", C_b=0.3, C_W=1.5)
+X, Y = np.array([[-1.5], [-0.3], [1.2]]), np.array([[-0.5], [0.6], [-0.3]])
 ALGORITHM = fw.GradientDescent(0.1, steps=40)
 SHOWN = 12  # networks
 

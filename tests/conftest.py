@@ -5,10 +5,15 @@ import re
 import time
 from pathlib import Path
 
-import jax
-import jaxtyping
-import pytest
-from type_checks import as_needed
+# Programs are compiled in one piece. By default XLA cuts each into dozens for as many threads, which takes
+# more processor time than it saves where every core has tests of its own. The programs compute the same.
+ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_PIECE}".strip()
+
+import jax  # noqa: E402
+import jaxtyping  # noqa: E402
+import pytest  # noqa: E402
+from type_checks import as_needed  # noqa: E402
 
 jaxtyping.jaxtyped = as_needed  # before the first import of the package, which the hook decorates with it
 

@@ -82,7 +82,13 @@ GOOD = {
         "batch_size": [2],
         "memory": [1e9],
     },
-    "theory": {"order": [0, 1], "tolerance": [1e-8, float("nan")]},
+    "theory": {"order": [0, 1], "tolerance": [1e-8, float("nan")], "route": ["sampled", "deterministic"]},
+    "sampling": {
+        "tolerance": [0.1, float("nan")],
+        "samples": [2000, 0.5],
+        "variance": [True],
+        "key": [0, -1],
+    },
 }
 
 

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import zarr
 
 import finitewidth as fw
+from finitewidth.comparison.extrapolation import fall_of_remainder
 from finitewidth.experiment.scaling import fall_with_width
 
 X = np.array([[1.2, -0.4, 0.3], [-0.5, 1.1, 0.8], [0.2, 0.7, -1.3], [0.6, 0.5, 0.4]])
@@ -30,10 +32,68 @@ def test_a_sum_of_powers_is_recovered_with_its_errors():
     assert np.mean(chi) == pytest.approx(fall.freedom, abs=0.4)
 
 
-def narrow(widths: tuple[int, ...], members: int) -> fw.Extrapolation:
+def series(rng: np.random.Generator, growth: float, orders: int) -> np.ndarray:
+    """Coefficients of 1/n, 1/n^2, ... that grow as a geometric series, (orders, entries)."""
+    return rng.standard_normal((orders, 5)) * growth ** np.arange(orders)[:, None]
+
+
+def powers_of(n: float, orders: int) -> np.ndarray:
+    return float(n) ** -np.arange(1.0, orders + 1)
+
+
+def test_orders_of_expected_size_widen_errors_by_what_they_are():
+    widths, growth, rng, squares = (24, 32, 48), 12.0, np.random.default_rng(1), []
+    for _ in range(200):
+        exact = series(rng, growth, 6)
+        exact[0] = 0.0
+        stderr = np.full(5, 1e-4)
+        values = [powers_of(n, 6) @ exact + stderr * rng.standard_normal(5) for n in widths]
+        estimates = [fw.Estimate(value, stderr) for value in values]
+        expected = {k: np.full(5, growth ** (k - 1)) for k in (4, 5, 6)}
+        left = fall_with_width(widths, estimates, (2, 3), expected).at(256)
+        squares.append(((left.value - powers_of(256, 6) @ exact) / left.stderr) ** 2)
+    assert np.mean(squares) == pytest.approx(1.0, abs=0.2)
+
+
+@pytest.mark.parametrize("growth", [4.0, 12.0, 20.0])
+@pytest.mark.parametrize("noise", [1e-6, 1e-3])
+def test_neglected_orders_are_in_the_error_of_an_extrapolation(growth, noise):
+    """Nine orders of a series whose ratio is not given; most pulls are below one, nearly all below three."""
+    widths, rng, pulls = (24, 32, 48), np.random.default_rng(2), []
+    for _ in range(100):
+        exact = series(rng, growth, 9)
+        stderr = np.full(5, noise)
+        left = [powers_of(n, 9)[1:] @ exact[1:] + stderr * rng.standard_normal(5) for n in widths]
+        fall = fall_of_remainder(widths, [fw.Estimate(value, stderr) for value in left], exact[0])
+        for n in (64, 256):
+            there = fall.at(n)
+            pulls.append((there.value - powers_of(n, 9)[1:] @ exact[1:]) / there.stderr)
+    assert np.mean(np.abs(pulls) < 1) > 0.6 and np.mean(np.abs(pulls) < 3) > 0.97
+
+
+def narrow(widths: tuple[int, ...], members: int, **options) -> fw.Extrapolation:
+    options = {"progress": False, **options}
     return fw.extrapolate(
-        network(), X[:3], Y, X[3:], algorithm=DESCENT, widths=widths, members=members, progress=False
+        network(), X[:3], Y, X[3:], algorithm=DESCENT, widths=widths, members=members, **options
     )
+
+
+def test_every_width_has_networks_and_a_store_of_its_own(tmp_path):
+    counts: list[tuple[int, int]] = []
+    first = narrow((4, 6, 8), 40, store=tmp_path, progress=lambda done, total: counts.append((done, total)))
+    keys = {tuple(zarr.open_group(store, mode="r").attrs["key"]) for store in tmp_path.iterdir()}
+    assert len(keys) == 3 and counts.count((40, 40)) == 3
+    again = narrow((4, 6, 8), 40, store=tmp_path)
+    for name in ("mean", "variance"):
+        assert getattr(first, name).value.tobytes() == getattr(again, name).value.tobytes()
+
+
+def test_outputs_that_never_vary_have_no_error():
+    still = fw.MLP((3, 8, 8, 1), "tanh", C_b=0.0, C_W=1.2, lambda_b=0.0)
+    options = {"algorithm": DESCENT, "widths": (4, 6, 8), "members": 40, "progress": False}
+    there = fw.extrapolate(still, X[:3], Y, np.zeros((1, 3)), **options)
+    for estimate in (there.mean, there.variance):
+        assert abs(estimate.value[0, 0]) < 1e-12 and 0 <= estimate.stderr[0, 0] < 1e-12
 
 
 def test_nothing_of_the_ensembles_is_left_in_the_limit():

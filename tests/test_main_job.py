@@ -18,7 +18,7 @@ import finitewidth as fw
 from finitewidth.core import tasks
 from finitewidth.interface.cli import main as cli
 from finitewidth.interface.report.documents import ensemble_document
-from finitewidth.interface.runs import embedded, output_directory, run_files
+from finitewidth.interface.runs import embedded, main_job, output_directory, run_files
 
 RUN = """
 [network]
@@ -266,7 +266,45 @@ WRONG = [
     ("[ensemble]", "[theory]\ntolerance = 2\n[ensemble]", "[theory]: tolerance must lie between 0 and 1"),
     ("[ensemble]", "[theory]\nordr = 1\n[ensemble]", "did you mean 'order'?"),
     ("learning_rate = 0.05", "learning_rate = 900.0", "learning_rate"),
+    ("[ensemble]", '[theory]\nroute = "drawn"\n[ensemble]', "[theory]: route 'drawn' is not known"),
+    ("[ensemble]", "[sampling]\nsamples = 5\n[ensemble]", "[sampling]: samples must be"),
+    ("[ensemble]", "[sampling]\nvariance = 1\n[ensemble]", "[sampling]: variance must be true or false"),
+    ("[ensemble]", "[sampling]\nsampels = 5000\n[ensemble]", "did you mean 'samples'?"),
+    ("[ensemble]", "[sampling]\nkey = -1\n[ensemble]", "[sampling]: key"),
+    (
+        "[ensemble]",
+        "[sampling]\nkey = 1\n[ensemble]",
+        "[sampling]: 5 training and test inputs need no samples",
+    ),
+    (
+        "[ensemble]",
+        '[theory]\nroute = "deterministic"\n[sampling]\nkey = 1\n[ensemble]',
+        "[sampling] has no meaning where [theory] route is 'deterministic'",
+    ),
+    (
+        "[ensemble]",
+        "[theory]\norder = 0\n[sampling]\nkey = 1\n[ensemble]",
+        "[theory] order is 0, and route and [sampling] belong to order 1/n",
+    ),
 ]
+
+
+def test_a_run_file_asks_for_samples_and_gets_standard_errors(folder, capsys):
+    theory = '[theory]\nroute = "sampled"\n[sampling]\nsamples = 4000\nvariance = true\nkey = 2\n'
+    (folder / "run.toml").write_text(RUN.split("[ensemble]")[0] + theory, encoding="utf-8")
+    assert call("solve", "run.toml", "--no-figure", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["theory"]["route"] == "sampled" and document["theory"]["samples"] >= 8000
+    run = run_files.read(folder / "results/run/run.toml")  # what was saved repeats the run
+    assert isinstance(run, run_files.TrainingRun)
+    exact = fw.predict(run.network, run.X_train, run.Y_train, run.X_test, algorithm=run.algorithm)
+    for row in document["predictions"]:
+        where = row["test"] - 1, row["output"] - 1
+        for name, value in (("finite_width", exact.mean), ("finite_width_std", exact.std)):
+            assert 0 < row[f"{name}_stderr"] < 0.1
+            assert abs(row[name] - value[where]) < 4 * row[f"{name}_stderr"]
+    again = main_job.predict_run(run)
+    assert again.mean[0, 0] == document["predictions"][0]["finite_width"]
 
 
 @pytest.mark.parametrize("old, new, named", WRONG, ids=[named for *_, named in WRONG])

@@ -2,6 +2,9 @@ r"""Higher orders in 1/n from narrow networks: real ensembles where they are che
 
 Theory knows the two lowest orders exactly. The remainder of narrow ensembles behind them is fitted with
 $a_2/n^2 + a_3/n^3$, which falls so fast that little of its error is left at the width that was asked for.
+Orders behind these are not known to vanish. They are expected to continue the known ones as a geometric
+series, as in Melendez et al., *Quantifying correlated truncation errors in effective field theory* (2019),
+and take part in the fit with this size as their standard deviation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,12 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
 from finitewidth.comparison.compare import control_variate
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_count
+from finitewidth.core.keys import as_key
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import HERE
 from finitewidth.experiment.ensemble.results import Ensemble
@@ -26,6 +31,8 @@ from finitewidth.training.first_order.statistics import FiniteWidth, finite_widt
 from finitewidth.training.infinite.gaussian import Prediction
 
 ORDERS = (2, 3)  # powers of 1/n that are fitted
+NEXT = (4, 5, 6)  # powers of which only the size is expected
+WIDE = 2**20  # a width of which only order 1/n is seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,11 +105,13 @@ def extrapolate(
     """Mean and variance of trained networks at the width of `net`, with the orders behind 1/n.
 
     Ensembles of narrower `widths` are trained with control variates, `members` of each. All hidden layers of
-    `net` must have the same width, and order 1/n must exist. Errors are those of the ensembles, larger where
-    the fit is worse than they allow. With `store`, each ensemble is kept in a folder of its own inside it.
+    `net` must have the same width, and order 1/n must exist. Errors are those of the ensembles and of the
+    orders that the fit neglects, larger where the fit is worse than both allow. Each width draws
+    networks of its own from `key`. With `store`, each ensemble is kept in a folder of its own inside it.
     """
     narrow = _checked(net, widths)
     prepared = finite_width(net, X_train, Y_train, X_test, covariance=True)
+    key = as_key(key)
     left: dict[str, list[Estimate]] = {"mean": [], "variance": []}
     for n in narrow:
         small = prepared.with_width(n)
@@ -113,7 +122,7 @@ def extrapolate(
             X_test,
             algorithm=algorithm,
             members=members,
-            key=key,
+            key=jax.random.fold_in(key, n),  # one key for all widths would draw the same first neurons
             control=control_variate(small.net, X_train, Y_train, X_test, algorithm),
             client=client,
             store=None if store is None else Path(store) / f"width_{n}.zarr",
@@ -121,7 +130,8 @@ def extrapolate(
         )
         for name, remainder in _remainders(ensemble, _predicted(prepared, algorithm, n)).items():
             left[name].append(remainder)
-    falls = {name: fall_with_width(narrow, estimates, ORDERS) for name, estimates in left.items()}
+    first = _first_order(_predicted(prepared, algorithm, WIDE))
+    falls = {name: fall_of_remainder(narrow, estimates, first[name]) for name, estimates in left.items()}
     return Extrapolation(prepared.n, narrow, members, prepared, algorithm, falls)
 
 
@@ -143,6 +153,33 @@ def _checked(net: Network, widths: Sequence[int]) -> tuple[int, ...]:
 
 def _predicted(prepared: FiniteWidth, algorithm: AbstractAlgorithm, n: int) -> Prediction:
     return prepared.with_width(n).predict_with(HERE, algorithm, True)
+
+
+def _first_order(prediction: Prediction) -> dict[str, np.ndarray]:
+    """The coefficients of 1/n, from a prediction so wide that it has no others."""
+    limit = prediction.infinite_width
+    return {name: WIDE * (getattr(prediction, name) - getattr(limit, name)) for name in ("mean", "variance")}
+
+
+def fall_of_remainder(widths: Sequence[int], estimates: Sequence[Estimate], first: np.ndarray) -> Fall:
+    """Orders of the remainder, with the size that is expected of those behind the fitted ones.
+
+    `first` is the coefficient of 1/n. It and the fitted ones give the ratio of the series and its size.
+    """
+    fitted = fall_with_width(widths, estimates, ORDERS)
+    noise = np.einsum("kk...->k...", fitted.errors)
+    squares = np.stack([first**2, *(fitted.coefficients**2 - noise)])  # of a_1, a_2, a_3
+    growth = _growth(squares, widths[-1])
+    series = growth ** np.arange(len(squares)).reshape(-1, *[1] * first.ndim)
+    typical = np.sqrt(np.maximum(np.mean(squares / series**2, axis=0), first**2 / len(squares)))
+    return fall_with_width(widths, estimates, ORDERS, {k: typical * growth ** (k - 1) for k in NEXT})
+
+
+def _growth(squares: np.ndarray, widest: int) -> float:
+    """The largest ratio of successive orders, over all outputs, at most the widest of the narrow widths."""
+    sizes = np.sqrt(np.maximum(np.mean(squares, axis=tuple(range(1, squares.ndim))), 0.0))
+    ratios = [b / a for a, b in zip(sizes[:-1], sizes[1:], strict=True) if a > 0]
+    return float(np.clip(max(ratios, default=widest), 1.0, widest))
 
 
 def _remainders(ensemble: Ensemble, prediction: Prediction) -> dict[str, Estimate]:

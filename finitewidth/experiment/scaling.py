@@ -1,11 +1,15 @@
 """As which powers of the width something falls."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from finitewidth.core.estimate import Estimate
+
+ROUNDING = 1e-13  # of the largest number: estimates are not known better
+SMALLEST = 1e-100  # where all numbers are zero
+NEGLIGIBLE = 1e-3  # of the smallest standard error
 
 
 def power_of_width(widths: Sequence[int], estimates: Sequence[Estimate]) -> Estimate:
@@ -39,27 +43,47 @@ class Fall:
         return Estimate(value, np.sqrt(square * stretch))
 
 
-def fall_with_width(widths: Sequence[int], estimates: Sequence[Estimate], orders: Sequence[int]) -> Fall:
-    """Weighted least squares of sum_k a_k / n^k over the given orders k."""
+def fall_with_width(
+    widths: Sequence[int],
+    estimates: Sequence[Estimate],
+    orders: Sequence[int],
+    expected: Mapping[int, np.ndarray] | None = None,
+) -> Fall:
+    """Weighted least squares of sum_k a_k / n^k over the given orders k.
+
+    Orders of `expected` are fitted too, but their coefficients are known beforehand to be zero up to the
+    standard deviation given for each: they widen the errors, and take no degree of freedom.
+    """
+    expected = expected or {}
     if len(widths) != len(estimates) or len(widths) < len(orders):
         raise ValueError(
             f"estimates must be one for each width, as many as orders or more, got {len(estimates)} of them, "
             f"{len(widths)} widths and {len(orders)} orders."
         )
     value, stderr = (np.stack([np.asarray(part) for part in parts]) for parts in zip(*estimates, strict=True))
-    powers = np.array([[float(n) ** -k for k in orders] for n in widths])  # (widths, orders)
+    every = (*orders, *expected)
+    powers = np.array([[float(n) ** -k for k in every] for n in widths])  # (widths, orders)
     scale = powers.max(axis=0)  # columns of one size, so that normal equations keep their digits
-    weight = 1 / stderr**2
+    weight = 1 / np.maximum(stderr, ROUNDING * np.abs(value).max() + SMALLEST) ** 2
+    known = _known_beforehand(len(orders), scale, expected, weight)
     normal = np.einsum("wk,wl,w...->...kl", powers / scale, powers / scale, weight)
+    normal = normal + np.einsum("kl,k...->...kl", np.eye(len(every)), known)
     inverse = np.moveaxis(np.linalg.inv(normal), (-2, -1), (0, 1))
     against = np.einsum("wk,w...->k...", powers / scale, weight * value)
     scaled = np.einsum("kl...,l...->k...", inverse, against)
     left = value - np.einsum("wk,k...->w...", powers / scale, scaled)
     shape = (-1, *[1] * (value.ndim - 1))
     return Fall(
-        tuple(orders),
+        every,
         scaled / scale.reshape(shape),
         inverse / np.multiply.outer(scale, scale).reshape(*2 * (len(scale),), *shape[1:]),
-        np.sum(weight * left**2, axis=0),
+        np.sum(weight * left**2, axis=0) + np.sum(known * scaled**2, axis=0),
         len(widths) - len(orders),
     )
+
+
+def _known_beforehand(free: int, scale: np.ndarray, expected: Mapping[int, np.ndarray], weight: np.ndarray):
+    """Inverse variances of scaled coefficients, (orders, ...): none for free orders."""
+    finest = NEGLIGIBLE / np.sqrt(weight.max(axis=0))
+    sizes = [np.maximum(size * s, finest) for size, s in zip(expected.values(), scale[free:], strict=True)]
+    return np.stack([np.zeros(weight.shape[1:])] * free + [size**-2.0 for size in sizes])

@@ -58,8 +58,8 @@ def predict(
     neurons; these errors are 10 to 20 percent too small where a few rare neurons matter. It grows with the
     learning rate times the number of steps, hardly with the number of points. What would take longer than
     `budget` seconds (1800) is refused after a pilot, with the numbers. `route` forces a way. There is no
-    covariance then; `variance=True` samples `prediction.output_variance`, the variance on each test input
-    averaged over outputs, to the same accuracy, which takes about as long again.
+    covariance then; `variance=True` samples `prediction.variance`, that of every output on each test input,
+    to the same accuracy, which takes longer than the mean.
 
     The slow parts at order 1 are independent tasks. For few samples a task is one source layer; for many
     samples it is one leg, or a few batches of neurons. A Dask `client` runs them on its cluster. A `store`

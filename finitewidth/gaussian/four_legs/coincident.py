@@ -45,12 +45,31 @@ def two_samples(
     for start in range(0, first.size, pairs):
         part = slice(start, start + pairs)
         a, b = first[part], second[part]
-        of_a, of_b = _line_functions(tower, K, (a, b), grid, inner)
+        of_a, of_b = _line_functions((tower, tower), K, (a, b), grid, inner)
         for (family, slots), result in results.items():
             here, there = _split(family, slots)
             result[0, part] = np.einsum("px,px->p", of_a(here), of_b(there))
             result[1, part] = np.einsum("px,px->p", of_a(there), of_b(here))
     return results
+
+
+def one_of_each_layer(
+    towers: tuple[Tower, Tower],
+    K: np.ndarray,
+    families: tuple[Family, ...],
+    labels: tuple[np.ndarray, np.ndarray],
+    grids: tuple[Grid, Grid],
+) -> dict[Family, np.ndarray]:
+    """The first two legs on a, the others on b, each with the activation of its layer, (pair)."""
+    (first, second), (grid, inner) = labels, grids
+    values = {family: np.empty(first.size) for family in families}
+    pairs = max(1, _CHUNK // (grid[1].size * inner[1].size))
+    for start in range(0, first.size, pairs):
+        part = slice(start, start + pairs)
+        of_a, of_b = _line_functions(towers, K, (first[part], second[part]), grid, inner)
+        for (a, b, c, d), value in values.items():
+            value[part] = np.einsum("px,px->p", of_a((a, b)), of_b((c, d)))
+    return values
 
 
 def _split(family: Family, slots: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -59,15 +78,15 @@ def _split(family: Family, slots: tuple[int, ...]) -> tuple[tuple[int, ...], tup
     return inside, outside
 
 
-def _line_functions(tower: Tower, K: np.ndarray, labels, grid: Grid, inner: Grid):
+def _line_functions(towers: tuple[Tower, Tower], K: np.ndarray, labels, grid: Grid, inner: Grid):
     """Products of derivatives of sample a on the line, weighted, and of b averaged given a."""
     a, b = labels
     points, weights = grid
     root = np.sqrt(K[a, a])
     slope = np.divide(K[a, b], root, out=np.zeros_like(root), where=root > 0)
     left = np.sqrt(np.maximum(K[b, b] - slope**2, 0.0))
-    values_a = tower(root[:, None] * points[:, 0])
-    values_b = tower((slope[:, None] * points[:, 0])[:, :, None] + left[:, None, None] * inner[0][:, 0])
+    values_a = towers[0](root[:, None] * points[:, 0])
+    values_b = towers[1]((slope[:, None] * points[:, 0])[:, :, None] + left[:, None, None] * inner[0][:, 0])
     kept_a, kept_b = {}, {}
 
     def of_a(orders):

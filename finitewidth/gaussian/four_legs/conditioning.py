@@ -132,24 +132,6 @@ class PairConditioning:
                 made.append((task, given, hard))
         return made
 
-    def run_doubled(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, dict[Family, np.ndarray]]]:
-        """Sums with two legs on one sample, p = q: conditioned on that sample alone."""
-        made = self.doubled(tasks)
-        plans = [self.plan(given) for _, given, _ in made]
-        grid = self.line_grid()
-
-        def work(index: int) -> dict[Family, np.ndarray]:
-            task, given, hard = made[index]
-            sums = self.contraction(self._leg_values(task, given, grid, plans[index]))
-            for r, s in np.argwhere(hard).tolist():
-                replacement = self.doubled_on_plane(task, r, s)
-                for orders, value in sums.items():
-                    value[r, s] = replacement(orders)
-            return sums
-
-        for index, sums in on_all_cores(work, range(len(made))):
-            yield made[index][0], sums
-
     def _is_hard(self, given: Conditioned) -> np.ndarray:
         """Where the Hermite series would be too long: rows and columns that are almost parallel."""
         for length in (SHORT, LONG):
@@ -158,10 +140,9 @@ class PairConditioning:
                 break
         return needed > length
 
-    def doubled_on_plane(self, task: Task, r: int, s: int):
-        """Two legs on p, one on row r, one on column s, conditioned on (p, r): no series in s is needed."""
-        row, column = task.rows[r : r + 1], task.columns[s : s + 1]
-        given = condition(self.K, Task(task.p, int(row[0]), column, column))
+    def doubled_on_plane(self, p: int, r: int, s: int):
+        """Two legs on p, one on r, one on s, conditioned on (p, r): no series in s is needed."""
+        given = condition(self.K, Task(p, r, np.array([s]), np.array([s])))
         step = self.steps.finest_step
         points, weights = plane_grid([step, step], self.steps.radius, self.is_odd)
         rules = self.rules(SHORT)

@@ -3,6 +3,7 @@
 import itertools
 
 Family = tuple[int, int, int, int]
+Layers = tuple[int, int, int, int]  # of two layers with two slots each, 0 or 1
 
 # derivative orders in the four slots; every four-leg average of the theory is one of these
 FAMILIES: tuple[Family, ...] = (
@@ -38,18 +39,19 @@ def highest_order(families: tuple[Family, ...]) -> int:
     return max(max(family) for family in families)
 
 
-def arrangements(families: tuple[Family, ...]) -> tuple[Family, ...]:
+def arrangements(families: tuple[Family, ...], layers: Layers | None = None) -> tuple[Family, ...]:
     """All distinct ways in which four distinct samples can carry the orders of some family."""
-    dealt = {(p, q, r, s) for family in families for p, q, r, s in itertools.permutations(family)}
-    return tuple(sorted(dealt))
+    return tuple(sorted({orders for family in families for _, orders in placements(family, layers)}))
 
 
-def placements(family: Family) -> list[tuple[tuple[int, ...], Family]]:
+def placements(family: Family, layers: Layers | None = None) -> list[tuple[tuple[int, ...], Family]]:
     """Every way to put samples (p, q, r, s) into the four slots, with the orders they then carry.
 
-    Each item is (places, orders): `places[i]` is the slot of the i-th sample, `orders[i]` its order.
+    Each item is (places, orders): `places[i]` is the slot of the i-th sample, `orders[i]` its order. If
+    samples belong to `layers`, slots 0 and 1 are those of the first layer.
     """
     return [
         ((p, q, r, s), (family[p], family[q], family[r], family[s]))
         for p, q, r, s in itertools.permutations(range(4))
+        if layers is None or (p // 2, q // 2, r // 2, s // 2) == layers
     ]

@@ -27,6 +27,11 @@ class Filling:
         }
         return cls(fixed, arrays)
 
+    @property
+    def count(self) -> int:
+        """The number of samples."""
+        return next(array.shape[-1] for arrays in self.arrays.values() for array in arrays.values())
+
     def put(self, family: Family, labels: Sequence, block: np.ndarray | float) -> None:
         for slot, array in self.arrays[family].items():
             if slot is None:

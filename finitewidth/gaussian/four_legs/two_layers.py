@@ -4,27 +4,29 @@ $$\langle \sigma_k^{(a)}(z^{(k)}_1)\,\sigma_k^{(b)}(z^{(k)}_2)\,
   \sigma_p^{(c)}(z^{(p)}_3)\,\sigma_p^{(d)}(z^{(p)}_4)\rangle$$
 
 A skip connection correlates a neuron with its own past, so that such averages do not factorize. They are
-conditioned on the pair of the first layer. The legs of the second layer are rows and columns, all of them
-against all. Where a row and a column are the same sample, they are one leg with a product of derivatives.
+conditioned on the pair of the first layer, and the legs of the second layer are taken two by two. Where both
+legs of a layer are the same sample, this leg alone is the condition.
 """
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from finitewidth.core.cores import SingleThreadedProducts, on_all_cores
+from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.average import Average
+from finitewidth.gaussian.division import quotient
 from finitewidth.gaussian.four_legs.closed_forms import closed_form, have_closed_form
-from finitewidth.gaussian.four_legs.conditioning import Conditioned, PairConditioning, Task, condition
-from finitewidth.gaussian.four_legs.contraction import LegValues
-from finitewidth.gaussian.four_legs.families import Family, highest_order
-from finitewidth.gaussian.four_legs.interpolation import smoothed_legs
+from finitewidth.gaussian.four_legs.coincident import one_of_each_layer
+from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
+from finitewidth.gaussian.four_legs.families import Family, Layers, arrangements, highest_order
+from finitewidth.gaussian.four_legs.filling import Filling
 from finitewidth.gaussian.four_legs.kinked import kinked_layers
-from finitewidth.gaussian.four_legs.plans import SHORT, Plan
+from finitewidth.gaussian.four_legs.tasks.batches import Batches
+from finitewidth.gaussian.four_legs.tasks.given import Given, given_pairs
 from finitewidth.gaussian.four_legs.trapezoid import Unreachable, plane_grid
 from finitewidth.gaussian.kernel_matrix import as_positive_kernel
 from finitewidth.gaussian.tower import Tower
@@ -38,6 +40,11 @@ SOURCES: tuple[Family, ...] = (
 )
 MEANS: tuple[Family, ...] = ((0, 0, 2, 0), (0, 0, 3, 1), (0, 0, 2, 2))
 TWO_LAYER_FAMILIES = SOURCES + MEANS
+
+# layers of the legs p, q, row and column: which pair of legs is the condition
+BY_LOWER: Layers = (0, 0, 1, 1)
+BY_UPPER: Layers = (1, 1, 0, 0)
+MIXED: Layers = (0, 1, 0, 1)
 
 
 def four_legs_of_two_layers(
@@ -80,21 +87,12 @@ def four_legs_of_two_layers_with_fixed_leg(
     K, families = as_positive_kernel(K), tuple(families)
     if have_closed_form(activations):
         return _fixed_in_closed_form(activations, K, fixed, families)
-    with _reachable(activations, K, tolerance), SingleThreadedProducts():
-        layers = TwoLayers.of(activations, K, families, tolerance)
-        shape = (fixed + 1, layers.count, layers.count)
-        values = {(family, slot): np.empty(shape) for family in families for slot in (0, 1)}
-        hard: list[Entry] = []
-        for task, sums, entries in layers.run_all([(p, fixed) for p in range(fixed + 1)]):
-            hard += entries
-            for a, b, c, d in families:
-                values[(a, b, c, d), 0][task.p] = sums[b, a, c, d]
-                values[(a, b, c, d), 1][task.p] = sums[a, b, c, d]
-        for entry, sums in layers.run_hard(hard):
-            for a, b, c, d in families:
-                values[(a, b, c, d), 0][entry.p, entry.r, entry.s] = sums[b, c, a, d]
-                values[(a, b, c, d), 1][entry.p, entry.r, entry.s] = sums[a, c, b, d]
-        return values
+    count = len(K) // 2
+    arrays: dict[Family, dict[int | None, np.ndarray]] = {
+        family: {slot: np.empty((fixed + 1, count, count)) for slot in (0, 1)} for family in families
+    }
+    _fill(Filling(fixed, arrays), activations, K, tolerance)
+    return {(family, slot): arrays[family][slot] for family in families for slot in (0, 1)}
 
 
 def _fixed_in_closed_form(activations, K, fixed: int, families) -> dict[tuple[Family, int], np.ndarray]:
@@ -122,8 +120,9 @@ def _in_closed_form(activations, K: np.ndarray, families) -> dict[Family, np.nda
 
 
 def _conditioned(activations, K: np.ndarray, families, tolerance: float) -> dict[Family, np.ndarray]:
-    with _reachable(activations, K, tolerance), SingleThreadedProducts():
-        return _filled(TwoLayers.of(activations, K, families, tolerance), families)
+    filling = Filling.empty(len(K) // 2, families, None)
+    _fill(filling, activations, K, tolerance)
+    return {family: filling.arrays[family][None] for family in families}
 
 
 @contextlib.contextmanager
@@ -140,130 +139,104 @@ def _reachable(activations, K: np.ndarray, tolerance: float) -> Iterator[None]:
         ) from None
 
 
-def _filled(layers: "TwoLayers", families: tuple[Family, ...]) -> dict[Family, np.ndarray]:
-    values = {family: np.empty((layers.count,) * 4) for family in families}
-    hard: list[Entry] = []
-    for task, sums, entries in layers.run_all():
-        hard += entries
-        for a, b, c, d in families:
-            values[a, b, c, d][task.p, task.q] = sums[a, b, c, d]
-            values[a, b, c, d][task.q, task.p] = sums[b, a, c, d]
-    for entry, sums in layers.run_hard(hard):
-        p, q, r, s = entry
-        for a, b, c, d in families:
-            values[a, b, c, d][p, q, r, s] = sums[a, c, b, d]
-            values[a, b, c, d][q, p, r, s] = sums[b, c, a, d]
-    return values
+def _fill(filling: Filling, activations, K: np.ndarray, tolerance: float) -> None:
+    """Fill all entries of the arrays of smooth activations."""
+    families = tuple(filling.arrays)
+    lower = Tower(activations[0], highest_order(families))
+    upper = lower if activations[1] == activations[0] else Tower(activations[1], lower.highest)
+    with _reachable(activations, K, tolerance), SingleThreadedProducts():
+        layers = TwoLayers((lower, upper), K, families, tolerance, filling)
+        layers.fill_four_legs()
+        layers.fill_three_legs()
+        layers.fill_two_legs()
 
 
-class Entry(NamedTuple):
-    """Samples p, q of the first layer and r, s of the second."""
+@dataclass
+class TwoLayers:
+    """Averages of two layers, written to their places."""
 
-    p: int
-    q: int
-    r: int
-    s: int
-
-
-class ProductTower(Tower):
-    """Products of two derivatives of one activation at one point, for the two legs of a coincident pair."""
-
-    def __init__(self, tower: Tower, ends: list[tuple[int, int]]):
-        super().__init__(tower.activation, len(ends) - 1)
-        self.tower, self.ends = tower, ends
-
-    def on_block(self, z: np.ndarray) -> list[np.ndarray]:
-        """All products at no more than `block` points."""
-        derivatives = self.tower.on_block(z)
-        return [derivatives[c] * derivatives[d] for c, d in self.ends]
-
-
-class TwoLayers(PairConditioning):
-    """Sums over all rows and columns of the second layer, for each pair of the first."""
-
-    count: int
+    towers: tuple[Tower, Tower]
+    K: np.ndarray
     families: tuple[Family, ...]
+    tolerance: float
+    filling: Filling
 
-    @classmethod
-    def of(cls, activations, K: np.ndarray, families: tuple[Family, ...], tolerance: float) -> "TwoLayers":
-        top, count = highest_order(families), len(K) // 2
-        lower = Tower(activations[0], top)
-        upper = lower if activations[1] == activations[0] else Tower(activations[1], top)
-        below, above = (float(np.diagonal(K)[part].max()) for part in (slice(count), slice(count, None)))
-        dealt = {orders for family in families for orders in _within_pairs(family)}
-        one_way = tuple(sorted(orders for orders in dealt if orders[2] >= orders[3]))
-        made = cls((lower, lower, upper, upper), K, one_way, tolerance, (below, below, above, above))
-        made.count, made.families = count, families
-        return made
+    def __post_init__(self):
+        self.count, self.fixed = len(self.K) // 2, self.filling.fixed
+        self.legs = np.arange(2 * self.count).reshape(2, -1)  # of both layers
+        self._conditionings: dict[Layers, PairConditioning] = {}
 
-    def run_all(
-        self, pairs: Iterable[tuple[int, int]] | None = None
-    ) -> Iterator[tuple[Task, dict[Family, np.ndarray], list[Entry]]]:
-        """Pairs p <= q, by default all: sums over rows and columns, and entries still meaningless."""
-        above = np.arange(self.count, 2 * self.count)
-        if pairs is None:
-            pairs = itertools.combinations_with_replacement(range(self.count), 2)
-        tasks = [Task(p, q, above, above) for p, q in pairs]
-        conditioned = [_with_two_axes(condition(self.K, task)) for task in tasks]
-        hard = []
-        for given in conditioned:
-            np.fill_diagonal(given.correlations, 0.0)
-            hard.append(self._is_hard(given))
-            given.correlations[hard[-1]] = 0.0
-        steps = self._grid_steps(conditioned)
-        plans = [self.plan(given) for given in conditioned]
+    def conditioned(self, layers: Layers) -> PairConditioning:
+        """Sums whose legs p, q, row and column belong to these layers."""
+        if layers not in self._conditionings:
+            first, second, third, fourth = (self.towers[layer] for layer in layers)
+            largest = tuple(float(np.diagonal(self.K)[self.legs[layer]].max()) for layer in layers)
+            dealt = arrangements(self.families, layers)
+            self._conditionings[layers] = PairConditioning(
+                (first, second, third, fourth), self.K, dealt, self.tolerance, largest
+            )
+        return self._conditionings[layers]
 
-        def work(index: int) -> dict[Family, np.ndarray]:
-            task, given = tasks[index], conditioned[index]
-            grid = plane_grid(steps[index], self.steps.radius, self.is_odd)
-            legs = self._leg_values(task, given, grid, plans[index])
-            sums = self._with_coincident(self.contraction(legs), legs, given, grid[0])
-            # rows and columns are the same legs: the other half are transposes
-            return sums | {(a, b, d, c): value.T for (a, b, c, d), value in sums.items() if c != d}
-
-        for index, sums in on_all_cores(work, range(len(tasks))):
-            p, q = tasks[index].p, tasks[index].q
-            yield tasks[index], sums, [Entry(p, q, r, s) for r, s in np.argwhere(hard[index]).tolist()]
-
-    def _with_coincident(self, sums, legs: LegValues, given: Conditioned, points) -> dict[Family, np.ndarray]:
-        """The sums with their diagonal, where row and column are one sample, put right."""
-        ends = sorted({(max(c, d), min(c, d)) for _, _, c, d in self.dealt})
-        nodes, weights = plane_grid([self._inner_step], self.steps.radius, False)
-        norms = np.array([self.rules(SHORT).ends[end] for end in ends])
-        plan = Plan((nodes[:, 0], weights), 1, norms, self.tolerance / 4)
-        directions, variances = given.directions[2 : 2 + self.count], given.variances[: self.count]
-        products = ProductTower(self.towers[2], ends)
-        values = dict(zip(ends, smoothed_legs(products, directions, variances, points, plan), strict=True))
-        index = np.arange(self.count)
-        for a, b, c, d in self.dealt:
-            front = legs.weights * legs.first[a] * legs.second[b]
-            sums[a, b, c, d][index, index] = values[max(c, d), min(c, d)] @ front
-        return sums
-
-    @property
-    def _inner_step(self) -> float:
-        return self.steps.finest_step if self.steps.scale > 0 else 0.0
-
-    def run_hard(self, entries: list[Entry]) -> Iterator[tuple[Entry, dict[Family, float]]]:
-        """Entries with almost parallel legs in the second layer: conditioned on one leg of each layer."""
-        if not entries:
+    def fill_four_legs(self) -> None:
+        """Two different samples of each layer: for those of one layer, all entries of the other."""
+        if self.count == 1:
             return
-        lower, _, upper, _ = self.towers
-        both = {one for a, b, c, d in self.dealt for one in ((a, b, c, d), (a, b, d, c))}
-        dealt = tuple(sorted((a, c, b, d) for a, b, c, d in both))
-        mixed = PairConditioning((lower, upper, lower, upper), self.K, dealt, self.tolerance)
-        shift = self.count
-        tasks = [Task(p, shift + r, np.array([q]), np.array([shift + s])) for p, q, r, s in entries]
-        for entry, (_, sums) in zip(entries, mixed.run(tasks), strict=True):
-            yield entry, {orders: float(value[0, 0]) for orders, value in sums.items()}
+        # with the more similar legs as the condition, the others are less correlated: shorter series
+        by_upper = self.fixed is None and self._similarity(1) > self._similarity(0)
+        layers = BY_UPPER if by_upper else BY_LOWER
+        conditioning = self.conditioned(layers)
+        batches = Batches(self.filling, conditioning, layers=layers)
+        parallel = batches.run(given_pairs(conditioning, self._tasks(layers)))
+        self._fill_parallel([task for given in parallel for task in _one_of_each_layer(given)])
+
+    def _tasks(self, layers: Layers) -> list[Task]:
+        """Every two samples of one layer with all of the other; if one is fixed, it is the first."""
+        own, others = (self.legs[layer] for layer in layers[1:3])
+        pairs = itertools.combinations(own.tolist(), 2)
+        if self.fixed is not None:
+            pairs = ((self.fixed, leg) for leg in own.tolist()[: self.fixed])
+        return [Task(p, q, others, others) for p, q in pairs]
+
+    def _similarity(self, layer: int) -> float:
+        """The mean square of the correlations in a layer."""
+        K = self.K[np.ix_(self.legs[layer], self.legs[layer])]
+        deviations = np.sqrt(np.diagonal(K))
+        return float((quotient(K, deviations[:, None] * deviations) ** 2).mean())
+
+    def _fill_parallel(self, tasks: list[Task]) -> None:
+        if tasks:
+            mixed = self.conditioned(MIXED)
+            Batches(self.filling, mixed, layers=MIXED).put_all(mixed.run(tasks))
+
+    def fill_three_legs(self) -> None:
+        """Both legs of one layer on one sample, those of the other on two."""
+        below, above = self.legs
+        samples = below.tolist() if self.fixed is None else [self.fixed]
+        by_lower = Batches(self.filling, self.conditioned(BY_LOWER), layers=BY_LOWER)
+        by_lower.fill_doubled([Task(leg, leg, above, above) for leg in samples])
+        rows = columns = below
+        if self.fixed is not None:
+            rows, columns = below[self.fixed : self.fixed + 1], below[: self.fixed]
+        by_upper = Batches(self.filling, self.conditioned(BY_UPPER), fixed=2, layers=BY_UPPER)
+        by_upper.fill_doubled([Task(leg, leg, rows, columns) for leg in above.tolist()])
+
+    def fill_two_legs(self) -> None:
+        """Both legs of each layer on one sample."""
+        conditioning, fixed = self.conditioned(BY_LOWER), self.fixed
+        inner = plane_grid([conditioning.line_step], conditioning.steps.radius, False)
+        below, above = self.legs
+        below = below if fixed is None else below[fixed : fixed + 1]
+        a, b = (labels.reshape(-1) for labels in np.meshgrid(below, above, indexing="ij"))
+        grids = conditioning.line_grid(), inner
+        values = one_of_each_layer(self.towers, self.K, self.families, (a, b), grids)
+        for family, value in values.items():
+            one = a if fixed is None else fixed
+            self.filling.put(family, [one, one, b - self.count, b - self.count], value)
 
 
-def _within_pairs(family: Family) -> Iterator[Family]:
-    a, b, c, d = family
-    yield from ((*one, *other) for one in ((a, b), (b, a)) for other in ((c, d), (d, c)))
-
-
-def _with_two_axes(given: Conditioned) -> Conditioned:
-    """A doubled leg has one axis; the other has no extent."""
-    missing = 2 - given.directions.shape[1]
-    return Conditioned(np.pad(given.directions, ((0, 0), (0, missing))), given.variances, given.correlations)
+def _one_of_each_layer(given: Given) -> Iterator[Task]:
+    """Entries of almost parallel legs, conditioned on one of them and on a leg of the other layer."""
+    one, other = given.legs[:2].tolist()
+    for third, fourth in given.legs[2 + given.places].tolist():
+        (p, q), (row, column) = sorted((one, third)), sorted((other, fourth))
+        yield Task(p, q, np.array([row]), np.array([column]))

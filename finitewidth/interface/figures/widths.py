@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.ensemble.results import Ensemble
+from finitewidth.experiment.scaling import fall_with_width
 from finitewidth.interface.figures.look import PAPER, ROLES
 from finitewidth.interface.figures.parts import (
     as_records,
@@ -46,13 +47,15 @@ def residuals(predictions: Sequence[Prediction], ensembles: Sequence[Ensemble]) 
     added = [abs(p.mean[at] - p.infinite_width.mean[at]) for p in predictions]
     draw_line(axes, widths, added, "infinite width", "the correction of order 1/n, which falls as 1/n")
     _draw_residuals(axes, widths, leading, "infinite width", 0)
-    law = first.value[-1] * (widths[-1] / widths) ** 2
-    draw_line(axes, widths, law, "finite width", "1/n² through the last width")
+    estimates = [Estimate(*pair) for pair in zip(*first, strict=True)]
+    fall = fall_with_width(widths.astype(int).tolist(), estimates, (2, 3))
+    law = np.abs([fall.at(n).value for n in widths])
+    draw_line(axes, widths, law, "finite width", "a₂/n² + a₃/n³, fitted to the difference from order 1/n")
     _draw_residuals(axes, widths, first, "theory at order 1/n", 1)
     axes.set(xscale="log", yscale="log", xlabel="width n")
     axes.set_title("|mean output of trained networks minus theory|")
     numbers_on_log_axis(axes.xaxis, widths.tolist())
-    lowest = min(value.min() for value in (leading.value, first.value))
+    lowest = min(np.abs(value).min() for value in (leading.value, first.value))
     axes.set_ylim(bottom=max(lowest / 3, axes.get_ylim()[0]))
     legend_below(figure)
     return figure
@@ -77,7 +80,7 @@ def _widths(predictions: list[Prediction], ensembles: list[Ensemble]) -> np.ndar
 
 def _residuals(predictions: list[Prediction], ensembles: list[Ensemble], at: tuple) -> Estimate:
     means = [e.mean if e.controlled is None else e.controlled.mean for e in ensembles]
-    gaps = [abs(mean.value[at] - p.mean[at]) for p, mean in zip(predictions, means, strict=True)]
+    gaps = [mean.value[at] - p.mean[at] for p, mean in zip(predictions, means, strict=True)]
     return Estimate(np.array(gaps), np.array([mean.stderr[at] for mean in means]))
 
 
@@ -85,7 +88,7 @@ def _draw_residuals(axes: Axes, widths: np.ndarray, residual: Estimate, words: s
     label = f"trained networks minus {words}, ± standard error"
     fill = PAPER if index == 0 else None
     style = {"index": index, "markerfacecolor": fill, "markersize": 6}
-    draw_sampled(axes, widths, residual.value, residual.stderr, label, **style)
+    draw_sampled(axes, widths, np.abs(residual.value), residual.stderr, label, **style)
 
 
 @in_house_style

@@ -81,7 +81,7 @@ def _named(names) -> dict[str, str]:
 FIELDS: dict[str, Choice | Number] = {
     "activation": Choice("activation", _named(ACTIVATIONS), "tanh"),
     "depth": Number("depth L", 2, 50, 4, whole=True, hint="layers with parameters"),
-    "width": Number("width n", 2, 10_000, 64, whole=True, logarithmic=True, hint="of every hidden layer"),
+    "width": Number("width n", 2, 10_000, 128, whole=True, logarithmic=True, hint="of every hidden layer"),
     "start": Choice("initialization", STARTS, "critical"),
     "C_b": Number("C_b", 0.0, 1.0, 0.0, hint="variance of biases"),
     "C_W": Number("C_W", 0.05, 4.0, 1.0, hint="variance of weights times fan-in"),

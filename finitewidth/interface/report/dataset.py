@@ -70,6 +70,9 @@ def _predicted(prediction: Prediction) -> dict[str, Any]:
         variables["contributions"] = (("contribution", *_ONE), parts)
         if prediction.sampling is not None:
             variables["finite_width_mean_stderr"] = (_ONE, prediction.stderr)
+            if prediction.gives_variance:
+                variables["finite_width_variance"] = (_ONE, prediction.variance)
+                variables["finite_width_variance_stderr"] = (_ONE, prediction.variance_stderr)
     return variables
 
 

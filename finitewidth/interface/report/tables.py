@@ -138,6 +138,7 @@ def prediction_table(answers: list[Row]) -> tuple[list[str], list[list[str]]]:
         "target": [number(row.target, ".4g") for row in answers],
         "infinite\nwidth": [number(row.infinite_width, ".4f") for row in answers],
         "order\n1/n": [_finite(row) for row in answers],
+        "spread,\n1/n": [_spread(row) for row in answers],
         "trained networks\n± standard error": [_measured(row) for row in answers],
         "pull,\ninfinite": [number(row.pull_infinite_width, "+.1f") for row in answers],
         "pull,\n1/n": [number(row.pull_finite_width, "+.1f") for row in answers],
@@ -150,6 +151,13 @@ def _finite(row: Row) -> str:
     """With its standard error, where it was sampled."""
     error = "" if row.finite_width_stderr is None else f" ± {row.finite_width_stderr:.4f}"
     return number(row.finite_width, ".4f") + error
+
+
+def _spread(row: Row) -> str:
+    """Where it was sampled, with its standard error; otherwise figures and files have it."""
+    if row.finite_width_std_stderr is None:
+        return ""
+    return f"{number(row.finite_width_std, '.4f')} ± {row.finite_width_std_stderr:.4f}"
 
 
 def _measured(row: Row) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 from finitewidth.comparison.compare import PredictionComparison
 from finitewidth.core.json_values import json_value
 from finitewidth.interface.runs.main_job import SolvedRun
+from finitewidth.training.infinite.gaussian import Prediction
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Row:
     finite_width: float | None
     finite_width_stderr: float | None  # of the theory itself, where it was sampled
     finite_width_std: float | None
+    finite_width_std_stderr: float | None  # of the theory itself
     ensemble: float | None
     ensemble_stderr: float | None
     ensemble_std: float | None
@@ -48,7 +50,7 @@ def rows(solved: SolvedRun) -> list[Row]:
         "target": run.Y_test,
         "finite_width": finite and finite.mean,
         "finite_width_stderr": finite.stderr if finite and finite.sampling is not None else None,
-        "finite_width_std": finite.std if finite and finite.factors is not None else None,
+        **_spreads(finite),
         "ensemble": measured and measured.value,
         "ensemble_stderr": measured and measured.stderr,
         "ensemble_std": solved.ensemble and solved.ensemble.std,
@@ -72,6 +74,15 @@ def rows(solved: SolvedRun) -> list[Row]:
         for a in range(samples)
         for i in range(outputs)
     ]
+
+
+def _spreads(finite: Prediction | None) -> dict[str, np.ndarray | None]:
+    """Spreads at order 1/n, and their standard errors where they were sampled."""
+    std = finite.std if finite and finite.gives_variance else None
+    stderr = None
+    if finite and std is not None and finite.sampling is not None:
+        stderr = finite.variance_stderr / np.where(std > 0, 2 * std, np.nan)
+    return {"finite_width_std": std, "finite_width_std_stderr": stderr}
 
 
 def agreements(solved: SolvedRun) -> dict[str, Agreement]:

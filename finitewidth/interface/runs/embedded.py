@@ -14,7 +14,7 @@ EXAMPLE = """\
 # A complete run for `finitewidth solve run.toml`. It runs as it stands.
 
 [network]
-widths = [2, 32, 32, 1]       # n_0, ..., n_L: inputs, hidden layers, outputs
+widths = [2, 128, 128, 1]     # n_0, ..., n_L: inputs, hidden layers, outputs
 activation = "tanh"           # or one for each hidden layer, such as ["tanh", "erf"]
 critical = true               # critical C_b and C_W, and learning rates that let all layers learn equally.
                               # Instead of it, give numbers, each for all layers or one for each layer:
@@ -37,6 +37,13 @@ steps = 20                       # without this key, training goes on to its end
 [theory]                         # optional
 order = 1                        # 0: infinite width; 1: with the correction of order 1/n
 # tolerance = 1e-8               # of Gaussian averages; the default depends on the number of samples
+# route = "sampled"              # or "deterministic"; by itself beyond 64 training and test inputs sampled
+
+# [sampling]                     # optional, of neurons: for hundreds of training inputs
+# tolerance = 0.03               # standard error over the largest shift, rms; or samples = 100000
+# variance = true                # also the spread between networks, which takes longer than the mean
+# budget = 1800                  # seconds; what would take longer is refused
+# key = 0                        # the same key gives the same samples
 
 [ensemble]                       # optional; without this table no networks are trained
 members = 2000

@@ -47,6 +47,7 @@ def check_run(run: TrainingRun) -> None:
         )
     if run.options is not None and run.options.get("keep_members"):
         raise ValueError("[ensemble] keep_members belongs to `finitewidth ensemble`; remove it.")
+    _check_route(run)
     if run.order == 1:
         try:
             check_network(run.network)
@@ -55,8 +56,24 @@ def check_run(run: TrainingRun) -> None:
             raise ValueError(f"[theory] order is 1, but {error}") from None
 
 
+def _check_route(run: TrainingRun) -> None:
+    """Refuse keys about samples where nothing would be sampled."""
+    if run.order == 0 and (run.route["route"] is not None or "sampling" in run.tables):
+        raise ValueError(
+            "[theory] order is 0, and route and [sampling] belong to order 1/n; remove them, or write "
+            "order = 1."
+        )
+    count = len(run.X_train) + len(run.X_test)
+    if "sampling" in run.tables and run.route["route"] is None and count <= DENSE:
+        raise ValueError(
+            f"[sampling]: {count} training and test inputs need no samples, as up to {DENSE} of them; remove "
+            'the table, or write route = "sampled" in [theory].'
+        )
+
+
 def predict_run(run: TrainingRun) -> Prediction:
     """Theory at the order of the run, with the whole covariance if its tensors can be stored."""
+    route = run.route if run.order == 1 else {}
     prediction = predict(
         run.network,
         run.X_train,
@@ -65,7 +82,7 @@ def predict_run(run: TrainingRun) -> Prediction:
         algorithm=run.algorithm,
         order=run.order,
         four_leg_tolerance=run.tolerance,
-        covariance=len(run.X_train) + len(run.X_test) <= DENSE,
+        **route,
     )
     assert isinstance(prediction, Prediction)  # the loss is the squared one
     return prediction

@@ -11,13 +11,19 @@ import numpy as np
 from finitewidth.interface.runs.data_files import read_matrix
 from finitewidth.interface.runs.network_table import read_network
 from finitewidth.interface.runs.toml_tables import check_keys, parse
-from finitewidth.interface.runs.training_tables import read_algorithm, read_loss, read_options, read_theory
+from finitewidth.interface.runs.training_tables import (
+    read_algorithm,
+    read_loss,
+    read_options,
+    read_route,
+    read_theory,
+)
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.problem import check_network
 
-_TABLES = ("training", "ensemble", "theory")
+_TABLES = ("training", "ensemble", "theory", "sampling")
 _ARRAYS = ("train_inputs", "train_targets", "test_inputs")
 
 
@@ -45,9 +51,10 @@ class TrainingRun:
     loss: AbstractLoss
     order: int  # of the theory
     tolerance: float | None  # of its four-leg averages
+    route: dict[str, Any]  # options of `predict` that choose a route and what is asked of samples
     options: dict[str, Any] | None  # of `train_ensemble`; None: no networks are trained
     source: str  # of the data, in words
-    tables: dict[str, dict] = field(repr=False)  # [training], [ensemble] and [theory] as they were written
+    tables: dict[str, dict] = field(repr=False)  # [training], [ensemble] and so on as they were written
     labels: tuple[str, ...] | None = None  # one per test input, for axes
 
 
@@ -106,7 +113,9 @@ def training_run(
     table = read_network(tables["network"], where)
     algorithm = read_algorithm(training, f"{where}: [training]")
     loss = read_loss(training, f"{where}: [training]")
-    order, tolerance = read_theory(tables.get("theory", {}), f"{where}: [theory]")
+    theory = tables.get("theory", {})
+    order, tolerance = read_theory(theory, f"{where}: [theory]")
+    route = read_route(theory, tables.get("sampling"), where)
     options = read_options(tables.get("ensemble"), training, f"{where}: [ensemble]")
     arrays = {key: read_matrix(key, value, folder) for key, value in data.items()}
     network = table.network(input_scale=_mean_square(arrays["train_inputs"]))
@@ -122,6 +131,7 @@ def training_run(
         loss=loss,
         order=_order(order, network, where),
         tolerance=tolerance,
+        route=route,
         options=options,
         source=source,
         tables={key: dict(tables[key]) for key in _TABLES if key in tables},

@@ -1,4 +1,4 @@
-"""The tables [training], [ensemble] and [theory] of a run file."""
+"""The tables [training], [ensemble], [theory] and [sampling] of a run file."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +13,7 @@ from finitewidth.network.algorithms.stochastic import StochasticGradientDescent
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.losses.cross_entropy import CrossEntropy
 from finitewidth.network.losses.squared_error import MSE
+from finitewidth.training.first_order.route import Route
 
 _ALGORITHMS = {
     "gradient_flow": (GradientFlow, ("time",)),
@@ -26,6 +27,14 @@ _ALGORITHMS = {
 }
 _LOSSES = {"mse": MSE, "cross_entropy": CrossEntropy}
 _STOPPING = ("training_error", "tolerance", "max_steps")
+_ROUTES = {"deterministic": None, "sampled": None}
+_SAMPLING = {
+    "tolerance": "a number",
+    "samples": "a number",
+    "budget": "a number",
+    "variance": "true or false",
+    "key": "a number",
+}
 _OPTIONS = {
     "record_at": "a list of numbers",
     "ntk": "true or false",
@@ -79,7 +88,7 @@ def read_options(ensemble: Mapping | None, training: Mapping, where: str) -> dic
 
 def read_theory(table: Mapping, where: str) -> tuple[int | None, float | None]:
     """The order of [theory] and the tolerance of its four-leg averages, None where the run does not say."""
-    check_keys(table, (), ("order", "tolerance"), where=where)
+    check_keys(table, (), ("order", "tolerance", "route"), where=where)
     order, tolerance = table.get("order"), table.get("tolerance")
     if order not in (None, 0, 1) or isinstance(order, bool):
         raise ValueError(f"{where}: order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
@@ -88,3 +97,26 @@ def read_theory(table: Mapping, where: str) -> tuple[int | None, float | None]:
         if not 0 < tolerance < 1:
             raise ValueError(f"{where}: tolerance must lie between 0 and 1, got {tolerance!r}; use 1e-8.")
     return order, tolerance
+
+
+def read_route(theory: Mapping, sampling: Mapping | None, where: str) -> dict[str, Any]:
+    """Options of `predict`: the `route` of [theory], and what [sampling] asks of samples."""
+    route = theory.get("route")
+    if route is not None:
+        choice("route", route, _ROUTES, f"{where}: [theory]")
+    if sampling is None:
+        return {"route": route}
+    if route == "deterministic":
+        raise ValueError(
+            f"{where}: [sampling] has no meaning where [theory] route is 'deterministic'; remove one of them."
+        )
+    where = f"{where}: [sampling]"
+    check_keys(sampling, (), tuple(_SAMPLING), where=where)
+    for name, value in sampling.items():
+        check_kind(name, value, _SAMPLING[name], where)
+    try:
+        as_count("key", sampling.get("key", 0), lowest=0)
+        Route.of(route, **sampling)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    return {"route": route, **sampling}

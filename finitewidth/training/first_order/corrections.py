@@ -39,7 +39,7 @@ class Corrections:
     wired: np.ndarray | None = None  # the part made by the targets, also between outputs, (N, n_L, N, n_L)
     variance: dict[str, np.ndarray] | None = None  # the variance by contribution, (N, n_L)
     sampled: Sampled | None = None  # where neurons were drawn
-    spread: Sampled | None = None  # the variance averaged over outputs, where neurons were drawn for it
+    spread: Sampled | None = None  # the variance, where neurons were drawn for it
 
     def at(self, rows: np.ndarray) -> "Corrections":
         """The same on some of the samples."""

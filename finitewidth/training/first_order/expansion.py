@@ -59,17 +59,14 @@ def _measured(
     depth_over_width = sum(1 / n for n in prediction.net.ladder.widths[1:-1])
     infinite = prediction.infinite_width
     mean = _relative(prediction.mean - infinite.mean, of_mean)
-    if prediction.averaged_variance is not None:
-        largest = _largest(prediction, untrained)
-        spread = _relative(prediction.averaged_variance - infinite.output_variance, largest)
-        lowest = min(prediction.averaged_variance.min(initial=0.0), 0.0)
-        return Expansion(depth_over_width, mean, spread, float(lowest / largest))
-    if prediction.factors is None:
+    if not prediction.gives_variance:
         return Expansion(depth_over_width, mean, 0.0, 0.0)
     variance = _relative(prediction.variance - infinite.variance, of_variance)
-    eigenvalues = np.linalg.eigvalsh(prediction.covariance.reshape(prediction.mean.size, -1))
-    lowest = float(eigenvalues[0] / _largest(prediction, untrained))
-    return Expansion(depth_over_width, mean, variance, lowest)
+    if prediction.factors is None:
+        lowest = min(prediction.variance.min(initial=0.0), 0.0)
+    else:
+        lowest = np.linalg.eigvalsh(prediction.covariance.reshape(prediction.mean.size, -1))[0]
+    return Expansion(depth_over_width, mean, variance, float(lowest / _largest(prediction, untrained)))
 
 
 def _largest(prediction: Prediction, untrained: float) -> float:

@@ -37,7 +37,7 @@ from finitewidth.training.first_order.grouped import grouped_corrections
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.problem import Problem
 from finitewidth.training.first_order.route import AUTOMATIC, Route, RouteName
-from finitewidth.training.first_order.sampling import averaged_variance, sampling_of
+from finitewidth.training.first_order.sampling import sampling_of, variance_parts
 from finitewidth.training.first_order.tensors import (
     AbstractTensors,
     SampledTensors,
@@ -151,11 +151,13 @@ class FiniteWidth:
         parts = {"ntk_mean": free.mean[rows] - infinite.mean}
         parts |= {name: part / self.n for name, part in corrected.mean.items()}
         factors, wired, spread = None, None, {}
-        if corrected.own is not None and corrected.wired is not None and corrected.variance is not None:
+        if corrected.own is not None and corrected.wired is not None:
             factors = self._factors(free.among[np.ix_(rows, rows)] + corrected.own / self.n)
             wired = corrected.wired / self.n
+        varied = variance_parts(corrected)
+        if varied is not None:
             spread = {"mean_kernels": np.diag(free.among)[rows][:, None] - infinite.variance}
-            spread |= {name: part / self.n for name, part in corrected.variance.items()}
+            spread |= {name: part / self.n for name, part in varied.items()}
         prediction = replace(
             infinite,
             order=1,
@@ -167,7 +169,6 @@ class FiniteWidth:
             leading=infinite,
             wired=wired,
             sampling=sampling_of(corrected, self.n),
-            averaged_variance=averaged_variance(np.diag(free.among)[rows], corrected, self.n),
         )
         untrained = float(np.diag(self.infinite.K).max(initial=0.0))
         return replace(prediction, expansion=expansion_of(prediction, self.Y, untrained))
@@ -339,7 +340,7 @@ def _check_sampled(has_skips: bool, covariance: bool | None) -> None:
         )
     if covariance:
         raise ValueError(
-            'route="sampled" gives the mean and, with variance=True, the variance averaged over outputs, got '
+            'route="sampled" gives the mean and, with variance=True, the variance of each output, got '
             'covariance=True; use variance=True, or route="deterministic", which needs whole tensors.'
         )
 

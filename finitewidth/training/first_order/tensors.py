@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -144,12 +144,11 @@ class SampledTensors(AbstractTensors):
     def _spread(
         self, running: Runner, scene: Scene, modes: Modes, algorithm: AbstractAlgorithm, rows: np.ndarray
     ) -> Sampled:
-        """n times the correction to the variance, averaged over outputs, (M, 1)."""
-        scene = replace(scene, kernel=modes.pair / modes.outputs)
+        """n times the correction to the variance, (M, n_L)."""
         L, t = leap(modes, algorithm.response(modes.l)), slice(modes.count)
         kept = modes.back(modes.back(L, 0), 1)[rows]
         kernel = modes.back(L @ modes.K[:, t])[rows]
-        return sampled(scene, Variance(rows, kept, kernel), self.accuracy, running, "variance")
+        return sampled(scene, Variance(rows, kept, kernel, modes.y), self.accuracy, running, "variance")
 
     def _scene(self, modes: Modes, clock: Clock) -> Scene:
         in_samples = modes.back(modes.H[:, : modes.count])

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.core.estimate import Estimate
 from finitewidth.core.memory import require_memory
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
@@ -30,24 +29,15 @@ class Expansion:
 
 
 @dataclass(frozen=True, eq=False)
-class SampledVariance:
-    """How the variance averaged over outputs was sampled."""
-
-    samples: int  # neurons
-    accuracy: float  # rms standard error of its shift, over the largest shift
-    stderr: Float[np.ndarray, " M"] = field(repr=False)
-    contributions: dict[str, Estimate] = field(repr=False)  # of order 1/n, (M,) each, beside L G L^T
-
-
-@dataclass(frozen=True, eq=False)
 class Sampling:
     """How numbers of the theory itself were sampled, and their standard errors."""
 
     samples: int  # neurons
-    accuracy: float  # rms standard error of the shift of the mean, over the largest shift
-    stderr: Float[np.ndarray, "M n_L"] = field(repr=False)  # of the mean
-    contributions: dict[str, np.ndarray] = field(repr=False)  # of each contribution
-    variance: SampledVariance | None = None  # where it was asked for
+    accuracy: float  # rms standard error of the shift, over the largest shift
+    stderr: Float[np.ndarray, "M n_L"] = field(repr=False)
+    averaged_stderr: Float[np.ndarray, " M"] = field(repr=False)  # of the average over outputs
+    contributions: dict[str, np.ndarray] = field(repr=False)  # standard errors of each contribution
+    variance: "Sampling | None" = None  # that of the variance, where it was asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +58,6 @@ class Prediction:
     wired: Float[np.ndarray, "M n_L M n_L"] | None = field(default=None, repr=False)  # what no factor holds
     expansion: Expansion | None = None  # at order 1
     sampling: Sampling | None = None  # where order 1/n was sampled
-    averaged_variance: Float[np.ndarray, " M"] | None = field(default=None, repr=False)  # where sampled
 
     @property
     def route(self) -> str:
@@ -79,6 +68,17 @@ class Prediction:
     def stderr(self) -> Float[np.ndarray, "M n_L"]:
         """The standard error of the mean, which is a number of the theory; zero if nothing was sampled."""
         return np.zeros_like(self.mean) if self.sampling is None else self.sampling.stderr
+
+    @property
+    def variance_stderr(self) -> Float[np.ndarray, "M n_L"]:
+        """The standard error of the variance as a number of the theory; zero if it was not sampled."""
+        sampled = None if self.sampling is None else self.sampling.variance
+        return np.zeros_like(self.mean) if sampled is None else sampled.stderr
+
+    @property
+    def gives_variance(self) -> bool:
+        """Whether the variance was computed, with the covariance or alone."""
+        return self.factors is not None or bool(self.variance_contributions)
 
     @property
     def covariance(self) -> Float[np.ndarray, "M n_L M n_L"]:
@@ -108,7 +108,9 @@ class Prediction:
 
     @property
     def variance(self) -> Float[np.ndarray, "M n_L"]:
-        """The diagonal of the covariance."""
+        """The diagonal of the covariance, which can be sampled without the rest of it."""
+        if self.factors is None and self.gives_variance:
+            return self.infinite_width.variance + sum(self.variance_contributions.values())
         total = np.zeros_like(self.mean)
         if self.wired is not None:
             total += np.einsum("aiai->ai", self.wired)
@@ -118,14 +120,14 @@ class Prediction:
 
     @property
     def output_variance(self) -> Float[np.ndarray, " M"]:
-        """The variance averaged over outputs, which is all that the sampled route has of it."""
-        return self.variance.mean(axis=1) if self.averaged_variance is None else self.averaged_variance
+        """The variance averaged over outputs."""
+        return self.variance.mean(axis=1)
 
     @property
     def output_variance_stderr(self) -> Float[np.ndarray, " M"]:
         """Its standard error as a number of the theory; zero if it was not sampled."""
         sampled = None if self.sampling is None else self.sampling.variance
-        return np.zeros(self.mean.shape[0]) if sampled is None else sampled.stderr
+        return np.zeros(self.mean.shape[0]) if sampled is None else sampled.averaged_stderr
 
     @property
     def std(self) -> Float[np.ndarray, "M n_L"]:
@@ -139,7 +141,7 @@ class Prediction:
         if self.factors is None:
             raise ValueError(
                 "the covariance was not computed; predict with covariance=True, or with variance=True for "
-                "prediction.output_variance alone."
+                "prediction.variance alone."
             )
         return self.factors
 

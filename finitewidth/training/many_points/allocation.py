@@ -23,13 +23,14 @@ class Tally:
     """Results of the tasks of one stratum: their number, sum and sum of squares."""
 
     count: int = 0
-    sums: np.ndarray | float = 0.0  # of the contributions and, last, of all of them together
+    sums: np.ndarray | float = 0.0  # of the contributions and, last, of all together; outputs and their mean
     squares: np.ndarray | float = 0.0
     seconds: float = 0.0
 
     def add(self, arrays: Mapping[str, np.ndarray]) -> None:
         parts = arrays["contributions"]
         values = np.concatenate([parts, parts.sum(axis=0, keepdims=True)])
+        values = np.concatenate([values, values.mean(axis=2, keepdims=True)], axis=2)
         self.count += 1
         self.seconds += float(arrays["seconds"])
         self.sums, self.squares = self.sums + values, self.squares + values**2
@@ -47,14 +48,14 @@ class Tally:
     @property
     def spread(self) -> float:
         """The standard deviation of one task, all contributions together, rms over outputs."""
-        return float(np.sqrt(self.variance[-1].mean()))
+        return float(np.sqrt(self.variance[-1, :, :-1].mean()))
 
 
 Tallies = dict[Stratum, Tally]
 
 
 def estimate(tallies: Tallies) -> Estimate:
-    """The sum over strata: the contributions and, last, all of them together."""
+    """The sum over strata: the contributions and, last, all of them; outputs and, last, their mean."""
     value = np.sum([tally.mean for tally in tallies.values()], axis=0)
     variance = np.sum([tally.variance / tally.count for tally in tallies.values()], axis=0)
     return Estimate(value, np.sqrt(variance))
@@ -62,9 +63,13 @@ def estimate(tallies: Tallies) -> Estimate:
 
 def accuracy(tallies: Tallies) -> float:
     """The rms standard error of the shift relative to the largest shift."""
-    shift = estimate(tallies)
-    largest = np.abs(shift.value[-1]).max(initial=0.0)
-    return float(np.sqrt(np.mean(shift.stderr[-1] ** 2)) / largest) if largest > 0 else 0.0
+    largest, stderr = _largest(tallies), estimate(tallies).stderr[-1, :, :-1]
+    return float(np.sqrt(np.mean(stderr**2)) / largest) if largest > 0 else 0.0
+
+
+def _largest(tallies: Tallies) -> float:
+    """The largest shift."""
+    return float(np.abs(estimate(tallies).value[-1, :, :-1]).max(initial=0.0))
 
 
 def work(tallies: Tallies) -> float:
@@ -74,7 +79,7 @@ def work(tallies: Tallies) -> float:
 
 def work_for(tallies: Tallies, tolerance: float) -> float:
     """The whole work for an accuracy, with the best plan."""
-    target = tolerance * np.abs(estimate(tallies).value[-1]).max(initial=0.0)
+    target = tolerance * _largest(tallies)
     whole = sum(spread * np.sqrt(COSTS[stratum.kind]) for stratum, spread in _believed(tallies).items())
     return float((whole / target) ** 2) if target > 0 else 0.0
 

@@ -10,6 +10,7 @@ from collections import defaultdict
 import numpy as np
 
 from finitewidth.gaussian.tower import Tower
+from finitewidth.training.many_points.hadamard import weighted
 from finitewidth.training.many_points.scene import PROBES, Scene
 
 Rows = int | None  # the first rows; None for all
@@ -23,6 +24,11 @@ def times(matrix: np.ndarray, v: np.ndarray) -> np.ndarray:
 def spread(v: np.ndarray) -> np.ndarray:
     """(N, B) with room for columns."""
     return v[:, None, :]
+
+
+def spread_over(v: np.ndarray) -> np.ndarray:
+    """Columns (N, k) with room for neurons, where they lack it."""
+    return v if v.ndim == 3 else v[:, :, None]
 
 
 def probes(root: np.ndarray, generator: np.random.Generator) -> np.ndarray:
@@ -60,7 +66,9 @@ class Batch:
         self.s = Tower(layer.activation, 3)(layer.root @ noise).astype(real)
         self.g, self.g2 = (layer.fields.draw(generator, size)[0] for _ in range(2))
         self.mixed = None if layer.mixed is None else layer.mixed.draw(generator, size)
-        self.zeta, self.eta = (probes(root, generator) for root in scene.roots)
+        zeta, self.eta = (probes(root, generator) for root in scene.roots)
+        wires = scene.wired(np.ones(count)).astype(real)
+        self.zeta, self.wires = np.concatenate([zeta, wires], axis=1), wires.shape[1]
         self.phi, self.phi2 = self.on_training(self.g * self.s[1]), self.on_training(self.g2 * self.s[1])
         self.direct: dict[str, np.ndarray] = defaultdict(float)  # type: ignore[arg-type]
         self.ends: dict[tuple[str, str], np.ndarray] = defaultdict(float)  # type: ignore[arg-type]
@@ -95,11 +103,12 @@ class Batch:
     def r_of(self, halves, v, rows: Rows = None) -> np.ndarray:
         """r v."""
         result = self.leg(2, halves[0], rows) * halves[0] + self.leg(3, halves[1], rows) * halves[1]
-        if self.lower:
-            s0, s1, s2 = (self.s[order][:rows] for order in (0, 1, 2))
-            result += _beside(s2 * s0, result) * self.apply("r3", v, rows)
-            result += _beside(s1 * s1, result) * self.apply("r4", v, rows)
-        return result
+        return result + self._r_on_one_sample(v, rows) if self.lower else result
+
+    def _r_on_one_sample(self, v, rows: Rows) -> np.ndarray:
+        s0, s1, s2 = (self.s[order][:rows] for order in (0, 1, 2))
+        first, second = (self.apply(name, v, rows) for name in ("r3", "r4"))
+        return _beside(s2 * s0, first) * first + _beside(s1 * s1, second) * second
 
     def y_on(self, v: np.ndarray, rows: Rows = None) -> np.ndarray:
         return self.y_of(self.halves(v, rows), v, rows)
@@ -113,6 +122,32 @@ class Batch:
     def tied(self, v: np.ndarray, rows: Rows = None) -> np.ndarray:
         """Theta v."""
         return self.apply("Th", v, rows)
+
+    # --- pairs of modes that the kernel of residuals joins: K by probes, and the wire of each column ----
+
+    def joined(self, v: np.ndarray) -> np.ndarray:
+        """Products (N, p + wires, B) summed over probes, (N, 1, B), or one sum for each wire."""
+        shared = v[:, : v.shape[1] - self.wires].sum(axis=1, keepdims=True)
+        return shared + v[:, v.shape[1] - self.wires :] if self.wires else shared
+
+    def r_of_probes(self, halves, zeta: np.ndarray, rows: Rows = None) -> np.ndarray:
+        """r zeta; parts of r on one sample are left out of probes, since they are added exactly."""
+        result = self.leg(2, halves[0], rows) * halves[0] + self.leg(3, halves[1], rows) * halves[1]
+        if self.lower and self.wires:
+            result[:, -self.wires :] += self._r_on_one_sample(zeta[:, -self.wires :], rows)
+        return result
+
+    def weighted_by_kernel(self, weights, left, right, vectors) -> list[np.ndarray]:
+        """(M o L R^T) v for each M with its own v, as `weighted`, where L and R have probes and wires."""
+        count = left.shape[1] - self.wires
+        results = weighted(weights, left[:, :count], right[:, :count], vectors)
+        if not self.wires:
+            return results
+        left, right = (spread_over(v[:, count:]) for v in (left, right))
+        return [
+            result + left * times(M, right * v)
+            for result, M, v in zip(results, weights, vectors, strict=True)
+        ]
 
     # --- effects --------------------------------------------------------------------------------------
 

@@ -81,7 +81,7 @@ class Draws:
         asked = self.question.ask(scene, matrices, averages, moment, stratum.kind, generator)
         totals: dict[str, np.ndarray] = {}
         for _ in range(self.batches):
-            batch = Batch(scene, matrices, generator, self.batch_size)
+            batch = Batch(asked.scene, matrices, generator, self.batch_size)
             asked.contract(batch)
             for contribution, value in batch.close().items():
                 totals[contribution] = totals.get(contribution, 0.0) + value

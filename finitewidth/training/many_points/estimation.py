@@ -40,10 +40,11 @@ class Accuracy:
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """n times the contributions to an answer, (M, n_L) or (M, 1) each, their sum, and what it took."""
+    """n times the contributions to an answer, (M, n_L) each, their sum, and what it took."""
 
     contributions: dict[str, Estimate] = field(repr=False)
     total: Estimate = field(repr=False)
+    averaged: Estimate = field(repr=False)  # the sum averaged over outputs, (M,)
     samples: int  # neurons
     accuracy: float  # rms standard error of the sum, over its largest entry
     seconds: float  # of all tasks, on one core each
@@ -88,10 +89,12 @@ class _Sampling:
         return work_for(self.tallies, tolerance) * self.seconds_of_work
 
     def result(self) -> Sampled:
-        each = [Estimate(value, error) for value, error in zip(*estimate(self.tallies), strict=True)]
+        value, error = estimate(self.tallies)
+        each = [Estimate(*part) for part in zip(value[:, :, :-1], error[:, :, :-1], strict=True)]
         parts = dict(zip(self.question.names, each, strict=False))
+        averaged = Estimate(value[-1, :, -1], error[-1, :, -1])
         seconds = sum(tally.seconds for tally in self.tallies.values())
-        return Sampled(parts, each[-1], self.neurons, accuracy(self.tallies), seconds)
+        return Sampled(parts, each[-1], averaged, self.neurons, accuracy(self.tallies), seconds)
 
 
 def sampled(

@@ -4,7 +4,8 @@ The mean of the feature x is subtracted, as A demands, and in the loop over outp
 the repeated mode joins is replaced by its mean where that is exact.
 
 In the variance the NTK fluctuates in two outputs at once, each at a time of its own. The residuals of an
-output at two modes a and b are joined by $(Y Y^T + n_L K) / n_L$ on average, which probes replace:
+output at two modes a and b are joined by K, which probes replace, and by its targets, which have columns of
+their own:
 
 $$\langle (x - \bar x)_{da} (x - \bar x)_{db} \rangle, \quad
   \langle b_{db}\, b_{ad} \rangle \Theta_{da} \Theta_{db}, \quad
@@ -69,7 +70,7 @@ class Fluctuation:
 
 
 class Twice:
-    """The contraction at one pair of times; its effects are on test samples already, (M, 1)."""
+    """The contraction at one pair of times; its effects are on test samples already, (M, n_L)."""
 
     def __init__(self, scene: Scene, matrices: Matrices, averages: Means, moment: Moment, rows: np.ndarray):
         self.centred = Centred(scene, matrices, averages)
@@ -90,9 +91,9 @@ class Twice:
         straight = [leg.reached(self.centred.on(batch, leg.on(batch.zeta))) for leg in self.legs]
         crossed = answer(first, g, phi2, batch.zeta), answer(second, g2, phi, batch.zeta)
         side = [answer(leg, g2, phi, batch.eta) for leg in self.legs]
-        for one, other in (straight, crossed, side):
-            met = (one * other).sum(axis=(1, 2), dtype=np.float64)
-            batch.direct[NAME] = batch.direct[NAME] + met[:, None]
+        for one, other in (straight, crossed):
+            batch.add(NAME, batch.joined(one * other))
+        batch.add(NAME, (side[0] * side[1]).sum(axis=1, keepdims=True))
 
 
 class _Leg:

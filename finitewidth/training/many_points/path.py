@@ -30,6 +30,7 @@ class Path:
             scene.joined(moment.e, moment.a, pair=True),
         )
         self.tied_kernel = self.real(self.training("Th") * self.joined[0])
+        self.wires = {name: self.real(scene.wired(getattr(moment, name)))[:, :, None] for name in self.y}
         self.means: dict[str, np.ndarray] = {}
 
     def real(self, matrix: np.ndarray) -> np.ndarray:
@@ -42,6 +43,15 @@ class Path:
     def alone(self, name: str, matrix: np.ndarray) -> np.ndarray:
         """Row sums of a pair matrix weighted entry by entry, (N_A, 1)."""
         return self.real((self.training(name) * matrix).sum(axis=1)[:, None])
+
+    def tied_by_kernel(self, batch: Batch, kernel: np.ndarray, legs: tuple[str, str], v) -> np.ndarray:
+        """(Theta o l k r) v, (N_A, columns, B): k is K, for which `kernel` is Theta o l K r, and a wire."""
+        v = v if v.ndim == 3 else spread(v)
+        result = times(kernel, v)
+        if batch.wires:
+            left, right = (self.wires[name] for name in legs)
+            result = result + left * batch.tied(right * v, batch.count)
+        return result
 
     def chain(self, middle: np.ndarray) -> np.ndarray:
         """The mean of sigma'_d g_d Theta middle Theta (g sigma' a y), (N, n_L)."""
@@ -59,12 +69,12 @@ class Legs:
         halves = batch.halves(y["a"], count)
         self.y = batch.y_of(halves, y["a"], count)
         self.r = batch.r_of(halves, y["a"], count)
-        self.met = times(path.tied_kernel, batch.phi)  # (Theta o e K a) (g sigma')
+        self.met = path.tied_by_kernel(batch, path.tied_kernel, ("e", "a"), batch.phi)
         zeta, eta = ((path.symbols["a"] @ v)[:, :, None] for v in (batch.zeta, batch.eta))
         self.zeta = zeta
         self.tied_zeta, self.tied_eta = (
             batch.tied(spread(batch.phi) * v, count) for v in (zeta, eta)
-        )  # (N_A, p, B)
+        )  # (N_A, columns, B)
         self.halves = batch.halves(zeta, count)
 
 
@@ -126,13 +136,13 @@ class FirstBend:
         count, y = batch.count, self.path.y["e"]
         s = batch.s[:, :count]
         fan = (legs.tied_eta**2).sum(axis=1) - self.fan
-        batch.end("r", "ddntk_1", -0.5 * y * spread(fan) - legs.response * spread(legs.met))
+        batch.end("r", "ddntk_1", -0.5 * y * spread(fan) - legs.response * legs.met)
         turn = s[2] * times(self.pair[0], s[0]) + s[3] * times(self.pair[1], s[1])
-        r = spread(s[2]) * legs.halves[0] + spread(s[3]) * legs.halves[1]
-        joined = (r * legs.tied_zeta).sum(axis=1)
+        joined = batch.joined(batch.r_of_probes(legs.halves, legs.zeta, count) * legs.tied_zeta)
         if batch.lower:
             bends, squares = s[2] * s[0], s[1] * s[1]
             turn += bends * self.alone["r3"] + squares * self.alone["r4"]
-            joined += bends * times(self.tied["r3"], batch.phi) + squares * times(self.tied["r4"], batch.phi)
-        effect = legs.response * spread(turn - self.turn) + legs.r * spread(legs.met) + y * spread(joined)
+            alone = [times(self.tied[name], batch.phi) for name in ("r3", "r4")]
+            joined = joined + spread(bends * alone[0] + squares * alone[1])
+        effect = legs.response * spread(turn - self.turn) + legs.r * legs.met + y * joined
         batch.end("g", "ddntk_1", -effect)

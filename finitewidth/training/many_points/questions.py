@@ -18,12 +18,13 @@ from finitewidth.training.many_points.with_output import NTK, Kept, WithBend, Wi
 MEAN: tuple[str, ...] = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
 VARIANCE: tuple[str, ...] = (*MEAN, NTK)
 ORDER = (*KINDS, TWICE)  # by which randomness is named
-_COLUMNS = 16  # test samples up to which each has a column of its own
+_COLUMNS = 16  # of all outputs together, at least one for each
 
 
 class AbstractAsked(abc.ABC):
     """The contraction of one task, and what becomes of its effects."""
 
+    scene: Scene  # with the columns that are asked about
     means: dict[str, np.ndarray]  # what control variates add again, by contribution
 
     @abc.abstractmethod
@@ -124,7 +125,10 @@ class _Contraction:
 
 
 class _Asked(AbstractAsked):
-    """Effects on all samples, absorbed by the training set until the end; `signs` join columns of tests."""
+    """Effects on all samples, absorbed by the training set until the end; `signs` join columns of tests.
+
+    Signs have the shape (M, n_L, columns of each output).
+    """
 
     def __init__(self, contraction: _Contraction, scene: Scene, moment: Moment, rows: np.ndarray, signs=None):
         self.contraction, self.means = contraction, contraction.means
@@ -135,7 +139,9 @@ class _Asked(AbstractAsked):
 
     def reached(self, effect: np.ndarray) -> np.ndarray:
         result = -self.scene.reached(effect, self.left)[self.rows]
-        return result if self.signs is None else -2 * (result * self.signs).sum(axis=1, keepdims=True)
+        return (
+            result if self.signs is None else -2 * (result.reshape(self.signs.shape) * self.signs).sum(axis=2)
+        )
 
 
 # --- the variance -------------------------------------------------------------------------------------
@@ -143,45 +149,50 @@ class _Asked(AbstractAsked):
 
 @dataclass(frozen=True, eq=False)
 class Variance(AbstractQuestion):
-    r"""The variance of outputs on some rows of the samples, averaged over outputs.
+    r"""The variance of every output on some rows of the samples.
 
-    Averaged over outputs, residuals of one output are joined by $(Y Y^T + n_L K) / n_L$ instead of K. By
-    Stein's lemma an initial output meets the contributions to the mean as a target would, through its kernel
-    $k = L K$ with the training samples; what else it meets is in `with_output.py`. Each test sample has a
-    column of its own, or many share a few columns with random signs.
+    Residuals of one output i at two modes are joined by $K + y_i y_i^T$: each column is about one output,
+    whose targets are its wire. By Stein's lemma an initial output meets the contributions to the mean as a
+    target would, through its kernel $k = L K$ with the training samples; what else it meets is in
+    `with_output.py`. Each test sample has a column of its own for each output, or many share a few columns
+    with random signs.
     """
 
     rows: np.ndarray
     kept: np.ndarray = field(repr=False)  # L on these rows, (M, N), in samples
     kernel: np.ndarray = field(repr=False)  # L K, (M, N_A), in modes
+    y: np.ndarray = field(repr=False)  # targets, (n_L, N_A), in modes
     names = VARIANCE
     kinds = (*KINDS, TWICE)
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.rows.size, 1
+        return self.rows.size, len(self.y)
 
     def ask(self, scene, matrices, averages, moment, kind, generator) -> AbstractAsked:
         if kind == TWICE:
-            return _Twice(Twice(scene, matrices, averages, moment, self.rows))
+            scene = scene.with_columns(self.y, self.y)
+            return _Twice(Twice(scene, matrices, averages, moment, self.rows), scene)
         signs = self._signs(generator)
-        scene = scene.with_columns(signs.T @ self.kernel)
-        contraction = _Contraction.of(scene, matrices, averages, moment, kind, self.kept.T @ signs)
+        columns, each = signs.reshape(self.rows.size, -1), signs.shape[2]
+        scene = scene.with_columns(columns.T @ self.kernel, np.repeat(self.y, each, axis=0))
+        contraction = _Contraction.of(scene, matrices, averages, moment, kind, self.kept.T @ columns)
         return _Asked(contraction, scene, moment, self.rows, signs)
 
     def _signs(self, generator: np.random.Generator) -> np.ndarray:
-        """(M, columns), whose product with itself is one on average."""
-        count = self.rows.size
-        if count <= _COLUMNS:
-            return np.eye(count)
-        return generator.choice((-1.0, 1.0), (count, _COLUMNS)) / np.sqrt(_COLUMNS)
+        """(M, n_L, columns of each output), whose product with itself is one between test samples."""
+        count, outputs = self.shape
+        each = max(1, _COLUMNS // outputs)
+        if count <= each:
+            return np.broadcast_to(np.eye(count)[:, None], (count, outputs, count))
+        return generator.choice((-1.0, 1.0), (count, outputs, each)) / np.sqrt(each)
 
 
 class _Twice(AbstractAsked):
     """Effects on the test samples themselves."""
 
-    def __init__(self, contraction: Twice):
-        self.contraction, self.means = contraction, contraction.means
+    def __init__(self, contraction: Twice, scene: Scene):
+        self.contraction, self.means, self.scene = contraction, contraction.means, scene
 
     def contract(self, batch: Batch) -> None:
         self.contraction.contract(batch)

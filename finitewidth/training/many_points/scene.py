@@ -28,6 +28,7 @@ class Scene:
     pair: np.ndarray  # Y Y^T + n_L K between modes, (N_A, N_A): the same summed over outputs
     y: np.ndarray  # targets of modes, or other vectors whose effect is asked for, (columns, N_A)
     outputs: int  # n_L
+    wires: np.ndarray | None = None  # targets of the output that each column is about, (columns, N_A)
 
     def __getstate__(self) -> dict:
         """What is sent to workers: the fields, from which they make the rest."""
@@ -61,9 +62,9 @@ class Scene:
         first, second = (kernel_root(self.between(m)).astype(self.real) for m in (self.kernel, self.pair))
         return first, second
 
-    def with_columns(self, y: np.ndarray) -> "Scene":
-        """The same with other vectors, and all that was made already."""
-        other = dataclasses.replace(self, y=y)
+    def with_columns(self, y: np.ndarray, wires: np.ndarray) -> "Scene":
+        """The same with other vectors and wires, and all that was made already."""
+        other = dataclasses.replace(self, y=y, wires=wires)
         made = {name: value for name, value in self.__dict__.items() if name not in other.__dict__}
         other.__dict__.update(made)
         return other
@@ -76,6 +77,12 @@ class Scene:
     def targets(self, symbol: np.ndarray) -> np.ndarray:
         """A function of modes on the targets, (N_A, columns)."""
         return self.vectors @ (symbol[:, None] * self.y.T)
+
+    def wired(self, symbol: np.ndarray) -> np.ndarray:
+        """A function of modes on the wires, (N_A, wires); none for the mean."""
+        if self.wires is None:
+            return np.empty((self.count, 0))
+        return self.vectors @ (symbol[:, None] * self.wires.T)
 
     def joined(self, left: np.ndarray, right: np.ndarray, *, pair: bool) -> np.ndarray:
         """Left times K, or Y Y^T + n_L K, times right, between training samples."""

@@ -61,13 +61,13 @@ class SecondBend:
 
     def _s(self, batch: Batch, legs: Legs, probed: "_Probed", met: np.ndarray) -> None:
         effect = _s_weighted(batch, probed.tied_eta, legs.tied_eta, self.path.y["e"], self.fan)
-        effect += _s_weighted(batch, probed.tied_zeta, probed.e_zeta, legs.response)
-        batch.add(NAME, -effect - probed.response * spread(met))
+        effect += _s_by_kernel(batch, probed.tied_zeta, probed.e_zeta, legs.response)
+        batch.add(NAME, -effect - probed.response * met)
 
     def _t(self, batch: Batch, legs: Legs, probed: "_Probed", paired: np.ndarray) -> None:
         y, Th = _full(self.path.y["e"], batch), batch.matrices.columns["Th"]
-        (effect,) = weighted([Th], probed.y_zeta, probed.y_a_zeta, [y])
-        (other,) = weighted([Th], probed.y_zeta, probed.e_zeta, [legs.y])
+        (effect,) = batch.weighted_by_kernel([Th], probed.y_zeta, probed.y_a_zeta, [y])
+        (other,) = batch.weighted_by_kernel([Th], probed.y_zeta, probed.e_zeta, [legs.y])
         batch.add(NAME, -(effect + other) - probed.y * spread(paired))
 
     def _u(self, batch: Batch, legs: Legs, probed: "_Probed") -> None:
@@ -77,10 +77,10 @@ class SecondBend:
         fan = batch.tied(spread(batch.phi2) * probed.eta)
         (effect,) = weighted([Th], fan, probed.e_eta, [bent2 * legs.response])
         effect = spread(g) * effect
-        met = times(self.path.tied_kernel, batch.phi2)
-        effect += probed.response * spread(g2 * batch.tied(bent[:, 0] * met))
+        met = self.path.tied_by_kernel(batch, self.path.tied_kernel, ("e", "a"), batch.phi2)
+        effect += probed.response * spread(g2) * batch.tied(bent * met)
         other = batch.tied(spread(batch.phi2) * legs.zeta, count)
-        (last,) = weighted([Th], probed.tied_zeta, other, [bent * self.path.y["e"]])
+        (last,) = batch.weighted_by_kernel([Th], probed.tied_zeta, other, [bent * self.path.y["e"]])
         batch.add(NAME, -spread(s2) * (effect + spread(g2) * last))
 
     # --- IIA: a training slot is open towards a later time --------------------------------------------
@@ -90,24 +90,28 @@ class SecondBend:
         s1, s2 = spread(batch.s[1][:count]), spread(batch.s[2][:count])
         first, second = (times(m, s * legs.response) for m, s in zip(self.later, (s1, s2), strict=True))
         effect = s1 * first + s2 * second - times(self.averaged, legs.response)
-        effect += _s_weighted(batch, probed.zeta[:, :, 0], legs.tied_zeta, self.path.y["e"])
-        batch.end("g", NAME, -effect - self.path.y["before"] * spread(met))
+        effect += _s_by_kernel(batch, probed.zeta[:, :, 0], legs.tied_zeta, self.path.y["e"])
+        batch.end("g", NAME, -effect - self.path.y["before"] * met)
 
     def _later_t(self, batch: Batch, legs: Legs, probed: "_Probed", paired: np.ndarray) -> None:
         count, y = batch.count, _full(self.path.y["e"], batch)
         Th = batch.matrices.columns["Th"][:count]
-        (effect,) = weighted([Th], probed.zeta[:, :, 0], probed.y_a_zeta, [y])
-        effect = effect + times(self.tied_later, legs.y) + self.path.y["before"] * spread(paired)
-        batch.end("y", NAME, -effect)
+        (effect,) = batch.weighted_by_kernel([Th], probed.zeta[:, :, 0], probed.y_a_zeta, [y])
+        later = self._later(batch, legs.y)
+        batch.end("y", NAME, -effect - later - self.path.y["before"] * spread(paired))
 
     def _later_u(self, batch: Batch, legs: Legs, probed: "_Probed") -> None:
         count = batch.count
         bent, bent2 = (spread(batch.on_training(field * batch.s[2])) for field in (batch.g, batch.g2))
         Th = batch.matrices.columns["Th"][:count]
         (effect,) = weighted([Th], probed.eta[:, :, 0], legs.tied_eta, [bent2 * self.path.y["e"]])
-        met = spread(batch.tied(bent2[:, 0] * legs.met, count))
-        effect = effect + self.path.y["before"] * met + times(self.tied_later, bent2 * legs.response)
+        met = batch.tied(bent2 * legs.met, count)
+        effect = effect + self.path.y["before"] * met + self._later(batch, bent2 * legs.response)
         batch.end("g2", NAME, -bent * effect)
+
+    def _later(self, batch: Batch, v: np.ndarray) -> np.ndarray:
+        """(Theta o b k e) v."""
+        return self.path.tied_by_kernel(batch, self.tied_later, ("before", "e"), v)
 
 
 class _Probed:
@@ -120,7 +124,7 @@ class _Probed:
         self.zeta, self.eta = ((path.symbols["before"] @ v)[:, :, None] for v in (batch.zeta, batch.eta))
         self.tied_zeta, self.tied_eta = (
             batch.tied(spread(batch.phi) * v) for v in (self.zeta, self.eta)
-        )  # (N, p, B)
+        )  # (N, columns, B)
         self.y_zeta = batch.y_on(self.zeta)
         self.y_a_zeta = batch.y_of(legs.halves, legs.zeta, count)
         self.e_zeta, self.e_eta = (path.symbols["e"] @ v for v in (batch.zeta, batch.eta))
@@ -128,10 +132,26 @@ class _Probed:
 
 def _s_weighted(batch: Batch, left, right, v: np.ndarray, minus: np.ndarray | None = None) -> np.ndarray:
     """(s o L R^T) v."""
-    rows, count = left.shape[0], batch.count
-    s = [spread(batch.s[order][:rows]) for order in (1, 2)]
+
+    def product(weights, vectors):
+        return weighted(weights, left, right, vectors, minus)
+
+    return _with_s(batch, left.shape[0], v, product)
+
+
+def _s_by_kernel(batch: Batch, left, right, v: np.ndarray) -> np.ndarray:
+    """(s o L R^T) v, where L and R have probes and wires."""
+
+    def product(weights, vectors):
+        return batch.weighted_by_kernel(weights, left, right, vectors)
+
+    return _with_s(batch, left.shape[0], v, product)
+
+
+def _with_s(batch: Batch, rows: int, v: np.ndarray, product) -> np.ndarray:
+    s, count = [spread(batch.s[order][:rows]) for order in (1, 2)], batch.count
     weights = [batch.matrices.columns[name][:rows] for name in ("Lam", "Om")]
-    first, second = weighted(weights, left, right, [one[:count] * v for one in s], minus)
+    first, second = product(weights, [one[:count] * v for one in s])
     return s[0] * first + s[1] * second
 
 

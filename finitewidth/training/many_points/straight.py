@@ -37,22 +37,21 @@ class Straight:
         return Probed(batch, self.e), Probed(batch, self.a)
 
     def contract_probed(self, batch: Batch, e: "Probed", a: "Probed") -> None:
-        fan, joined = (a.fan**2).sum(axis=1), (a.r * a.tied).sum(axis=1)
+        fan, joined = (a.fan**2).sum(axis=1), batch.joined(a.r * a.tied)
         self.now.contract(batch, 0.5 * (fan - self.now.fan), joined)
         if self.ended:
             return
-        fan, joined = (e.fan * a.fan).sum(axis=1), (e.r * a.tied + a.r * e.tied).sum(axis=1)
+        fan, joined = (e.fan * a.fan).sum(axis=1), batch.joined(e.r * a.tied + a.r * e.tied)
         self.before.contract(batch, fan - self.before.fan, joined)
 
 
 class Probed:
-    """Probes with one symbol: Theta (g sigma' eta), Theta (g sigma' zeta), r zeta; (N, p, B) each."""
+    """Probes with one symbol: Theta (g sigma' eta), Theta (g sigma' zeta), r zeta; (N, columns, B) each."""
 
     def __init__(self, batch: Batch, symbol: np.ndarray):
         eta, self.zeta = ((symbol @ v)[:, :, None] for v in (batch.eta, batch.zeta))
         self.fan, self.tied = (batch.tied(spread(batch.phi) * v) for v in (eta, self.zeta))
-        first, second = batch.halves(self.zeta)
-        self.r = spread(batch.s[2]) * first + spread(batch.s[3]) * second  # the rest of r is added exactly
+        self.r = batch.r_of_probes(batch.halves(self.zeta), self.zeta)
 
 
 class _Turn:
@@ -91,9 +90,9 @@ class _Turn:
             start = batch.tied(spread(batch.on_training(h * batch.s[1] * batch.s[0])) * self.y)
             batch.add("dntk", start * spread(batch.y_on(times(self.twice, batch.on_training(k)))))
         if batch.lower:
-            joined = joined + self._on_one_sample(batch, "r3", "r4")
+            joined = joined + spread(self._on_one_sample(batch, "r3", "r4"))
         r = batch.r_of(halves, self.y) - self.mean
-        batch.add("ddntk_1", -r * spread(fan) - response * spread(joined))
+        batch.add("ddntk_1", -r * spread(fan) - response * joined)
 
     def _bend_and_loop(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         s, g, g2 = batch.s, batch.g, batch.g2

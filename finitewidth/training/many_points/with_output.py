@@ -2,15 +2,14 @@ r"""The initial output z that a trained one keeps, with the NTK (D, F) and the d
 
 The trained output has a part L z of the initial one. What a sample d learns at order 1/n is correlated with
 it, and the tensors that say so have one slot on L: here a few columns of L^T, one for each test sample or for
-random combinations of them. The residuals of an output at two modes are, averaged over outputs, joined by
-(Y Y^T + n_L K) / n_L, which is the kernel of the scene that these contractions are made with.
+random combinations of them. The residuals of one output at two modes are joined by K and by its targets,
+which are the wire of each column.
 """
 
 import numpy as np
 
 from finitewidth.training.many_points.batch import Batch, Matrices, spread, times
 from finitewidth.training.many_points.fluctuation import Centred
-from finitewidth.training.many_points.hadamard import weighted
 from finitewidth.training.many_points.means import Means
 from finitewidth.training.many_points.path import Legs, Path
 from finitewidth.training.many_points.scene import Scene
@@ -69,7 +68,7 @@ class WithStraight:
         batch.add(DNTK, self.share * p * spread(fan))
         f, Th = f[: batch.count], batch.matrices.columns["Th"]
         for one, other in ((e, a),) if self.straight.ended else ((e, a), (a, e)):
-            (effect,) = weighted([Th], batch.y_on(one.zeta), other.zeta[:, :, 0], [f])
+            (effect,) = batch.weighted_by_kernel([Th], batch.y_on(one.zeta), other.zeta[:, :, 0], [f])
             batch.add(DNTK, effect)
 
 
@@ -86,8 +85,8 @@ class WithBend:
         path, count = self.path, batch.count
         f, p = self.kept.features(batch)
         paired = batch.tied(self.second.paired(batch))
-        batch.end("g", DNTK, p[:count] * spread(legs.met))
-        batch.end("y", DNTK, times(path.tied_kernel, f[:count]))
+        batch.end("g", DNTK, p[:count] * legs.met)
+        batch.end("y", DNTK, path.tied_by_kernel(batch, path.tied_kernel, ("e", "a"), f[:count]))
         batch.add(DNTK, f * spread(paired))
         self._ntk(batch, f)
 

@@ -5,19 +5,26 @@ entry is written by one task: results are the same on any number of cores.
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from finitewidth.core.cores import on_all_cores
 from finitewidth.gaussian.four_legs.coefficients import coefficients, term_exponents, term_factors
-from finitewidth.gaussian.four_legs.conditioning import PairConditioning
-from finitewidth.gaussian.four_legs.families import Family, placements
+from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
+from finitewidth.gaussian.four_legs.families import Family, Layers, placements
 from finitewidth.gaussian.four_legs.filling import Filling
 from finitewidth.gaussian.four_legs.interpolation import chebyshev_series
-from finitewidth.gaussian.four_legs.plans import SHORT, Plan
-from finitewidth.gaussian.four_legs.tasks.given import Given
+from finitewidth.gaussian.four_legs.plans import LONG, SHORT, Plan
+from finitewidth.gaussian.four_legs.tasks.given import (
+    Given,
+    given_doubled,
+    given_pairs,
+    has_entries,
+    legs_and_places,
+)
+from finitewidth.gaussian.four_legs.trapezoid import Unreachable
 
 _SIZE = 16  # tasks in a batch
 
@@ -33,25 +40,59 @@ class Hermite(NamedTuple):
 class Batches:
     """Four-leg sums of tasks, written to their places.
 
-    `fixed` is which of p, q, row and column is the fixed sample, if one is.
+    `fixed` is which of p, q, row and column is the fixed sample, if one is. Of two layers, `layers` are those
+    of p, q, row and column, and legs of the second are counted on from the number of samples.
     """
 
-    def __init__(self, filling: Filling, conditioning: PairConditioning, fixed: int = 0):
-        self.conditioning = conditioning
+    def __init__(
+        self,
+        filling: Filling,
+        conditioning: PairConditioning,
+        *,
+        fixed: int = 0,
+        layers: Layers | None = None,
+    ):
+        self.conditioning, self.count = conditioning, filling.count
         self.targets = [
-            (array.reshape(-1), _places(family, slot, fixed, len(conditioning.K), conditioning.dealt))
+            (array.reshape(-1), _places(family, slot, fixed, layers, self.count, conditioning.dealt))
             for family, arrays in filling.arrays.items()
             for slot, array in arrays.items()
         ]
 
-    def run(self, tasks: Sequence[Given]) -> list[int]:
-        """Fill all but tasks that ask for more Hermite terms; their places in the list."""
-        terms = np.array([task.terms for task in tasks], dtype=int)
-        long, short = np.flatnonzero(terms > SHORT), np.flatnonzero(terms <= SHORT)
-        order = short[np.argsort(terms[short], kind="stable")].tolist()
-        parts = [order[start : start + _SIZE] for start in range(0, len(order), _SIZE)]
-        list(on_all_cores(lambda part: self._fill([tasks[t] for t in part]), parts))
-        return long.tolist()
+    def fill_pairs(self, tasks: Sequence[Task]) -> None:
+        """Tasks that are conditioned on two different legs."""
+        self._fill_all(given_pairs(self.conditioning, [task for task in tasks if has_entries(task)]))
+
+    def fill_doubled(self, tasks: Sequence[Task]) -> None:
+        """Tasks with two legs on one sample, p = q."""
+        self._fill_all(given_doubled(self.conditioning, [task for task in tasks if has_entries(task)]))
+
+    def _fill_all(self, tasks: Sequence[Given]) -> None:
+        if self.run(tasks):
+            raise Unreachable(f"it would need more than {LONG} Hermite terms")
+
+    def put_all(self, results: Iterable[tuple[Task, dict[Family, np.ndarray]]]) -> None:
+        """Write sums over rows and columns."""
+        for task, sums in results:
+            legs, places = legs_and_places(task)
+            rows, columns = (places - [0, len(legs) - 2 - len(task.columns)]).T
+            self._write(np.stack([sums[orders][rows, columns] for orders in self.dealt]), legs, places)
+
+    @property
+    def dealt(self) -> tuple[Family, ...]:
+        return self.conditioning.dealt
+
+    def run(self, tasks: Sequence[Given]) -> list[Given]:
+        """Fill all entries but those that no Hermite series reaches, which are returned."""
+        groups: tuple[list[Given], list[Given], list[Given]] = ([], [], [])  # short, long, beyond
+        for task in tasks:
+            parts = (task,) if task.terms <= SHORT else task.by_length(self.conditioning.rules(LONG))
+            for group, part in zip(groups, parts, strict=False):
+                if len(part.places):
+                    group.append(part)
+        short, long, beyond = groups
+        list(on_all_cores(self._fill, [*_together(short), *_together(long)]))
+        return beyond
 
     def _fill(self, tasks: list[Given]) -> None:
         """Compute and write one batch."""
@@ -65,20 +106,27 @@ class Batches:
         found = self._coefficients(tasks, [points for points, _ in grids], plan)
         pairs = self._pairs(tasks, grids)
         for task, (points, _), pair, own in zip(tasks, grids, pairs, found, strict=True):
-            deviations = np.sqrt(task.variances)
-            block = loops.sums(own, points, pair, deviations, task.correlations, tables)
+            entries = task.places, task.correlations, task.needed
+            block = loops.sums(own, points, pair, np.sqrt(task.variances), entries, tables)
             task.repair(conditioning, block)
-            for target, places in self.targets:
-                loops.scatter(block, task.legs, len(task.correlations), places, target)
+            self._write(block, task.legs, task.places)
+
+    def _write(self, block: np.ndarray, legs: np.ndarray, places: np.ndarray) -> None:
+        """Write sums (arrangements, entries) to their places."""
+        from finitewidth.gaussian.four_legs.tasks import loops
+
+        samples = legs % self.count
+        for target, where in self.targets:
+            loops.scatter(block, samples, places, where, target)
 
     def _coefficients(self, tasks: list[Given], points: list[np.ndarray], plan: Plan) -> Iterator[Hermite]:
         """Hermite coefficients of rows and columns: series, or values where the grid is no longer."""
-        tower, radius = self.conditioning.towers[0], self.conditioning.steps.radius
+        tower, radius = self.conditioning.towers[2], self.conditioning.steps.radius
         directions = np.concatenate([task.directions[2:] for task in tasks])
         deviations = np.sqrt(np.concatenate([task.variances for task in tasks]))
         lengths = radius * np.sqrt((directions**2).sum(axis=1))
         fewest = min(map(len, points))
-        series = chebyshev_series(tower, lengths, deviations, plan, fewest)
+        series = chebyshev_series(tower, lengths, deviations, plan, 2 * fewest)
         units = directions / np.where(lengths > 0, lengths, 1.0)[:, None]
         ends = np.cumsum([0, *(len(task.variances) for task in tasks)])
         for own, start, end in zip(points, ends, ends[1:], strict=False):
@@ -92,7 +140,8 @@ class Batches:
             yield Hermite(np.empty((0, 0, 0)), units[legs], values)
 
     def _plan(self, tasks: list[Given]) -> Plan:
-        rules, terms = self.conditioning.rules(SHORT), max(task.terms for task in tasks)
+        terms = max(task.terms for task in tasks)
+        rules = self.conditioning.rules(SHORT if terms <= SHORT else LONG)
         variance = max(float(task.variances.max()) for task in tasks)
         hardest = variance, max(task.correlation for task in tasks), terms
         return Plan(rules.rule(*hardest), terms, rules.sensitivity(*hardest), rules.tolerance)
@@ -108,16 +157,28 @@ class Batches:
         ]
 
 
+def _together(tasks: list[Given]) -> Iterator[list[Given]]:
+    """Tasks with about as many Hermite terms, a batch of them at a time."""
+    ordered = sorted(tasks, key=lambda task: task.terms)
+    for start in range(0, len(ordered), _SIZE):
+        yield ordered[start : start + _SIZE]
+
+
 @functools.lru_cache(maxsize=256)
 def _places(
-    family: Family, slot: int | None, fixed: int, count: int, dealt: tuple[Family, ...]
+    family: Family,
+    slot: int | None,
+    fixed: int,
+    layers: Layers | None,
+    count: int,
+    dealt: tuple[Family, ...],
 ) -> np.ndarray:
     """Where sums go in an array over four slots, or three: arrangement and strides of p, q, row, column."""
     slots = [number for number in range(4) if number != slot]
     strides = {number: count ** (len(slots) - 1 - place) for place, number in enumerate(slots)}
     found = [
         [dealt.index(orders), *(strides.get(place, 0) for place in places)]
-        for places, orders in placements(family)
+        for places, orders in placements(family, layers)
         if slot is None or places[fixed] == slot
     ]
     return np.array(found)
@@ -129,7 +190,7 @@ class Tables(NamedTuple):
     orders: tuple[int, int]  # the highest derivative, and the number of terms
     groups: np.ndarray  # difference r - s, lowest r, number of products, number of fronts
     fronts: np.ndarray  # orders of (p, q) in each group, (group, front, 2)
-    members: np.ndarray  # of each arrangement: group, r, s, front
+    members: np.ndarray  # number of an arrangement, group, r, s, front; those with equal r, s together
     factors: np.ndarray  # (r, s, k)
     exponents: np.ndarray  # of deviations, (order, k)
 
@@ -152,9 +213,9 @@ def _tables(dealt: tuple[Family, ...], terms: int) -> Tables:
     for one, pairs in zip(padded, fronts, strict=True):
         one[: len(pairs)] = pairs
     members = []
-    for p, q, r, s in dealt:
+    for number, (p, q, r, s) in sorted(enumerate(dealt), key=lambda numbered: numbered[1][2:]):
         group = differences.index(r - s)
-        members.append((group, r, s, fronts[group].index((p, q))))
+        members.append((number, group, r, s, fronts[group].index((p, q))))
     orders = range(top + 1)
     factors = np.array([[term_factors((r, s), top, terms) for s in orders] for r in orders])
     exponents = np.array([2 * term_exponents(order, top, terms)[1] for order in orders]).astype(int)

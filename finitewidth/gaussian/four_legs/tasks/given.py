@@ -1,78 +1,147 @@
 """Tasks of four-leg averages given their pair of legs: all that the sums need to know."""
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
-from finitewidth.gaussian.four_legs.plans import SHORT
+from finitewidth.gaussian.four_legs.plans import SHORT, CoefficientRules
 
 
 @dataclass(frozen=True)
 class Given:
-    """Legs p, q, rows and columns of a task: mean directions, variances and correlations."""
+    """Legs p, q and others: mean directions and variances; and the entries, with two of the others each.
 
-    legs: np.ndarray  # samples, (2 + R + S)
-    directions: np.ndarray  # on the axes of the grid, (2 + R + S, 2)
-    variances: np.ndarray  # of rows and columns
-    correlations: np.ndarray  # (R, S)
-    steps: tuple[float, float]  # of the grid
-    terms: int  # Hermite terms that the hardest entry needs
-    hard: np.ndarray | None = None  # rows and columns that are almost parallel, (entries, 2)
+    Entries stand in falling order of the Hermite terms that they need.
+    """
+
+    legs: np.ndarray  # rows of the kernel, (2 + L)
+    directions: np.ndarray  # on the axes of the grid, (2 + L, 2)
+    variances: np.ndarray  # of the others, (L)
+    places: np.ndarray  # which two of the others an entry has, (E, 2)
+    correlations: np.ndarray  # (E)
+    needed: np.ndarray  # Hermite terms, (E)
+    steps: tuple[float, float] = (0.0, 0.0)  # of the grid
+    hard: np.ndarray | None = None  # whether an entry's legs are almost parallel, (E)
+
+    @property
+    def terms(self) -> int:
+        """Hermite terms of the hardest entry."""
+        return int(self.needed[0])
 
     @property
     def correlation(self) -> float:
         """The largest."""
         return float(np.abs(self.correlations).max())
 
+    def only(self, kept: np.ndarray) -> "Given":
+        """Some of the entries, and the legs that they have."""
+        others, places = np.unique(self.places[kept], return_inverse=True)
+        legs = np.concatenate([[0, 1], 2 + others])
+        return Given(
+            self.legs[legs],
+            self.directions[legs],
+            self.variances[others],
+            places.reshape(-1, 2),
+            self.correlations[kept],
+            self.needed[kept],
+            self.steps,
+            None if self.hard is None else self.hard[kept],
+        )
+
+    def by_length(self, rules: CoefficientRules) -> tuple["Given", "Given", "Given"]:
+        """The entries with short series, those with long ones, and those that are beyond these rules."""
+        long = self.only(self.needed > SHORT)
+        needed = _terms_needed(rules, long.variances, long.places, long.correlations)
+        order = np.argsort(-needed, kind="stable")
+        long = replace(long.only(order), needed=needed[order])
+        return (
+            self.only(self.needed <= SHORT),
+            long.only(long.needed <= rules.terms),
+            long.only(long.needed > rules.terms),
+        )
+
     def repair(self, conditioning: PairConditioning, block: np.ndarray) -> None:
-        """Replace entries of sums (arrangements, R, S) for which the Hermite series would be too long."""
+        """Replace those of sums (arrangements, E) for which the Hermite series would be too long."""
         if self.hard is None:
             return
-        rows = len(self.correlations)
-        task = Task(int(self.legs[0]), int(self.legs[1]), self.legs[2 : 2 + rows], self.legs[2 + rows :])
-        for r, s in self.hard.tolist():
-            replacement = conditioning.doubled_on_plane(task, r, s)
-            for number, orders in enumerate(conditioning.dealt):
-                block[number, r, s] = replacement(orders)
+        for entry in np.flatnonzero(self.hard).tolist():
+            legs = (int(self.legs[0]), *self.legs[2 + self.places[entry]].tolist())
+            replacement = conditioning.doubled_on_plane(*legs)
+            block[:, entry] = [replacement(orders) for orders in conditioning.dealt]
+
+
+def has_entries(task: Task) -> bool:
+    """Whether some row and column differ."""
+    return bool(
+        len(task.rows) > 1 if task.rows is task.columns else np.any(task.rows[:, None] != task.columns)
+    )
+
+
+def legs_and_places(task: Task) -> tuple[np.ndarray, np.ndarray]:
+    """All legs of a task, and entries of a row and a column that differ; once where rows are columns."""
+    rows, columns = task.rows, task.columns
+    if rows is columns:
+        return np.array([task.p, task.q, *rows]), _once(len(rows))
+    places = np.argwhere(rows[:, None] != columns) + np.array([0, len(rows)])
+    return np.concatenate([[task.p, task.q], rows, columns]), places
+
+
+@functools.lru_cache(maxsize=8)
+def _once(count: int) -> np.ndarray:
+    return np.stack(np.triu_indices(count, 1), axis=1)
 
 
 def given_pairs(conditioning: PairConditioning, tasks: Sequence[Task]) -> list[Given]:
-    """Tasks with rows and columns, conditioned on two different samples."""
+    """Tasks with entries, conditioned on two different legs."""
     from finitewidth.gaussian.four_legs.tasks import loops
 
-    K, rules = conditioning.K, conditioning.rules(SHORT)
-    samples = [np.concatenate([[task.p, task.q], task.rows, task.columns]) for task in tasks]
-    hardest, terms = np.empty((len(tasks), 2, 2, 4)), []
-    parts = []
-    for task, own, extremes in zip(tasks, samples, hardest, strict=True):
-        directions, variances, correlations = loops.condition(K, own, len(task.rows), extremes)
-        parts.append((own, directions, variances, correlations))
-        terms.append(loops.terms_needed(variances, correlations, rules.needed, rules.largest))
-    short = np.array(terms) <= SHORT  # the others find their own grids
-    steps = np.zeros((len(tasks), 2))
-    if short.any():
-        steps[short] = conditioning.grid_steps(hardest[short])
+    hardest, made = np.empty((len(tasks), 2, 2, 4)), []
+    for task, extremes in zip(tasks, hardest, strict=True):
+        legs, places = legs_and_places(task)
+        made.append((legs, places, *loops.condition(conditioning.K, legs, places, extremes)))
+    steps = conditioning.grid_steps(hardest) if made else []
     return [
-        Given(legs, directions, variances, correlations, (float(one), float(two)), int(count))
-        for (legs, directions, variances, correlations), (one, two), count in zip(
-            parts, steps, terms, strict=True
-        )
+        _given(conditioning, *parts, steps=(float(one), float(two)))
+        for parts, (one, two) in zip(made, steps, strict=True)
     ]
 
 
 def given_doubled(conditioning: PairConditioning, tasks: Sequence[Task]) -> list[Given]:
-    """Tasks with two legs on one sample, p = q; entries of a sample with itself are meaningless."""
-    from finitewidth.gaussian.four_legs.tasks import loops
-
-    rules, step = conditioning.rules(SHORT), conditioning.line_step
+    """Tasks with entries and two legs on one sample, p = q."""
     made = []
     for task, given, hard in conditioning.doubled(tasks):
-        directions = np.concatenate([given.directions, np.zeros_like(given.directions)], axis=1)
-        terms = loops.terms_needed(given.variances, given.correlations, rules.needed, rules.largest)
-        legs = np.concatenate([[task.p, task.p], task.rows, task.columns])
-        found = np.argwhere(hard) if hard.any() else None
-        parts = directions, given.variances, given.correlations
-        made.append(Given(legs, *parts, (step, 0.0), int(terms), found))
+        legs, places = legs_and_places(task)
+        size = len(legs) - 2
+        directions = np.concatenate([given.directions, np.zeros_like(given.directions)], axis=1)[: 2 + size]
+        where = tuple((places - np.array([0, len(task.rows) if size > len(task.rows) else 0])).T)
+        parts = legs, places, directions, given.variances[:size], given.correlations[where]
+        made.append(_given(conditioning, *parts, steps=(conditioning.line_step, 0.0), hard=hard[where]))
     return made
+
+
+def _given(
+    conditioning: PairConditioning,
+    legs: np.ndarray,
+    places: np.ndarray,
+    directions: np.ndarray,
+    variances: np.ndarray,
+    correlations: np.ndarray,
+    *,
+    steps: tuple[float, float],
+    hard: np.ndarray | None = None,
+) -> Given:
+    """The task with its entries in falling order of their terms."""
+    needed = _terms_needed(conditioning.rules(SHORT), variances, places, correlations)
+    order = np.argsort(-needed, kind="stable")
+    hard = hard[order] if hard is not None and hard.any() else None
+    entries = places[order], correlations[order], needed[order]
+    return Given(legs, directions, variances, *entries, steps, hard)
+
+
+def _terms_needed(rules: CoefficientRules, variances, places, correlations) -> np.ndarray:
+    from finitewidth.gaussian.four_legs.tasks import loops
+
+    return loops.terms_needed(variances, places, correlations, rules.needed, rules.largest)

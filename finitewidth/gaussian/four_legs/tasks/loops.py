@@ -1,4 +1,4 @@
-"""Compiled loops of four-leg averages: a task is a pair (p, q) of legs, and the others as rows and columns.
+"""Compiled loops of four-leg averages: a task is a pair (p, q) of legs, and entries of two further legs each.
 
 Nothing here holds the interpreter's lock, so that tasks run side by side on all cores. Products of matrices
 are those of BLAS.
@@ -11,6 +11,7 @@ import numpy as np
 from finitewidth.core.compiled import compiled
 
 _AT_ONCE = 256  # points of a grid whose numbers stay in a core's cache
+_ENTRIES = 32  # entries whose products do
 
 
 # --- what a task looks like, given its pair of legs ---------------------------------------------------
@@ -33,7 +34,7 @@ def _turned(first, second, directions):
 
 @compiled
 def _condition(K, legs, directions, variances):
-    """Mean directions of legs p, q, rows, columns and the variances of rows and columns, given z_p, z_q."""
+    """Mean directions of legs p, q and the others, and the variances of the others, given z_p, z_q."""
     p, q, count = legs[0], legs[1], legs.size
     first, second = np.zeros(count), np.zeros(count)
     if K[p, p] > 0:
@@ -71,40 +72,40 @@ def _hardest(directions, variances, axis, result):
 
 
 @compiled
-def condition(K, legs, rows, hardest):
-    """Mean directions (legs, 2), and variances and correlations (R, S) of rows and columns, given p and q.
+def condition(K, legs, places, hardest):
+    """Mean directions (2 + L, 2), variances (L,) and correlations of entries (E,), given the legs p and q.
 
-    Writes the scales of the hardest legs, (axis, 2, 4).
+    Legs are p, q and the others; an entry names two of the others. Writes the scales of the hardest legs,
+    (axis, 2, 4).
     """
     directions, variances = np.empty((legs.size, 2)), np.empty(legs.size - 2)
     _condition(K, legs, directions, variances)
     for axis in range(2):
         _hardest(directions, variances, axis, hardest[axis])
-    correlations = np.zeros((rows, legs.size - 2 - rows))
-    for r in range(rows):
-        for s in range(correlations.shape[1]):
-            i, j = 2 + r, 2 + rows + s
-            scale = math.sqrt(variances[i - 2] * variances[j - 2])
-            mean = directions[i, 0] * directions[j, 0] + directions[i, 1] * directions[j, 1]
-            if scale > 0.0:
-                correlations[r, s] = min(max((K[legs[i], legs[j]] - mean) / scale, -1.0), 1.0)
+    correlations = np.zeros(len(places))
+    for e in range(len(places)):
+        r, s = places[e]
+        one, two = directions[2 + r], directions[2 + s]
+        scale = math.sqrt(variances[r] * variances[s])
+        if scale > 0.0:
+            left = K[legs[2 + r], legs[2 + s]] - (one[0] * two[0] + one[1] * two[1])
+            correlations[e] = min(max(left / scale, -1.0), 1.0)
     return directions, variances, correlations
 
 
 @compiled
-def terms_needed(variances, correlations, needed, largest):
-    """The number of Hermite terms of the hardest entry.
+def terms_needed(variances, places, correlations, needed, largest):
+    """The number of Hermite terms of each entry, (E,).
 
     `needed` has it by variance, in half powers of two below `largest`, and correlation.
     """
-    rows, most = correlations.shape[0], 0
-    for r in range(rows):
-        for s in range(correlations.shape[1]):
-            ratio = max(variances[r], variances[rows + s]) / largest
-            level = int(math.floor(-2 * math.log2(max(ratio, 2.0**-60)) + 1e-9))
-            step = int(math.ceil((1 - math.sqrt(1 - abs(correlations[r, s]))) * 40 - 1e-9))
-            most = max(most, needed[min(max(level, 0), needed.shape[0] - 1), min(max(step, 0), 40)])
-    return most
+    terms = np.empty(len(places), np.int64)
+    for e in range(len(places)):
+        ratio = max(variances[places[e, 0]], variances[places[e, 1]]) / largest
+        level = int(math.floor(-2 * math.log2(max(ratio, 2.0**-60)) + 1e-9))
+        step = int(math.ceil((1 - math.sqrt(1 - abs(correlations[e]))) * 40 - 1e-9))
+        terms[e] = needed[min(max(level, 0), needed.shape[0] - 1), min(max(step, 0), 40)]
+    return terms
 
 
 # --- grids and sums ------------------------------------------------------------------------------------
@@ -148,25 +149,28 @@ def _polynomials(t, result):
 
 
 @compiled
-def _coefficients(series, units, points, values):
-    """Hermite coefficients of all legs at points, (I, legs, X), from series (legs, I, D)."""
+def _coefficients(series, units, counts, points, values):
+    """The first Hermite coefficients of each leg at points, (I, L, X), from series (L, I, D)."""
     legs, count, degree = series.shape
     size = len(points)
     t, polynomials, now = np.empty(size), np.empty((degree, size)), np.empty((count, size))
     for leg in range(legs):
+        few = counts[leg]
+        if few == 0:
+            continue
         for j in range(size):
             value = units[leg, 0] * points[j, 0] + units[leg, 1] * points[j, 1]
             t[j] = min(max(value, -1.0), 1.0)
         _polynomials(t, polynomials)
-        np.dot(series[leg], polynomials, now)
-        for i in range(now.shape[0]):
+        np.dot(series[leg, :few], polynomials, now[:few])
+        for i in range(few):
             for j in range(size):
                 values[i, leg, j] = now[i, j]
 
 
 @compiled
 def _copied(known, start, width, values):
-    """Values (I, legs, X) at points from `start`."""
+    """Values (I, L, X) at points from `start`."""
     for i in range(values.shape[0]):
         for leg in range(values.shape[1]):
             for j in range(width):
@@ -184,99 +188,128 @@ def _fronts(pair, top, orders, start, width, result):
 
 
 @compiled
-def _add_products(values, fronts, rows, group, products):
-    """Add sum_x front_f c_i(row) c_(i - difference)(column), (i, f r, s).
+def _active(terms, count):
+    """How many entries, in falling order of their numbers of terms, have more than k, for k < count."""
+    result = np.zeros(count, np.int64)
+    for e in range(terms.size):
+        for k in range(min(terms[e], count)):
+            result[k] += 1
+    return result
 
-    The factors of p and q go where there are fewer legs; products are then (i, f s, r).
-    """
+
+@compiled
+def _counts(places, terms, top, legs):
+    """How many coefficients of each leg its entries need."""
+    result = np.zeros(legs, np.int64)
+    for e in range(len(places)):
+        for leg in places[e]:
+            result[leg] = max(result[leg], top + terms[e])
+    return result
+
+
+@compiled
+def _add_products(values, fronts, places, group, active, products):
+    """Add sum_x c_i(r) c_(i - difference)(s) front_f for the entries (r, s) that have term i, (i, E, F)."""
     difference, low, count = group[0], group[1], group[2]
-    legs, size = values.shape[1], values.shape[2]
-    swapped = legs - rows < rows
-    small = legs - rows if swapped else rows
-    weighted, now = np.empty((len(fronts) * small, size)), np.empty((len(fronts) * small, legs - small))
+    size, more = values.shape[2], count - active.size
+    both, now = np.empty((_ENTRIES, size)), np.empty((_ENTRIES, len(fronts)))
     for i in range(count):
-        one, two = values[low + i, :rows], values[low + i - difference, rows:]
-        left, right = (two, one) if swapped else (one, two)
-        for f in range(len(fronts)):
-            for r in range(small):
+        one, two = values[low + i], values[low + i - difference]
+        entries = active[max(i - more, 0)]
+        for start in range(0, entries, _ENTRIES):
+            width = min(_ENTRIES, entries - start)
+            for e in range(width):
+                r, s = places[start + e]
                 for j in range(size):
-                    weighted[f * small + r, j] = left[r, j] * fronts[f, j]
-        np.dot(weighted, right.T, now)
-        for r in range(now.shape[0]):
-            for j in range(now.shape[1]):
-                products[i, r, j] += now[r, j]
+                    both[e, j] = one[r, j] * two[s, j]
+            np.dot(both[:width], fronts.T, now[:width])
+            for e in range(width):
+                for f in range(len(fronts)):
+                    products[i, start + e, f] += now[e, f]
 
 
 @compiled
-def _add_terms(products, factors, powers, deviations, correlations, out):
-    """out (R, S) plus the Hermite series with products (k, R, S), or (k, S, R) if there are fewer columns.
+def _term_weights(factors, powers, deviations, places, correlations, active, weights):
+    """Factors of the Hermite terms of entries besides their coefficients, (k, E).
 
-    Term k has a factor, and powers of the deviations of row and column, (k,) each.
+    Term k has a factor, powers of the deviations of both legs, and the k-th power of their correlation.
     """
-    rows, columns = out.shape
     own, other = powers
-    for k in range(factors.size):
-        for r in range(rows):
-            scale = factors[k] * deviations[r] ** own[k]
-            for s in range(columns):
-                value = products[k, s, r] if columns < rows else products[k, r, s]
-                power = deviations[rows + s] ** other[k] * correlations[r, s] ** k
-                out[r, s] += scale * power * value
+    for e in range(len(places)):
+        weights[0, e] = 1.0
+    for k in range(1, active.size):
+        for e in range(active[k]):
+            weights[k, e] = weights[k - 1, e] * correlations[e]
+    for k in range(active.size):
+        for e in range(active[k]):
+            of_legs = deviations[places[e, 0], own[k]] * deviations[places[e, 1], other[k]]
+            weights[k, e] *= factors[k] * of_legs
 
 
 @compiled
-def sums(hermite, points, pair, deviations, correlations, tables):
-    """Sums over a grid for all arrangements of orders, (arrangements, R, S).
+def _series(products, deviations, entries, active, tables):
+    """The Hermite series of all arrangements, (arrangements, E)."""
+    places, correlations, _ = entries
+    orders, groups, _, members, factors, exponents = tables
+    powers = np.ones((deviations.size, orders[0] + 1))
+    for order in range(1, orders[0] + 1):
+        for leg in range(deviations.size):
+            powers[leg, order] = powers[leg, order - 1] * deviations[leg]
+    weights, out = np.empty((active.size, len(places))), np.zeros((len(members), len(places)))
+    last = (-1, -1)
+    for n in range(len(members)):
+        a, g, r, s, f = members[n]
+        if (r, s) != last:
+            both = exponents[r], exponents[s]
+            _term_weights(factors[r, s], both, powers, places, correlations, active, weights)
+            last = (r, s)
+        for k in range(active.size):
+            for e in range(active[k]):
+                out[a, e] += weights[k, e] * products[g, r - groups[g, 1] + k, e, f]
+    return out
 
-    `hermite` is the coefficients of rows and columns: series (legs, I, D) in unit directions (legs, 2) or, if
-    there are none, values (I, legs, X). `pair` is the weights and the derivatives of legs p and q at the
-    points, (1 + 2 (top + 1), X).
+
+@compiled
+def sums(hermite, points, pair, deviations, entries, tables):
+    """Sums over a grid for all arrangements of orders, (arrangements, E).
+
+    `hermite` is the coefficients of the legs: series (L, I, D) in unit directions (L, 2) or, if there are
+    none, values (I, L, X). `pair` is the weights and the derivatives of legs p and q at the points,
+    (1 + 2 (top + 1), X). `entries` are the two legs of each, their correlation, and the number of Hermite
+    terms, which falls.
     """
     series, units, known = hermite
-    orders, groups, group_fronts, members, factors, exponents = tables
-    (top, terms), (rows, columns), X = orders, correlations.shape, len(points)
+    (places, _, terms), (orders, groups, group_fronts, _, _, _) = entries, tables
+    top, X = orders[0], len(points)
+    active, counts = _active(terms, orders[1]), _counts(places, terms, top, deviations.size)
     size = -(-X // -(-X // _AT_ONCE))
-    small, large = min(rows, columns), max(rows, columns)
-    found = np.zeros((len(groups), groups[:, 2].max(), groups[:, 3].max() * small, large))
-    values, place = np.zeros((top + terms, rows + columns, size)), np.zeros((size, 2))
+    values, place = np.zeros((top + orders[1], deviations.size, size)), np.zeros((size, 2))
     front = np.empty((group_fronts.shape[1], size))
+    products = np.zeros((len(groups), groups[:, 2].max(), len(places), groups[:, 3].max()))
     for start in range(0, X, size):
         width = min(size, X - start)
         if len(series):
             for j in range(width):
                 place[j, 0], place[j, 1] = points[start + j, 0], points[start + j, 1]
-            _coefficients(series, units, place, values)
+            _coefficients(series, units, counts, place, values)
         else:
             _copied(known, start, width, values)
         for g in range(len(groups)):
             own = front[: groups[g, 3]]
             _fronts(pair, top, group_fronts[g, : groups[g, 3]], start, width, own)
-            _add_products(values, own, rows, groups[g], found[g])
-    out = np.zeros((len(members), rows, columns))
-    for a in range(len(members)):
-        g, r, s, f = members[a]
-        products = found[g, r - groups[g, 1] :, f * small : (f + 1) * small]
-        powers = exponents[r], exponents[s]
-        _add_terms(products, factors[r, s], powers, deviations, correlations, out[a])
-    return out
+            _add_products(values, own, places, groups[g], active, products[g])
+    return _series(products, deviations, entries, active, tables)
 
 
 @compiled
-def scatter(block, legs, count, placements, target):
-    """Write sums (arrangements, R, S) to all their places in a flat array.
+def scatter(block, samples, places, placements, target):
+    """Write sums (arrangements, E) to all their places in a flat array.
 
-    A placement is the number of an arrangement and the strides of p, q, rows and columns; `count` of the legs
-    are rows.
+    A placement is the number of an arrangement and the strides of p, q and the two legs of an entry.
     """
-    p, q, rows, columns = legs[0], legs[1], legs[2 : 2 + count], legs[2 + count :]
     for n in range(len(placements)):
         a, of_p, of_q, of_r, of_s = placements[n]
-        base = p * of_p + q * of_q
-        if of_s <= of_r:
-            for i in range(rows.size):
-                for j in range(columns.size):
-                    target[base + rows[i] * of_r + columns[j] * of_s] = block[a, i, j]
-        else:
-            for j in range(columns.size):
-                for i in range(rows.size):
-                    target[base + rows[i] * of_r + columns[j] * of_s] = block[a, i, j]
+        base = samples[0] * of_p + samples[1] * of_q
+        for e in range(len(places)):
+            r, s = samples[2 + places[e, 0]], samples[2 + places[e, 1]]
+            target[base + r * of_r + s * of_s] = block[a, e]

@@ -1,0 +1,204 @@
+"""Extrapolation from narrow networks against ensembles at widths 64, 128 and 256, and what each costs.
+
+    python benchmarks/extrapolation.py            after benchmarks/extrapolation_problems.py; a few minutes
+    python benchmarks/extrapolation.py --quick    few networks, a check of this script
+
+A full run writes benchmarks/results/extrapolation.md. Fixed beforehand: pulls below 4, and training at width
+256 takes at least 20 times the processor time of the extrapolation to the same error.
+"""
+
+import argparse
+import json
+import os
+import platform
+import time
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from extrapolation_problems import FILE, HERE, Problem, fw, problems
+from provenance import stamp
+from trained_networks import falls
+
+JUDGED = (64, 128, 256)
+WIDTHS = (24, 32, 48)
+MEMBERS = 4_000
+LARGEST_PULL, LEAST_RATIO = 4.0, 20.0
+FOLLOWED = {"one input": "x = -2.5", "residuals": "its test point"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One problem, extrapolated twice: the first time compiles programs, the second is judged."""
+
+    problem: Problem
+    seen: dict[int, dict]  # ensembles by width
+    extrapolation: fw.Extrapolation
+    cold: float  # processor seconds
+    warm: float
+
+    def estimate(self, width: int, name: str) -> fw.Estimate:
+        return fw.Estimate(*map(np.array, self.seen[width][name]))
+
+    def pulls(self, width: int, name: str) -> np.ndarray:
+        there, seen = getattr(self.extrapolation.at(width), name), self.estimate(width, name)
+        return (there.value - seen.value) / np.hypot(there.stderr, seen.stderr)
+
+    def first_order(self, width: int) -> fw.Prediction:
+        return self.extrapolation.at(width).prediction
+
+    def ratio(self, name: str) -> tuple[float, float]:
+        """The error at the largest width, and seconds that training takes to it."""
+        width = JUDGED[-1]
+        error, stderr = (
+            root_mean_square(part.stderr)
+            for part in (getattr(self.extrapolation.at(width), name), self.estimate(width, name))
+        )
+        return error, self.seen[width]["seconds"] * (stderr / error) ** 2
+
+
+def root_mean_square(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def run(problem: Problem, seen: dict[str, dict], members: int) -> Outcome:
+    seconds = []
+    for key in (0, 1):
+        start = time.process_time()
+        extrapolation = fw.extrapolate(
+            problem.net(JUDGED[-1]),
+            *problem.data,
+            algorithm=problem.algorithm,
+            widths=WIDTHS,
+            members=members,
+            key=key,
+            progress=False,
+        )
+        seconds.append(time.process_time() - start)
+    return Outcome(problem, {int(n): one for n, one in seen.items()}, extrapolation, *seconds)
+
+
+def pull_table(outcomes: list[Outcome]) -> list[str]:
+    lines = [
+        "| problem | width | correction of the mean | missed by order 1/n | by the extrapolation | "
+        "its error | error of the ensemble | largest pull: mean | variance | of order 1/n: mean | variance |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for o in outcomes:
+        for width in JUDGED:
+            lines.append(f"| {o.problem.name} | {width} | {_pull_cells(o, width)} |")
+    return lines
+
+
+def _pull_cells(o: Outcome, width: int) -> str:
+    first, seen, there = o.first_order(width), o.estimate(width, "mean"), o.extrapolation.at(width).mean
+    correction = root_mean_square(first.mean - first.infinite_width.mean)
+    sizes = (
+        root_mean_square(part)
+        for part in (first.mean - seen.value, there.value - seen.value, there.stderr, seen.stderr)
+    )
+    pulls = [np.abs(o.pulls(width, name)).max() for name in ("mean", "variance")]
+    for name in ("mean", "variance"):
+        estimate = o.estimate(width, name)
+        pulls.append(np.abs((getattr(first, name) - estimate.value) / estimate.stderr).max())
+    shares = " | ".join(f"{100 * size / correction:.1f} %" for size in sizes)
+    return f"{correction:.5f} | {shares} | " + " | ".join(f"{pull:.1f}" for pull in pulls)
+
+
+def cost_table(outcomes: list[Outcome]) -> list[str]:
+    lines = [
+        "| problem | of the | error at width 256 | extrapolation, s | with compilation, s | "
+        "training to this error, s | ratio | with compilation | chi square / freedom |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for o in outcomes:
+        for name in ("mean", "variance"):
+            error, training = o.ratio(name)
+            chi = o.extrapolation.chi_square[name].mean()
+            lines.append(
+                f"| {o.problem.name} | {name} | {error:.2g} | {o.warm:.1f} | {o.cold:.1f} | {training:.0f} | "
+                f"{training / o.warm:.0f} | {training / o.cold:.0f} | {chi:.2f} / {o.extrapolation.freedom} |"
+            )
+    return lines
+
+
+def followed(o: Outcome) -> list[str]:
+    """The mean of the first test input over all widths, and fits to it."""
+    rows = {"infinite width": [], "order 1/n": []}
+    widths, stderrs = sorted(o.seen), []
+    lines = [
+        "| width | networks | networks minus infinite width | minus order 1/n | n times the first | "
+        "n² times the second |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for n in widths:
+        seen, first = o.estimate(n, "mean"), o.first_order(n)
+        gaps = [float(seen.value[0, 0] - p.mean[0, 0]) for p in (first.infinite_width, first)]
+        error = float(seen.stderr[0, 0])
+        stderrs.append(error)
+        for row, gap in zip(rows.values(), gaps, strict=True):
+            row.append(gap)
+        lines.append(
+            f"| {n} | {o.seen[n]['members']} | {gaps[0]:+.6f} ± {error:.6f} | {gaps[1]:+.6f} | "
+            f"{n * gaps[0]:+.3f} ± {n * error:.3f} | {n**2 * gaps[1]:+.1f} ± {n**2 * error:.1f} |"
+        )
+    limit = o.first_order(2**20)
+    predicted = 2**20 * float(limit.mean[0, 0] - limit.infinite_width.mean[0, 0])
+    return [*lines, "", *falls(widths, rows, stderrs, predicted)]
+
+
+def verdict(outcomes: list[Outcome]) -> str:
+    pulls = [
+        np.abs(o.pulls(n, name)).ravel() for o in outcomes for n in JUDGED for name in ("mean", "variance")
+    ]
+    every = np.concatenate(pulls)
+    ratios = [o.ratio(name)[1] / o.warm for o in outcomes for name in ("mean", "variance")]
+    passed = ["yes" if yes else "no" for yes in (every.max() < LARGEST_PULL, min(ratios) >= LEAST_RATIO)]
+    return (
+        f"{len(every)} numbers: the largest pull is {every.max():.1f} (below {LARGEST_PULL:g}: {passed[0]}), "
+        f"{100 * np.mean(every < 2):.0f} percent are below 2. The smallest ratio of processor times is "
+        f"{min(ratios):.0f} (at least {LEAST_RATIO:g}: {passed[1]})."
+    )
+
+
+def report(members: int) -> str:
+    seen, outcomes = json.loads(FILE.read_text()), []
+    for problem in problems():
+        if all(str(n) in seen.get(problem.name, {}) for n in JUDGED):
+            outcomes.append(run(problem, seen[problem.name], members))
+            print(f"{problem.name}: {outcomes[-1].warm:.1f} s", flush=True)
+    missing = [p.name for p in problems() if p.name not in {o.problem.name for o in outcomes}]
+    parts = [
+        "# Extrapolation from narrow networks",
+        f"Written by `python benchmarks/extrapolation.py` on {stamp()}: {platform.machine()}, "
+        f"{os.cpu_count()} cores, {members} networks of each of the widths {WIDTHS} for an extrapolation. "
+        "Reference ensembles with control variates are those of `benchmarks/extrapolation_problems.py` "
+        "(extrapolation.json); their keys are others. Seconds are processor seconds; those of "
+        "training at width 256 are scaled with the square of the error.",
+        verdict(outcomes) + (f" Not measured yet: {', '.join(missing)}." if missing else ""),
+        "## Pulls",
+        "Sizes are root mean squares over test outputs, in percent of the correction of order 1/n.",
+        "\n".join(pull_table(outcomes)),
+        "## Cost at width 256",
+        "\n".join(cost_table(outcomes)),
+    ]
+    for o in outcomes:
+        if o.problem.name in FOLLOWED:
+            where = FOLLOWED[o.problem.name]
+            parts += [f"## Orders of the mean: {o.problem.name}, {where}", "\n".join(followed(o))]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    warnings.simplefilter("ignore", fw.ExpansionWarning)
+    text = report(100 if quick else MEMBERS)
+    print(text)
+    if not quick:
+        (HERE / "results" / "extrapolation.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

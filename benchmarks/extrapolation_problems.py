@@ -1,0 +1,148 @@
+"""Problems whose orders behind 1/n are visible, and real networks that measure them at many widths.
+
+    python benchmarks/extrapolation_problems.py      all ensembles, about fifteen minutes of one core
+
+Results go to benchmarks/results/extrapolation.json as they come; ensembles in it that are large enough are
+not trained again. Problems and judged widths were fixed before any extrapolation was seen: two because they
+are examples, two because order 1/n misses about half of its correction at width 64, digits for their data.
+Numbers of networks were raised once, when the errors of the first two were known.
+"""
+
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from provenance import commit
+from sklearn.datasets import load_digits
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))  # the finitewidth of this tree
+sys.path.insert(0, str(HERE.parent / "examples"))
+
+import residuals  # noqa: E402
+import trained_outputs  # noqa: E402
+from trained_networks import TARGETS, X  # noqa: E402
+
+import finitewidth as fw  # noqa: E402
+
+FILE = HERE / "results" / "extrapolation.json"
+KEY = 20261119
+BATCH = 125  # networks; one program serves any number of batches
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A learning problem for networks of any width, and how many networks of each width measure it."""
+
+    name: str
+    net: Callable[[int], fw.Network]
+    data: tuple[np.ndarray, np.ndarray, np.ndarray]
+    algorithm: fw.GradientDescent
+    members: dict[int, int]
+
+
+def _mlp(inputs: int, hidden: int, outputs: int, activation: str, **options) -> Callable[[int], fw.Network]:
+    return lambda n: fw.MLP((inputs, *[n] * hidden, outputs), activation, **options)
+
+
+def _digits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Six training and two test images of zeros and ones, of mean square one."""
+    images, labels = load_digits(n_class=2, return_X_y=True)
+    images = images / np.sqrt(np.mean(images**2, axis=1, keepdims=True))
+    targets = np.where(labels == 0, 2.0, -2.0)[:, None]
+    return images[:6], targets[:6], images[6:8]
+
+
+def problems() -> list[Problem]:
+    three = X[:3], TARGETS, X[3:]
+    return [
+        Problem(
+            "one input",  # that of examples/trained_outputs.py with targets twice as large
+            _mlp(1, 2, 1, "tanh", C_b=0.3, C_W=1.5),
+            (trained_outputs.X, 2 * trained_outputs.Y, np.array([[-2.5], [0.5], [2.5]])),
+            trained_outputs.ALGORITHM,
+            {32: 16_000, 48: 16_000, 64: 32_000, 96: 32_000, 128: 32_000, 256: 32_000},
+        ),
+        Problem(
+            "residuals",
+            _mlp(3, 1, 1, "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5),
+            residuals.DATA,
+            residuals.ALGORITHM,
+            {n: 256_000 for n in (16, 24, 32, 48, 64, 96, 128, 256)},
+        ),
+        Problem(
+            "gelu, two outputs",
+            _mlp(3, 2, 2, "gelu", C_b=0.1, C_W=1.8, lambda_b=0.5),
+            (three[0], 3 * three[1], three[2]),
+            fw.GradientDescent(0.12, 12),
+            {64: 8_000, 128: 8_000, 256: 8_000},
+        ),
+        Problem(
+            "four layers",
+            _mlp(3, 3, 1, "tanh", C_b=0.1, C_W=1.4, lambda_b=0.5),
+            (three[0], 2 * three[1][:, :1], three[2]),
+            fw.GradientDescent(0.08, 30),
+            {64: 6_000, 128: 4_000, 256: 3_000},
+        ),
+        Problem(
+            "digits",
+            _mlp(64, 2, 1, "tanh", C_b=0.1, C_W=1.3, lambda_b=0.2),
+            _digits(),
+            fw.GradientDescent(0.05, 30),
+            {64: 6_000, 128: 4_000, 256: 3_000},
+        ),
+    ]
+
+
+def trained(problem: Problem, width: int, members: int) -> fw.Ensemble:
+    """Networks with the control variate."""
+    net = problem.net(width)
+    return fw.train_ensemble(
+        net,
+        *problem.data,
+        algorithm=problem.algorithm,
+        members=members,
+        key=KEY + width,
+        control=fw.control_variate(net, *problem.data, problem.algorithm),
+        batch_size=BATCH,
+        progress=False,
+    )
+
+
+def measured(problem: Problem, width: int) -> dict:
+    """Means and variances with their errors, and processor seconds after compilation."""
+    trained(problem, width, BATCH)  # compiles
+    start = time.process_time()
+    ensemble = trained(problem, width, problem.members[width])
+    seconds = time.process_time() - start
+    controlled = ensemble.controlled
+    variance = [np.einsum("aiai->ai", part) for part in controlled.covariance]
+    return {
+        "members": ensemble.members,
+        "seconds": seconds,
+        "mean": [part.tolist() for part in controlled.mean],
+        "variance": [part.tolist() for part in variance],
+        "commit": commit(),
+    }
+
+
+def main() -> None:
+    warnings.simplefilter("ignore", fw.ExpansionWarning)
+    results = json.loads(FILE.read_text()) if FILE.exists() else {}
+    for problem in problems():
+        of_problem = results.setdefault(problem.name, {})
+        for width, members in problem.members.items():
+            if of_problem.get(str(width), {"members": 0})["members"] >= members:
+                continue
+            of_problem[str(width)] = measured(problem, width)
+            FILE.write_text(json.dumps(results, indent=1))
+            print(f"{problem.name}, width {width}: {of_problem[str(width)]['seconds']:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
