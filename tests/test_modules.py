@@ -206,14 +206,13 @@ def test_the_curvature_is_the_largest_eigenvalue_of_the_ntk(reduction):
 
 
 def test_the_limit_of_squared_loss_is_where_descent_becomes_unstable():
-    model = stack((4, 256, 2), nn.Tanh).double()
-    fw.torch.initialize_(model, generator=generator())
+    """Of one linear layer, whose curvature does not change: 0.95 and 1.1 times the limit."""
     X, Y = normal(6, 4, dtype=torch.float64), normal(6, 2, seed=1, dtype=torch.float64)
-    advice = fw.torch.recommend(model, X, loss="squared")
-    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    assert largest_stable(model, X, Y, F.mse_loss, advice.groups, 1.8)
-    model.load_state_dict(state)
-    assert not largest_stable(model, X, Y, F.mse_loss, advice.groups, 6.0)
+    for factor, stable in ((1.9, True), (2.2, False)):
+        model = nn.Linear(4, 2).double()
+        fw.torch.initialize_(model, generator=generator())
+        advice = fw.torch.recommend(model, X, loss="squared")
+        assert largest_stable(model, X, Y, F.mse_loss, advice.groups, factor) is stable
 
 
 def test_the_curvature_of_the_cross_entropy_is_about_one_over_the_classes():
