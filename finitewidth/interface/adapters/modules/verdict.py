@@ -204,9 +204,17 @@ def _spread(double: torch.nn.Module, inputs: torch.Tensor, draws: int) -> Curves
     """Standard deviations over draws of the logarithms of signals and gradients."""
     generator = torch.Generator().manual_seed(0)
     others = [measured(shuffled(double, generator), inputs, brief=True)[1] for _ in range(draws)]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        stacks = [np.log(np.stack(curve)) for curve in zip(*others, strict=True)]
-        return Curves(*(np.std(stack, axis=0, ddof=1) for stack in stacks))
+    return Curves(*(_deviation(np.stack(curve)) for curve in zip(*others, strict=True)))
+
+
+def _deviation(draws: np.ndarray) -> np.ndarray:
+    """Of the logarithms, over the draws through which something passes; NaN for fewer than two."""
+    passes = draws > 0
+    count = passes.sum(axis=0)
+    logs = np.log(np.where(passes, draws, 1.0))
+    mean = logs.sum(axis=0) / np.maximum(count, 1)
+    squares = np.where(passes, (logs - mean) ** 2, 0.0).sum(axis=0)
+    return np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)), np.nan)
 
 
 def _theory(
