@@ -1,7 +1,6 @@
 """Order 1/n for 300 digits of all ten classes against trained networks: mean, variance, loss and accuracy.
 
     python benchmarks/digits.py --store DIR        theory and networks, about an hour on two free cores
-    python benchmarks/digits.py --late             order 1/n late in training, on few digits; 20 minutes
     python benchmarks/digits.py --quick            few points and networks, a check of this script
 
 Gradient descent with learning rate 1 / l_max; tanh, two hidden layers, 100 test digits. Finished parts stay
@@ -12,11 +11,6 @@ Theory: n times the shifts are sampled at one width. At other widths they differ
 the order of the prediction. Networks: one ensemble for each width, recorded at the start and after each
 number of steps. The part L z of the initial outputs, which training keeps at infinite width, is the control
 variate: its mean is zero, and its variance is measured on many more networks that are not trained.
-
-Late in training the shift of 300 digits is beyond the range of the expansion. Whether order 1/n itself is
-right then is asked on few digits (`--late`): pairs of digits that look alike and are of different classes, so
-that small modes must be learned, as in a large data set. The theory is deterministic there, and what it
-leaves over is extrapolated to infinite width.
 """
 
 import argparse
@@ -27,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from many_points import RESULTS, digits, largest_eigenvalue, network, rms
-from provenance import keep, stamp
+from provenance import stamp
 
 POINTS, HELD_OUT = 300, 100
 MEMBERS = {64: 96, 128: 96, 256: 72}
@@ -36,12 +30,6 @@ SAMPLED_AT = 128  # the width at which the theory is sampled
 TOLERANCES = {100: (0.03, 0.12), 1000: (0.05, 0.15)}  # of mean and variance
 UNTRAINED = 2000  # networks
 DRAWS = 2000  # of the predicted Gaussian, for its accuracy
-RIVALS, RIVAL_TESTS = 12, 4
-LATE = """{points} digits in pairs that look alike and are of different classes, {tests} test digits, ten
-outputs, tanh, two hidden layers, learning rate 1 / l_max; deterministic route. The rest is the measured mean
-minus order 1/n; its share of the predicted shift is the slope of the measured shift minus one. If order 1/n
-is right, n times the rest vanishes at infinite width: the last rows are constants of fits in 1/n."""
-LATE_MEMBERS = {64: 960, 96: 720, 128: 600, 192: 360, 256: 240}
 
 
 def theory(data, steps: int, store: Path) -> dict[str, np.ndarray]:
@@ -200,88 +188,6 @@ def gaussian(mean: np.ndarray, variance: np.ndarray, targets: np.ndarray) -> lis
     return [loss, (drawn.argmax(axis=2) == targets.argmax(axis=1)).mean()]
 
 
-# --- late in training ---------------------------------------------------------------------------------
-
-
-def rivals(points: int, tests: int):
-    """Digits in pairs, one at random and the nearest one of another class; then test digits."""
-    from sklearn.datasets import load_digits
-
-    X, labels = map(np.asarray, load_digits(return_X_y=True))
-    X, Y = (X - X.mean()) / X.std(), np.eye(10)[labels] - 0.1
-    order = np.random.default_rng(4242).permutation(len(X))
-    chosen: list[int] = []
-    for one in order[: points // 2]:
-        distance = ((X - X[one]) ** 2).sum(axis=1)
-        distance[labels == labels[one]] = np.inf
-        distance[chosen] = np.inf
-        chosen += [int(one), int(np.argmin(distance))]
-    rest = [one for one in order[points // 2 :] if one not in chosen][:tests]
-    return X[chosen], Y[chosen], X[rest], Y[rest]
-
-
-def late(store: Path, members: dict[int, int], stops: tuple[int, ...]) -> str:
-    """What order 1/n leaves of the mean, over widths, and its limit at infinite width."""
-    import finitewidth as fw
-
-    data = rivals(RIVALS, RIVAL_TESTS)
-    X, Y, X_test, _ = data
-    prepared = fw.finite_width(network(min(members)), X, Y, X_test, four_leg_tolerance=1e-6)
-    top = largest_eigenvalue(network(), X)
-    left: dict[int, list[dict]] = {steps: [] for steps in stops}
-    for width, count in members.items():
-        outputs = trained(data, width, count, stops, store / "late")
-        for record, steps in enumerate(stops, start=1):
-            order_1 = prepared.with_width(width).predict(fw.GradientDescent(1 / top, steps))
-            control = np.asarray(control_of(data, width, steps)(outputs[:, 0]))
-            rest = (outputs[:, record] - control)[:, len(X) :]
-            left[steps].append({"width": width, "members": count} | left_over(width, order_1, rest))
-    return "\n\n".join(late_table(steps, rows) for steps, rows in left.items())
-
-
-def left_over(n: int, order_1, rest: np.ndarray) -> dict:
-    """n times the measured mean minus order 1/n, (M, n_L), and its share of the predicted shift."""
-    from finitewidth import Estimate
-
-    shift = order_1.mean - order_1.infinite_width.mean
-    gaps = rest - order_1.mean
-    shares = (gaps * shift).sum(axis=(1, 2)) / (shift**2).sum()
-    return {
-        "shift": n * rms(shift), "entries": Estimate(n * gaps.mean(axis=0), n * _error(gaps)),
-        "share": Estimate(shares.mean(), _error(shares)),
-    }  # fmt: skip
-
-
-def late_table(steps: int, rows: list[dict]) -> str:
-    from finitewidth.experiment.scaling import fall_with_width
-
-    lines = [
-        f"After {steps} steps:",
-        "",
-        "| width | networks | n x predicted shift, rms | n x rest, rms | its standard error | rest / shift |",
-        "|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        value, error = row["entries"]
-        share = f"{row['share'].value:+.3f} ± {row['share'].stderr:.3f}"
-        cells = f"{row['shift']:.2f} | {rms(value):.2f} | {rms(error):.2f} | {share}"
-        lines.append(f"| {row['width']} | {row['members']} | {cells} |")
-    widths = [row["width"] for row in rows]
-    for orders in ((0, 1), (0, 1, 2)):
-        if len(widths) <= len(orders):
-            continue
-        share = fall_with_width(widths, [row["share"] for row in rows], orders)
-        entries = fall_with_width(widths, [row["entries"] for row in rows], orders)
-        pulls = entries.coefficients[0] / np.sqrt(entries.errors[0, 0])
-        lines.append(
-            f"| infinite, terms up to 1/n^{orders[-1]} | | | {rms(entries.coefficients[0]):.2f} | "
-            f"{rms(np.sqrt(entries.errors[0, 0])):.2f} | {share.coefficients[0]:+.3f} ± "
-            f"{share.errors[0, 0] ** 0.5:.3f}; chi square {share.chi_square:.1f} of {share.freedom}; pulls "
-            f"of {pulls.size} entries {rms(pulls):.2f} rms, largest {np.abs(pulls).max():.1f} |"
-        )
-    return "\n".join(lines)
-
-
 # --- tables -------------------------------------------------------------------------------------------
 
 
@@ -328,7 +234,6 @@ def plain(value):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--late", action="store_true", help="few digits, late in training, over widths")
     parser.add_argument("--store", default="digits", help="where finished parts are kept")
     parser.add_argument("--widths", type=int, nargs="+", default=sorted(MEMBERS))
     parser.add_argument("--steps", type=int, nargs="+", default=STEPS)
@@ -337,9 +242,6 @@ def main() -> None:
     store = Path(chosen.store)
     store.mkdir(exist_ok=True, parents=True)
     stops = (10, 30) if chosen.quick else STEPS
-    if chosen.late:
-        run_late(store, chosen, stops)
-        return
     data = digits(*((20, 8) if chosen.quick else (POINTS, HELD_OUT)))
     started, rows = time.perf_counter(), []
     predictions = {one: theory(data, one, store) for one in stops if chosen.quick or one in chosen.steps}
@@ -358,15 +260,6 @@ def main() -> None:
         (RESULTS / "digits.json").write_text(json.dumps([plain(row) for row in rows]))
         text = f"# Order 1/n for 300 digits against trained networks\n\n{stamp()}\n\n{tables}\n"
         (RESULTS / "many_points_networks.md").write_text(text)
-
-
-def run_late(store: Path, chosen, stops) -> None:
-    widths = [n for n in chosen.widths if n in LATE_MEMBERS] if chosen.quick else list(LATE_MEMBERS)
-    members = {n: 6 if chosen.quick else LATE_MEMBERS[n] for n in widths}
-    text = f"{LATE.format(points=RIVALS, tests=RIVAL_TESTS)}\n\n{late(store, members, stops)}"
-    print(text)
-    if not chosen.quick:
-        keep(RESULTS / "many_points_networks.md", "Late in training, few digits", f"{stamp()}\n\n{text}")
 
 
 if __name__ == "__main__":

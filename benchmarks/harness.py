@@ -99,14 +99,15 @@ class Report:
         self.targets.append((what, seen, "met" if met else "MISSED"))
 
     def table(self, title: str, header: str, rows: list[tuple], note: str) -> None:
-        self.tables.append(f"## {title}\n\n{_markdown(header, rows)}\n\n{note}\n")
+        self.tables.append(f"## {title}\n\n{markdown(header, rows)}\n\n{note}\n")
 
     def text(self, opening: str) -> str:
-        targets = _markdown("target | seen | verdict", self.targets)
+        targets = markdown("target | seen | verdict", self.targets)
         return "\n".join([opening, f"## Targets\n\n{targets}\n", *self.tables])
 
 
-def _markdown(header: str, rows: list[tuple]) -> str:
+def markdown(header: str, rows: list[tuple]) -> str:
+    """A table; the names of its columns are separated by bars."""
     names = header.split(" | ")
     lines = [names, ["---"] * len(names), *rows]
     return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)

@@ -10,7 +10,7 @@ from finitewidth.core.precision import enable_double_precision
 
 enable_double_precision()  # before anything imports JAX
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, _names, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

@@ -1,5 +1,9 @@
 # Every public name and the module it lives in: type checkers read this file, and lazy_loader loads by it.
 
+from . import optax as optax
+from . import plots as plots
+from . import sklearn as sklearn
+from . import torch as torch
 from .comparison.accuracy import Accuracy as Accuracy
 from .comparison.accuracy import accuracy as accuracy
 from .comparison.claims import claims as claims
@@ -23,6 +27,8 @@ from .critical.information import Information as Information
 from .critical.information import information as information
 from .critical.phase_diagram import PhaseDiagram as PhaseDiagram
 from .critical.phase_diagram import phase_diagram as phase_diagram
+from .critical.shares import NTKShares as NTKShares
+from .critical.shares import ntk_shares as ntk_shares
 from .experiment.empirical import empirical_ntk as empirical_ntk
 from .experiment.ensemble.plan import Control as Control
 from .experiment.ensemble.results import Ensemble as Ensemble
@@ -37,10 +43,6 @@ from .experiment.taylor import linearize as linearize
 from .experiment.taylor import taylor as taylor
 from .experiment.weighted import SampledPosterior as SampledPosterior
 from .experiment.weighted import sample_posterior as sample_posterior
-from .interface.adapters import optax as optax
-from .interface.adapters import sklearn as sklearn
-from .interface.adapters import torch as torch
-from .interface.figures import plots as plots
 from .interface.figures.plots import save_spectrum as save_spectrum
 from .network.algorithms.abstract import AbstractAlgorithm as AbstractAlgorithm
 from .network.algorithms.gradient_descent import GradientDescent as GradientDescent

@@ -156,12 +156,13 @@ def test_parallel_images_without_biases_are_named():
 def test_estimators_take_images_and_flat_rows():
     exact = fw.predict(NET, X, Y, X_TEST, order=0, ridge=0.1).mean
     flat, flat_test = X.reshape(6, -1), X_TEST.reshape(3, -1)
+    plain = {"ridge": 0.1, "scale_inputs": False, "normalize_y": False}
     for network, inputs in ((NET, X), (NET, flat), (LAYERS, X)):
-        model = fw.sklearn.WideNetworkRegressor(network=network, ridge=0.1).fit(inputs, Y)
+        model = fw.sklearn.WideNetworkRegressor(network=network, **plain).fit(inputs, Y)
         for one in (model, pickle.loads(pickle.dumps(model)), clone(model).fit(inputs, Y)):
             near(one.predict(X_TEST), exact)
             near(one.predict(flat_test), exact)
-    one_output = fw.sklearn.WideNetworkRegressor(network=NET, ridge=0.1).fit(X, Y[:, 0])
+    one_output = fw.sklearn.WideNetworkRegressor(network=NET, **plain).fit(X, Y[:, 0])
     near(one_output.predict(X_TEST), exact[:, 0])
 
 

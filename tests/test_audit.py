@@ -199,7 +199,7 @@ def test_audit_reads_a_network_from_a_file(capsys, tmp_path):
         ("audit 10,5,1 --input-scale -1", "input_scale must be a finite number above 0"),
         ("audit 10,5,1 --activation perceptron", "is discontinuous"),
         ("audit absent.toml", "RUN 'absent.toml' does not exist"),
-        ("audit", "Missing argument"),
+        ("audit --C_W 1.5", "WIDTHS is missing, and --C_W needs it"),
     ],
 )
 def test_bad_audits_end_in_one_line(capsys, arguments, complaint):

@@ -61,6 +61,29 @@ def test_help_is_printed(capsys, arguments):
     assert "Usage: finitewidth" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "command", [[], ["solve"], ["criticality"], ["audit"], ["ensemble"], ["claims"], ["page"]]
+)
+def test_help_shows_no_type_beside_flags(capsys, command):
+    assert call(*command, "--help") == 0
+    text = capsys.readouterr().out
+    assert "<bool>" not in text and "--help" in text
+
+
+def test_a_quiet_run_writes_files_and_not_a_word(capsys, folder):
+    assert call("solve", "run.toml", "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+    assert (folder / "results/run/summary.json").exists()
+
+
+def test_audit_without_arguments_shows_what_pytorch_does_to_twenty_layers(capsys):
+    """The variance of uniform weights between -1 and 1 over the root of the fan-in is 1/3 over the fan-in."""
+    assert call("audit") == 0
+    out, err = capsys.readouterr()
+    assert "needs attention" in out and "C_W 0.33333333" in out and "set C_b = 0 and C_W = 2" in out
+    assert err.startswith("finitewidth: note: without WIDTHS") and err.count("\n") == 1
+
+
 def test_help_of_a_command_shows_a_run_file_that_is_understood(capsys, folder):
     call("solve", "--help")
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]

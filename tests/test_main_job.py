@@ -3,9 +3,6 @@
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import tomllib
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -222,24 +219,6 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(finished, folder, capsys,
     assert sorted(os.listdir(folder)) == ["out", "run.toml"]
     for name in ("summary.json", "figure.svg", "report.html"):
         assert (folder / "out" / name).read_bytes() == (finished / "out" / name).read_bytes(), name
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_a_command_with_status_130(number):
-    """The signal comes while the command works, from a thread beside it."""
-    code = f"""
-import os, signal, threading, time
-from finitewidth.interface.cli import main, solve
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
-def work(*_, **__):
-    threading.Timer(0.1, os.kill, (os.getpid(), {int(number)})).start()
-    time.sleep(20)
-solve._solve = work
-main.main(["solve"])
-"""
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=15)
-    assert ended.returncode == 130
-    assert ended.stderr == "finitewidth: interrupted; no results were written.\n"
 
 
 # --- what is refused ----------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ def test_convolutions_norms_and_slopes_are_initialized_and_the_frozen_stay():
     net = fw.torch.initialize_(model, normal(3, 2, 4), generator=generator())
     assert torch.equal(model[4].weight, before) and not model[4].weight.requires_grad
     assert bool((model[1].weight == 1).all()) and net.activation_name == "leaky_relu(0.25)"
-    assert float((model[0].weight ** 2).mean() * 6) == pytest.approx(net.layers[0].C_W, rel=0.5)
+    assert float((model[0].weight.detach() ** 2).mean() * 6) == pytest.approx(net.layers[0].C_W, rel=0.5)
 
 
 def test_gelu_without_biases_gets_the_best_that_exists():

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 import uvicorn
 from hypothesis import given, settings
@@ -331,9 +332,11 @@ def test_the_command_serves_loopback_and_ends_on_an_interrupt():
     document = json.loads(run.stdout.readline())
     assert document["command"] == "page" and document["address"].startswith("http://127.0.0.1:")
     wait_until(lambda: reached(document["address"]))
-    run.send_signal(signal.SIGINT)
+    children = psutil.Process(run.pid).children()
+    run.send_signal(signal.SIGTERM)
     _, errors = run.communicate(timeout=30)
-    assert (run.returncode, errors) == (0, "")
+    assert (run.returncode, errors) == (0, "finitewidth: interrupted; the page keeps no results.\n")
+    assert children and not psutil.wait_procs(children, timeout=30)[1]
 
 
 def reached(address: str) -> bool:

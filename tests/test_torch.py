@@ -91,7 +91,7 @@ def test_what_changes_nothing_is_harmless():
     assert fw.torch.network(padded) == plain
     dropping = nn.Sequential(*parts[:2], nn.Dropout(0.5), *parts[2:])
     assert fw.torch.network(dropping) == fw.torch.network(dropping.eval()) == plain
-    assert plain == fw.MLP.critical((6, 5, 4, 2), "tanh")
+    assert plain == fw.MLP.critical((6, 5, 4, 2), "tanh", bias_share=0.1)
     assert fw.torch.network(nn.Linear(3, 2)).widths == (3, 2)
 
 
@@ -190,6 +190,8 @@ def test_each_hidden_layer_may_have_its_own_activation(names, activations):
     module = stack(widths, activations)
     critical = fw.MLP.critical(widths, names, lambda_b=0.5, input_scale=1.3)
     assert fw.torch.network(module, lambda_b=0.5, input_scale=1.3) == critical
+    shared = fw.MLP.critical(widths, names, input_scale=1.3, bias_share=0.1)
+    assert fw.torch.network(module, input_scale=1.3) == shared
     assert fw.torch.network(module).activation_name == ", ".join(names)
     linear = [part for part in module if isinstance(part, nn.Linear)]
     groups = fw.torch.parameter_groups(module, 0.1, lambda_b=0.5, input_scale=1.3)
@@ -202,7 +204,7 @@ def test_each_hidden_layer_may_have_its_own_activation(names, activations):
 def test_linear_layers_with_nothing_between_them_are_linear_there():
     parts = list(stack((6, 5, 4, 2), nn.Tanh))
     assert fw.torch.network(nn.Sequential(parts[0], *parts[2:])).activation_name == "linear, tanh"
-    assert fw.torch.network(row(3, 5, 2)()) == fw.MLP.critical((3, 5, 2), "linear")
+    assert fw.torch.network(row(3, 5, 2)()) == fw.MLP.critical((3, 5, 2), "linear", bias_share=0.1)
 
 
 def test_some_activations_may_be_passed_and_others_recognized():
@@ -244,7 +246,7 @@ def test_initialization_is_that_of_the_critical_network():
         for _ in range(40):
             net = fw.torch.initialize_(module, generator=generator)
             signals.append(fw_signals(module, X))
-        assert net == fw.MLP.critical(widths, name)
+        assert net == fw.MLP.critical(widths, name, bias_share=0.1)
         for l, layer in enumerate(part for part in module if isinstance(part, nn.Linear)):
             for tensor, variance in ((layer.weight, net.C_W[l] / widths[l]), (layer.bias, net.C_b[l])):
                 measured = float((tensor.detach().double() ** 2).mean())

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_count
 from finitewidth.core.memory import require_memory
@@ -15,6 +16,7 @@ from finitewidth.training.infinite.sampled import SampledPrediction, gaussian_me
 _NEGATIVE = 1e-6  # eigenvalues closer to zero than this, in units of the largest, may be rounding
 
 
+@shown("expected", "spread", "of_samples", dimensions={"of_samples": "sample"})
 @dataclass(frozen=True, eq=False)
 class Accuracy:
     """The share of test inputs whose largest output is that of their class."""
@@ -22,10 +24,6 @@ class Accuracy:
     expected: Estimate  # averaged over networks
     spread: float  # standard deviation between networks
     of_samples: Float[np.ndarray, " M"] = field(repr=False)  # the share of networks that are right, by sample
-
-    def __repr__(self) -> str:
-        value, error = (float(part) for part in self.expected)
-        return f"Accuracy({value:.4f} ± {error:.4f}, between networks ± {self.spread:.4f})"
 
 
 def accuracy(

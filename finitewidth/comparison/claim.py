@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from finitewidth.comparison.evidence import Comparison
+from finitewidth.core.display.records import shown
 
 _REGISTERED: dict[str, "Claim"] = {}
 
@@ -29,6 +30,7 @@ class Claim:
         return asked == self.id or asked in equations(self.id)
 
 
+@shown("claim", "tightest", "seconds", "message")
 @dataclass(frozen=True)
 class Outcome:
     """The result of measuring one claim: its comparisons, or the error that stopped it."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_inputs
 from finitewidth.experiment.ensemble.plan import Control
@@ -18,6 +19,7 @@ from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
 
 
+@shown("worst", "pulls", "covariance_pulls", dimensions={"pulls": "sample output"})
 @dataclass(frozen=True, eq=False)
 class PredictionComparison:
     """Pulls, (theory - estimate) / standard error, of trained outputs on the test inputs."""
@@ -34,6 +36,7 @@ class PredictionComparison:
         return float(max(np.abs(part).max() for part in parts))
 
 
+@shown("worst", "layer")
 @dataclass(frozen=True, eq=False)
 class LayerComparison:
     """Pulls, (theory - estimate) / standard error, of the statistics of one layer, by name."""

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.comparison.compare import control_variate
+from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_count
 from finitewidth.core.keys import as_key
@@ -35,6 +36,16 @@ NEXT = (4, 5, 6)  # powers of which only the size is expected
 WIDE = 2**20  # a width of which only order 1/n is seen
 
 
+@shown(
+    "n",
+    "mean",
+    "variance",
+    "chi_square",
+    "freedom",
+    "widths",
+    "members",
+    dimensions={"mean": "sample output", "variance": "sample"},
+)
 @dataclass(frozen=True, eq=False)
 class Extrapolation:
     """Mean and variance of trained networks at any width, from order 1/n and narrow ensembles."""
@@ -79,13 +90,6 @@ class Extrapolation:
     def _with_remainder(self, name: str) -> Estimate:
         left = self.falls[name].at(self.n)
         return Estimate(getattr(self.prediction, name) + left.value, left.stderr)
-
-    def __repr__(self) -> str:
-        chi = max(float(np.mean(part)) for part in self.chi_square.values()) / max(self.freedom, 1)
-        return (
-            f"Extrapolation(n={self.n}, from {self.members} networks of each width {self.widths}, "
-            f"chi square per degree of freedom {chi:.2g})"
-        )
 
 
 def extrapolate(

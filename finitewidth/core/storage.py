@@ -5,6 +5,7 @@ import glob
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -90,18 +91,37 @@ def drafted(place: Path) -> Iterator[Path]:
     # beside `place`, because a rename is atomic only within one file system
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-") as scratch:
         draft, earlier = Path(scratch) / "draft", Path(scratch) / _EARLIER
-        yield draft
-        if place.exists():
-            place.rename(earlier)
+        _drafts.add(draft)
         try:
-            draft.rename(place)
-        except OSError:
-            if earlier.exists():
-                earlier.rename(place)
-            raise
+            yield draft
+            if place.exists():
+                place.rename(earlier)
+            _put_in_place(draft, place, earlier)
+        finally:
+            _drafts.remove(draft)
+
+
+def _put_in_place(draft: Path, place: Path, earlier: Path) -> None:
+    try:
+        draft.rename(place)
+    except OSError:
+        if earlier.exists():
+            earlier.rename(place)
+        raise
 
 
 _EARLIER = "earlier"
+_drafts: set[Path] = set()
+
+
+def discard_drafts() -> None:
+    """Remove the drafts of this process, which is about to end; a directory that is in its place stays."""
+    for draft in tuple(_drafts):
+        dropped = draft.with_name("dropped")
+        with contextlib.suppress(OSError):
+            draft.rename(dropped)  # a draft that is named so can no longer take the place of earlier results
+            shutil.rmtree(dropped)
+            draft.parent.rmdir()
 
 
 def _put_back(place: Path) -> None:

@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from finitewidth.core.display.numbers import number
+from finitewidth.core.display.records import shown
 from finitewidth.critical.activations.classification import critical_variances, criticality
-from finitewidth.critical.activations.words import number
 from finitewidth.critical.tuning import critical_version
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.layers.dense import Dense
@@ -39,6 +40,7 @@ _ACCURACY = 5e-3  # by which the ratio may be smaller than what is allowed where
 _SEARCHED = 1000  # layers for which an audit looks for a better gamma, in seconds
 
 
+@shown("explanation", "ratio", "allowed", "width", "depth", "gamma", "C_b", "C_W", "activation")
 @dataclass(frozen=True, eq=False)
 class Aspect:
     """A width, a depth and a gamma that go together, and the initialization that belongs to them."""

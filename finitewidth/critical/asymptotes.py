@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.critical.activations.classification import Criticality
 from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.critical.initialization import critical_points, is_critical
@@ -24,6 +25,7 @@ from finitewidth.network.network import Network
 from finitewidth.theory.records import Theory
 
 
+@shown("K_law", "Theta_law", "K", "Theta", dimensions={"K": "sample layer", "Theta": "sample layer"})
 @dataclass(frozen=True, eq=False)
 class Asymptotes:
     """Laws at layers 1 to L for every input, each with its words; None where no law is known."""

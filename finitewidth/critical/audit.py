@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from finitewidth.core.display.numbers import number
+from finitewidth.core.display.records import shown
 from finitewidth.critical.activations.classification import Criticality, criticality
 from finitewidth.critical.activations.susceptibilities import CRITICAL
-from finitewidth.critical.activations.words import number
 from finitewidth.critical.architectures.explanation import steps_of_layers
 from finitewidth.critical.architectures.two_inputs import TwoInputs, follow_inputs
 from finitewidth.critical.aspect import longer_skips
@@ -37,6 +38,15 @@ _SLOW_LAYERS = 64  # kinked activations other than two straight lines are solved
 _SLOW_BODIES = 20  # bodies of several layers are solved pair by pair of layers
 
 
+@shown(
+    "healthy",
+    "findings",
+    "aspect_verdict",
+    "correlation_length_parallel",
+    "correlation_length_perp",
+    "advice",
+    "net",
+)
 @dataclass(frozen=True, eq=False)
 class Audit:
     """The verdict on one network."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_count, as_inputs
 from finitewidth.critical.activations.classification import Criticality
 from finitewidth.gaussian.four_legs.averages import four_legs
@@ -26,6 +27,7 @@ from finitewidth.network.network import Network
 from finitewidth.theory.solve import solve
 
 
+@shown("reading", "G", "v", "aspect_ratio", "best_aspect_ratio", "net")
 @dataclass(frozen=True)
 class Information:
     """What the outputs of a network at initialization, for one input, say about each other."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.precision import require_double_precision
 from finitewidth.critical.activations.classification import Criticality, criticality
 from finitewidth.critical.activations.susceptibilities import CRITICAL
@@ -27,6 +28,24 @@ _HALVINGS = 40
 _FOLLOWED = 200  # layers
 
 
+@shown(
+    "activation",
+    "C_b",
+    "C_W",
+    "gamma",
+    "K_star",
+    "chi_parallel",
+    "chi_perp",
+    dimensions={
+        "C_b": "C_b",
+        "C_W": "C_W",
+        "gamma": "gamma",
+        "K_star": "row C_W",
+        "chi_parallel": "row C_W",
+        "chi_perp": "row C_W",
+    },
+    figure="phase_diagrams",
+)
 @dataclass(frozen=True, eq=False)
 class PhaseDiagram:
     """Fixed points over a grid, axes (C_b, C_W); infinite K_star and NaN susceptibilities where K diverges.

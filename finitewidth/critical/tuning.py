@@ -22,6 +22,14 @@ $$\lambda_b^{(l)} = \frac{\lambda_b}{L} \prod_{m=l}^{L-1} \frac{1}{\chi_\perp^{(
 with $x^2$ the mean square of the input components. The NTK of that input is then $\lambda_b + \lambda_W x^2$,
 as it is for one layer, and every layer has an equal share in both terms. Networks of other layers have the
 same rule (`architectures/tuning.py`).
+
+With equal lambda_b and lambda_W biases take most of the NTK where the signal is small. What they add is the
+same for every pair of inputs: it raises the largest eigenvalue, which limits the learning rate, and tells no
+inputs apart. `bias_share` therefore sets what biases add over what the weights of their layer add:
+
+$$\lambda_b^{(l)} = \mathrm{share} \cdot \lambda_W^{(l)} \langle\sigma_{l-1}^2\rangle$$
+
+Shares of a tenth and less trained best, shares of one clearly worse (benchmarks/results/advice.md).
 """
 
 import math
@@ -37,6 +45,8 @@ from finitewidth.critical.one_input import is_dense, layer_by_layer
 from finitewidth.network.mlp import MLP, Activations
 from finitewidth.network.network import Network
 
+BIAS_SHARE = 0.1  # of the NTK that the weights of a layer add, what its biases should add
+
 
 def critical_network(
     widths: Sequence[int],
@@ -44,24 +54,30 @@ def critical_network(
     lambda_b=1.0,
     lambda_W=1.0,
     input_scale=1.0,
+    bias_share=None,
 ) -> MLP:
     """A network at criticality whose layers contribute equally to the NTK (PDLT sections 5.2, 5.3 and 9.4).
 
     `activation` is one activation, or one for each hidden layer: `critical_initialization` has the rule for
     C_b and C_W. `input_scale` is the mean square of the input components; it matters where the kernel must
-    start at a K* > 0 and for the learning rates of networks with different activations.
+    start at a K* > 0, for the learning rates of networks with different activations and for
+    `bias_share`, which takes the place of `lambda_b`.
     """
     input_scale = _positive("input_scale", input_scale)
-    given = {"lambda_b": _rate("lambda_b", lambda_b), "lambda_W": _rate("lambda_W", lambda_W)}
+    rate_b, rate_W = _rate("lambda_b", lambda_b), _rate("lambda_W", lambda_W)
+    share = _share(bias_share, rate_b)
     net = MLP(widths, activation)
     C_b, C_W = critical_initialization(net, input_scale)
     net = net.replace(C_b=C_b, C_W=C_W)
     shares_b, shares_W = equivalent_rates(net, input_scale)
-    rates_b, rates_W = given["lambda_b"] * shares_b, given["lambda_W"] * shares_W
+    rates_W = rate_W * shares_W
+    rates_b = rate_b * shares_b
+    if share is not None:
+        rates_b = share * rates_W * layer_by_layer(net, input_scale).arriving
     return net.replace(lambda_b=tuple(rates_b.tolist()), lambda_W=tuple(rates_W.tolist()))
 
 
-def critical_version(net: Network, lambda_b=1.0, lambda_W=1.0, input_scale=1.0) -> Network:
+def critical_version(net: Network, lambda_b=1.0, lambda_W=1.0, input_scale=1.0, bias_share=None) -> Network:
     """The network with the same layers, but critical C_b and C_W and equivalent learning rates.
 
     Networks of dense layers and activations get those of `critical_network`. What has no critical point is
@@ -69,11 +85,14 @@ def critical_version(net: Network, lambda_b=1.0, lambda_W=1.0, input_scale=1.0) 
     """
     input_scale = _positive("input_scale", input_scale)
     rates = _rate("lambda_b", lambda_b), _rate("lambda_W", lambda_W)
+    share = _share(bias_share, rates[0])
     if is_dense(net):
-        critical = critical_network(net.widths, net.activations or "linear", *rates, input_scale)
+        critical = critical_network(
+            net.widths, net.activations or "linear", *rates, input_scale, bias_share=share
+        )
         dense = iter(critical.dense)
         return net.replace(layers=with_weights(net.layers, lambda _: next(dense)))
-    return net.replace(layers=tuned_layers(net.layers, net.input_shape, *rates, input_scale))
+    return net.replace(layers=tuned_layers(net.layers, net.input_shape, *rates, input_scale, share))
 
 
 def equivalent_rates(net: Network, input_scale: float) -> tuple[np.ndarray, np.ndarray]:
@@ -113,6 +132,17 @@ def _positive(name: str, value) -> float:
             f"{name} must be above 0, got {value!r}; it is the mean square of the input components."
         )
     return number
+
+
+def _share(bias_share, lambda_b: float) -> float | None:
+    if bias_share is None:
+        return None
+    if lambda_b != 1:
+        raise ValueError(
+            f"bias_share takes the place of lambda_b, got bias_share={bias_share!r} and "
+            f"lambda_b={lambda_b!r}; give one of them."
+        )
+    return _rate("bias_share", bias_share)
 
 
 def _rate(name: str, value) -> float:

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from finitewidth.core.checkpoint import digest
+from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_inputs, as_positive, as_targets, merge_inputs
 from finitewidth.core.keys import as_key
@@ -48,6 +49,7 @@ class SampledLayer:
     mean: Estimate  # E[z_j1 | y], (N,)
 
 
+@shown("mean", "log_evidence", "effective_members", "members", "net", dimensions={"mean": "sample output"})
 @dataclass(frozen=True, eq=False)
 class SampledPosterior:
     """The posterior of real networks, estimated from weighted samples of the prior."""

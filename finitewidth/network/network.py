@@ -73,6 +73,7 @@ class Network:
         lambda_b=1.0,
         lambda_W=1.0,
         input_scale=1.0,
+        bias_share=None,
     ) -> "Network":
         r"""The network of these layers at its critical point, with learning rates that let all learn equally.
 
@@ -81,13 +82,15 @@ class Network:
         with depth. The last weights of a residual body get a share of that, $1 - \gamma^2$, or for
         $\gamma = 1$ one over the number of such blocks; weights behind `LayerNorm` hold the kernel at one;
         $C_W$ of a convolution makes up for what zero padding loses. `lambda_b` and `lambda_W` are shared
-        out over the layers by the equivalence principle (PDLT section 9.4). `input_scale` is the mean square
-        of the input components. Layers and activations without a critical point are refused by name.
+        out over the layers by the equivalence principle (PDLT section 9.4); `bias_share` takes the place of
+        `lambda_b`, so that biases add this share of what the weights of their layer add to the NTK.
+        `input_scale` is the mean square of the input components. Layers and activations without a critical
+        point are refused by name.
         `fw.audit(net).steps` says of each layer what was set.
         """
         from finitewidth.critical.tuning import critical_version  # theory answers; it is not known before
 
-        return critical_version(Network(input_shape, *layers), lambda_b, lambda_W, input_scale)
+        return critical_version(Network(input_shape, *layers), lambda_b, lambda_W, input_scale, bias_share)
 
     @functools.cached_property
     def fixed_rates(self) -> str | None:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.cores import SingleThreadedProducts
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
@@ -23,6 +24,15 @@ from finitewidth.theory.pairs.panels import Request, assembled
 from finitewidth.theory.pairs.propagation import Propagation
 
 
+@shown(
+    "K",
+    "Theta",
+    "layer",
+    "error",
+    "sampling_error",
+    "net",
+    dimensions={"K": "sample other_sample", "Theta": "sample other_sample"},
+)
 @dataclass(frozen=True, eq=False)
 class Kernels:
     """Kernel and NTK between two sets of inputs at one layer, at infinite width."""

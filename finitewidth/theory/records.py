@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.network.network import Network
 from finitewidth.theory import labelled
 from finitewidth.theory.checks import check_layer
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import xarray
 
 
+@shown("index", "n", "arrays", "net")
 @dataclass(frozen=True, eq=False)
 class Layer:
     """Statistics of the preactivations and the NTK of one layer, 1/n of the previous layer stripped.
@@ -54,6 +56,7 @@ class Layer:
         return self.arrays[name]
 
 
+@shown("order", "depth", "X", "error", "four_leg_error", "memory_error", "net", figure="kernels_over_depth")
 @dataclass(frozen=True, eq=False)
 class Theory:
     """The statistics of a network at initialization on a data set, as `solve` computes them."""
@@ -83,9 +86,6 @@ class Theory:
     def output(self) -> Layer:
         """Layer L."""
         return self.layer(self.depth)
-
-    def __repr__(self) -> str:
-        return f"Theory({self.net!r}, {self.X.shape[0]} inputs, order={self.order})"
 
     def report(self) -> Report:
         """Dimensionless ratios of the output layer and whether the 1/n expansion can be trusted."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.core.progress import Progress
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, as_algorithm
@@ -27,6 +28,12 @@ from finitewidth.training.infinite.sampled import SampledPrediction
 from finitewidth.training.textbook.generalization import TestLoss, test_loss
 
 
+@shown(
+    "times",
+    "mean",
+    "std",
+    dimensions={"times": "time", "mean": "time sample output", "std": "time sample output"},
+)
 @dataclass(frozen=True, eq=False)
 class Trajectory:
     """A trained ensemble at several times: one prediction for each."""

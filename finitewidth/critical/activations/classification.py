@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.precision import require_double_precision
 from finitewidth.critical.activations import words
 from finitewidth.critical.activations.half_stable import (
@@ -30,6 +31,7 @@ CLASSES = ("scale-invariant", "K*=0", "half-stable", "unstable", "none")
 _CONVERGED = 1e-9  # largest residual of a critical point
 
 
+@shown("activation", "universality_class", "C_b", "C_W", "K_star", "stable", "exponents")
 @dataclass(frozen=True, eq=False)
 class Criticality:
     """The universality class of an activation and the critical initialization that belongs to it.
@@ -53,15 +55,6 @@ class Criticality:
     other_fixed_point: float | None = None  # of the kernel at the same C_b, C_W, nearest to K_star
     other_points: tuple[CriticalPoint, ...] = ()  # further half-stable points
     remedy: "Criticality | None" = field(default=None, repr=False)  # sigma - sigma(0), where sigma has none
-
-    def __repr__(self) -> str:
-        numbers = ", ".join(
-            f"{name}={value:.9g}"
-            for name, value in (("C_b", self.C_b), ("C_W", self.C_W), ("K_star", self.K_star))
-            if value is not None
-        )
-        kind = f"{self.activation.name}: {self.universality_class}"
-        return f"Criticality({kind}{', ' if numbers else ''}{numbers})"
 
 
 def criticality(activation: str | Activation | Callable) -> Criticality:

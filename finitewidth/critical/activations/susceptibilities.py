@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.two_legs.one_leg import leg_averages
 from finitewidth.network.layers.activation import Activation, as_activation
@@ -23,6 +24,7 @@ CRITICAL = 1e-6  # a susceptibility this close to one, or a variance this close 
 Numbers = float | Float[np.ndarray, "..."]
 
 
+@shown("parallel", "perpendicular", "error")
 class Susceptibilities(NamedTuple):
     """chi_parallel and chi_perpendicular of one layer, and the error of the averages behind them."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from finitewidth.core.display.numbers import number
 from finitewidth.critical.activations.half_stable import CriticalPoint, Search
 from finitewidth.critical.activations.onset import Onset
 from finitewidth.gaussian.two_legs.one_leg import Origin
@@ -17,11 +18,6 @@ _SHOWN = 12  # kinds of layers with a line of their own
 _LISTED = 4  # numbers of layers that are listed one by one
 _OUTSIDE = "use gelu or swish, which have a half-stable critical point, or tanh"
 OTHERS = f"Instead, {_OUTSIDE}."
-
-
-def number(value: float, digits: int) -> str:
-    """The value rounded to so many digits, written out below ten million."""
-    return f"{float(f'{value:.{digits}g}'):.7g}"
 
 
 def numbered(layers: Sequence[int]) -> str:

@@ -87,6 +87,13 @@ def through(layers: Sequence[AbstractLayer], size: Size, shape: Shape) -> Way:
     return Way(size, pull)
 
 
+def contributions_to_ntk(layers: Sequence[AbstractLayer], shape: Shape, input_scale: float) -> Contributions:
+    """Of each layer with learning rates, in the order in which signals meet them."""
+    contributions: Contributions = []
+    through(layers, Size(input_scale), shape).pull(1.0, contributions)
+    return contributions[::-1]
+
+
 @functools.singledispatch
 def through_layer(layer: AbstractLayer, size: Size, shape: Shape) -> Way:
     """The way through one layer; averages over positions, and layers that rearrange them, keep the signal."""

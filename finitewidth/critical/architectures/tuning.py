@@ -11,31 +11,39 @@ and that of the input components $x^2$. The NTK is then $\lambda_b + \lambda_W x
 
 Odd activations in residual networks keep a kernel that is larger by $1/(1 - \gamma^2)$ than without skips, so
 that $\lambda_W$ comes out smaller by $1 - \gamma^2$.
+
+With a `bias_share` biases add this share of what the weights of their layer add, and lambda_b is not used:
+$\lambda_b^{(l)} = \mathrm{share} \cdot \lambda_W^{(l)} s_l$.
 """
 
 from dataclasses import replace
 
 from finitewidth.critical.architectures.initialization import Layers, critical_layers
-from finitewidth.critical.architectures.one_signal import Shares, Size, through
+from finitewidth.critical.architectures.one_signal import contributions_to_ntk
 from finitewidth.critical.architectures.weights import Weights, with_weights
 from finitewidth.network.layers.abstract import Shape
 
 
 def tuned_layers(
-    layers: Layers, shape: Shape, lambda_b: float, lambda_W: float, input_scale: float
+    layers: Layers,
+    shape: Shape,
+    lambda_b: float,
+    lambda_W: float,
+    input_scale: float,
+    bias_share: float | None = None,
 ) -> Layers:
     """The same layers with critical C_b and C_W and with learning rates by the equivalence principle."""
     initialized = critical_layers(layers, shape, input_scale)
-    contributions: list[Shares] = []
-    through(initialized, Size(input_scale), shape).pull(1.0, contributions)
-    shares = iter(contributions[::-1])
+    contributions = contributions_to_ntk(initialized, shape, input_scale)
+    N, shares = len(contributions), iter(contributions)
+    of_biases = lambda_b if bias_share is None else bias_share * lambda_W * input_scale
 
     def change(layer: Weights) -> Weights:
         share = next(shares)
         return replace(
             layer,
-            lambda_b=lambda_b / (len(contributions) * share.of_biases),
-            lambda_W=lambda_W * input_scale / (len(contributions) * share.of_weights),
+            lambda_b=of_biases / (N * share.of_biases),
+            lambda_W=lambda_W * input_scale / (N * share.of_weights),
         )
 
     return with_weights(initialized, change)

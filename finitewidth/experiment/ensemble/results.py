@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth import __version__
+from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.ensemble.batch import centered_on
 from finitewidth.experiment.ensemble.checkpoint import read_members
@@ -31,6 +32,7 @@ class Controlled(NamedTuple):
     covariance: Estimate | None = None  # (N_test, n_L, N_test, n_L)
 
 
+@shown("mean", "std", "loss", "members", "diverged", "unfinished", "algorithm", "net")
 @dataclass(frozen=True, eq=False)
 class Ensemble:
     """Trained networks; arrays with a first axis of records have the end of training last."""

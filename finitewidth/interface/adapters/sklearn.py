@@ -1,8 +1,9 @@
 """Infinitely wide trained networks as scikit-learn estimators.
 
-    import finitewidth as fw
+    from finitewidth.sklearn import WideNetworkRegressor
 
-    model = fw.sklearn.WideNetworkRegressor(depth=3, activation=("tanh", "relu")).fit(X, y)
+    model = WideNetworkRegressor(depth=3, activation=("tanh", "relu")).fit(X, y)
+    mean, std = model.predict(X_test, return_std=True)
 
 `depth` counts layers with parameters; `activation` is one for all hidden layers, or one for each of the
 `depth - 1`. Hidden widths do not appear, since they are infinite. `network` replaces both and the four
@@ -21,6 +22,8 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -31,12 +34,19 @@ from finitewidth.network.layers.dense import Dense
 from finitewidth.network.losses.probabilities import one_hot, outputs_of, softmax
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
-from finitewidth.training.bayes.fitting import FittedPosterior
+from finitewidth.training.bayes.fitting import FittedPosterior, most_likely_noise
 from finitewidth.training.infinite.fitting import Fitted, fit
+from finitewidth.training.infinite.leave_one_out import fit_by_leave_one_out, left_out
+
+__all__ = ["WideNetworkClassifier", "WideNetworkRegressor"]
 
 
 class _WideNetwork(BaseEstimator):
     """The parameters that regression and classification share.
+
+    `ridge="loo"` takes the ridge with the smallest error on samples left out, which is known in closed form;
+    it is kept in `ridge_`. With `scale_inputs` inputs are divided by one number, the root mean square of all
+    components of the training inputs (`input_scale_`), so that C_b and lambda_b mean the same for all units.
 
     `network` is None, an `fw.Network`, or a list of layers for inputs of the shape that X has. Its last layer
     gets as many outputs as there are targets. For a network with positions X has shape (N, H, W, C) or
@@ -44,6 +54,8 @@ class _WideNetwork(BaseEstimator):
     """
 
     fitted_: Fitted | FittedPosterior
+    ridge_: float
+    input_scale_: float
 
     def __init__(
         self,
@@ -54,9 +66,10 @@ class _WideNetwork(BaseEstimator):
         C_W: Any = 2.0,
         lambda_b: Any = 1.0,
         lambda_W: Any = 1.0,
-        ridge: float = 1e-3,
+        ridge: float | str = "loo",
         algorithm: AbstractAlgorithm | None = None,
         network: Any = None,
+        scale_inputs: bool = True,
     ):
         self.depth = depth
         self.activation = activation
@@ -67,12 +80,26 @@ class _WideNetwork(BaseEstimator):
         self.ridge = ridge
         self.algorithm = algorithm
         self.network = network
+        self.scale_inputs = scale_inputs
 
-    def _train(self, X: np.ndarray, Y: np.ndarray) -> None:
+    def _train(self, X: np.ndarray, Y: np.ndarray) -> Fitted:
         net = self._network(X, Y)
         algorithm = GradientFlow() if self.algorithm is None else self.algorithm
-        X = X.reshape(-1, *net.input_shape)
-        self.fitted_ = fit(net, X, Y, algorithm=algorithm, ridge=self.ridge)
+        X = self._inputs(X, net)
+        ridge = _as_number("ridge", self.ridge, "loo")
+        if ridge is None:
+            fitted, self.ridge_ = fit_by_leave_one_out(net, X, Y, algorithm)
+        else:
+            fitted, self.ridge_ = fit(net, X, Y, algorithm=algorithm, ridge=ridge), ridge
+        return fitted
+
+    def _take_scale(self, X: np.ndarray) -> None:
+        """Remember the scale of the inputs, one number for all components, which keeps all angles."""
+        size = float(np.sqrt(np.mean(X**2))) if self.scale_inputs else 1.0
+        self.input_scale_ = size if 0 < size < np.inf else 1.0
+
+    def _inputs(self, X: np.ndarray, net: Network) -> np.ndarray:
+        return X.reshape(-1, *net.input_shape) / self.input_scale_
 
     def _network(self, X: np.ndarray, Y: np.ndarray) -> Network:
         net = self._perceptron(X, Y) if self.network is None else self._with_outputs(Y.shape[1])
@@ -132,16 +159,35 @@ class _WideNetwork(BaseEstimator):
     def _checked(self, X) -> np.ndarray:
         check_is_fitted(self)
         rows = np.asarray(validate_data(self, self._rows(X), reset=False, dtype=np.float64))
-        return rows.reshape(-1, *self.fitted_.net.input_shape)
+        return self._inputs(rows, self.fitted_.net)
+
+
+def _as_number(name: str, value: Any, word: str) -> float | None:
+    """The parameter as a number, zero or positive; None if it is the word that leaves the choice to us."""
+    if isinstance(value, str) and value == word:
+        return None
+    if isinstance(value, str) or not (np.isscalar(value) and 0 <= value < np.inf):  # type: ignore[operator]
+        raise ValueError(f'{name} must be "{word}" or a number, zero or positive, got {value!r}.')
+    return float(value)  # type: ignore[arg-type]
 
 
 class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
     """Regression by infinitely wide networks that are trained on the squared loss, or by Bayes' rule.
 
-    With `inference="posterior"` predictions are those of `fw.posterior`, where `noise` is the variance of the
-    observations, and `return_std` includes it. `width` is that of all hidden layers, for the posterior
-    through order 1/n; infinite width by default. `ridge`, `algorithm` and learning rates are for training.
+    With `normalize_y` targets are shifted and scaled to mean 0 and variance 1, each output by itself, and
+    predictions are given in the units of y.
+
+    `predict(X, return_std=True)` has the standard deviation of a new target: the spread of the networks, and
+    `noise`, a variance in units of the normalized targets. `noise="auto"` estimates it: for trained networks
+    from samples left out, for `inference="posterior"` as the noise with the largest evidence at infinite
+    width. `noise_` has the number, or one for each output. With `noise=0` the spread of the networks is left.
+
+    With `inference="posterior"` predictions are those of `fw.posterior`, given observations with that noise.
+    `width` is that of all hidden layers, for the posterior through order 1/n; infinite width by default.
+    `ridge`, `algorithm` and learning rates are for training.
     """
+
+    noise_: Any
 
     def __init__(
         self,
@@ -152,11 +198,13 @@ class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
         C_W: Any = 2.0,
         lambda_b: Any = 1.0,
         lambda_W: Any = 1.0,
-        ridge: float = 1e-3,
+        ridge: float | str = "loo",
         algorithm: AbstractAlgorithm | None = None,
         network: Any = None,
+        scale_inputs: bool = True,
+        normalize_y: bool = True,
         inference: str = "training",
-        noise: float = 1e-2,
+        noise: float | str = "auto",
         width: int | None = None,
     ):
         super().__init__(
@@ -169,39 +217,56 @@ class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
             ridge=ridge,
             algorithm=algorithm,
             network=network,
+            scale_inputs=scale_inputs,
         )
+        self.normalize_y = normalize_y
         self.inference = inference
         self.noise = noise
         self.width = width
 
-    def _train(self, X: np.ndarray, Y: np.ndarray) -> None:
+    def _train(self, X: np.ndarray, Y: np.ndarray) -> Fitted | FittedPosterior:
         if self.inference == "training" and self.width is None:
-            super()._train(X, Y)
-            return
+            return super()._train(X, Y)
         if self.inference != "posterior":
             raise ValueError(
                 f'inference must be "training" at infinite width (width=None), or "posterior", got '
                 f"{self.inference!r} with width={self.width!r}; fw.predict trains networks of a width."
             )
-        self.fitted_ = FittedPosterior.of(self._network(X, Y), X, Y, self.noise, self.width)
+        net = self._network(X, Y)
+        X = self._inputs(X, net)
+        noise = self.noise if self.noise != "auto" else most_likely_noise(net, X, Y)
+        return FittedPosterior.of(net, X, Y, noise, self.width)  # type: ignore[arg-type]
 
     def fit(self, X, y) -> "WideNetworkRegressor":
         """Train on inputs (N, n_features) or those of the network, and targets (N,) or (N, n_outputs)."""
         self._take_shape(X)
         X, y = validate_data(self, self._rows(X), y, dtype=np.float64, multi_output=True, y_numeric=True)
-        y = np.asarray(y, dtype=np.float64)
+        X, y = np.asarray(X), np.asarray(y, dtype=np.float64)
         self._one_output = y.ndim == 1
-        self._train(np.asarray(X), y.reshape(len(y), -1))
+        Y = y.reshape(len(y), -1)
+        self._offset, spread = (Y.mean(axis=0), Y.std(axis=0)) if self.normalize_y else (0.0, np.ones(1))
+        self._unit = np.where(spread > 0, spread, 1.0)
+        Y = (Y - self._offset) / self._unit
+        self._take_scale(X)
+        self.fitted_ = self._train(X, Y)
+        self.noise_ = self._noise_of(self.fitted_, Y)
         return self
 
+    def _noise_of(self, fitted: Fitted | FittedPosterior, Y: np.ndarray) -> Any:
+        if isinstance(fitted, FittedPosterior):
+            return fitted.noise
+        noise = _as_number("noise", self.noise, "auto")
+        return left_out(fitted, Y).noise if noise is None else noise
+
     def predict(self, X, return_std: bool = False):
-        """Mean predictions and, with `return_std`, standard deviations over the ensemble."""
+        """Mean predictions and, with `return_std`, standard deviations of new targets."""
         X = self._checked(X)
         if not return_std:
-            return self._shaped(self.fitted_.mean(X))
+            return self._shaped(self.fitted_.mean(X) * self._unit + self._offset)
         mean, std = self.fitted_.mean_and_std(X)
-        std = std if std.ndim == 2 else np.repeat(std[:, None], mean.shape[1], axis=1)
-        return self._shaped(mean), self._shaped(std)
+        if isinstance(self.fitted_, Fitted):
+            std = np.sqrt(std[:, None] ** 2 + self.noise_) * np.ones(mean.shape[1])
+        return self._shaped(mean * self._unit + self._offset), self._shaped(std * self._unit)
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self._one_output else values
@@ -211,9 +276,13 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
     """Classification by infinitely wide networks that are trained on smoothed labels.
 
     At the end of training the cross-entropy and the squared loss lead to the same outputs; `predict_proba` is
-    their softmax. `smoothing` is the probability that a label leaves for the other classes; it does not
-    change which class has the largest output.
+    the softmax of these outputs, divided by a temperature. `temperature="loo"` takes the one with the
+    smallest log loss on samples left out, so that probabilities are frequencies; `temperature_` has it.
+    `smoothing` is the probability that a label leaves for the other classes. It scales all outputs, and so
+    changes neither the class with the largest output nor probabilities at the temperature "loo".
     """
+
+    temperature_: float
 
     def __init__(
         self,
@@ -224,10 +293,12 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
         C_W: Any = 2.0,
         lambda_b: Any = 1.0,
         lambda_W: Any = 1.0,
-        ridge: float = 1e-3,
+        ridge: float | str = "loo",
         algorithm: AbstractAlgorithm | None = None,
         smoothing: float = 0.1,
         network: Any = None,
+        scale_inputs: bool = True,
+        temperature: float | str = "loo",
     ):
         super().__init__(
             depth=depth,
@@ -239,8 +310,10 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
             ridge=ridge,
             algorithm=algorithm,
             network=network,
+            scale_inputs=scale_inputs,
         )
         self.smoothing = smoothing
+        self.temperature = temperature
 
     def fit(self, X, y) -> "WideNetworkClassifier":
         """Train on inputs (N, n_features) or those of the network, and class labels (N,)."""
@@ -256,7 +329,12 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
                 "outputs would be infinite."
             )
         targets = outputs_of(one_hot(labels, len(self.classes_), smoothing=self.smoothing))
-        self._train(np.asarray(X), targets)
+        self._take_scale(np.asarray(X))
+        self.fitted_ = self._train(np.asarray(X), targets)
+        chosen = _as_number("temperature", self.temperature, "loo")
+        if chosen is None:
+            chosen = _calibrated(targets - left_out(self.fitted_, targets).misses, labels)
+        self.temperature_ = chosen
         return self
 
     def decision_function(self, X) -> np.ndarray:
@@ -266,11 +344,27 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
         return mean[:, 1] - mean[:, 0] if len(self.classes_) == 2 else mean
 
     def predict_proba(self, X) -> np.ndarray:
-        """The softmax of the mean outputs (M, classes)."""
+        """The softmax of the mean outputs over the temperature (M, classes)."""
         X = self._checked(X)
-        return softmax(self.fitted_.mean(X))
+        return softmax(self.fitted_.mean(X) / self.temperature_)
 
     def predict(self, X) -> np.ndarray:
         """The class with the largest mean output."""
         X = self._checked(X)
         return self.classes_[np.argmax(self.fitted_.mean(X), axis=1)]
+
+
+def _calibrated(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """The temperature with the smallest log loss, for labels that are wrong once in N + classes each.
+
+    Without such labels it would be zero where all samples are classified correctly.
+    """
+    samples, classes = outputs.shape
+    truth = one_hot(labels, classes, smoothing=(classes - 1) / (samples + classes))
+
+    def log_loss(log_temperature: float) -> float:
+        scaled = outputs / np.exp(log_temperature)
+        return float(np.mean(logsumexp(scaled, axis=1) - np.sum(truth * scaled, axis=1)))
+
+    best: Any = minimize_scalar(log_loss, bounds=(math.log(1e-3), math.log(1e3)), method="bounded")
+    return float(np.exp(best.x))

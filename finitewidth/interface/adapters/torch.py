@@ -65,8 +65,9 @@ def network(
     *,
     activation: Given = None,
     input_scale: float = 1.0,
-    lambda_b: float = 1.0,
+    lambda_b: float | None = None,
     lambda_W: float = 1.0,
+    bias_share: float | None = None,
 ) -> Network:
     """The critical network (`fw.MLP.critical`, `fw.Network.critical`) with the layers of a module.
 
@@ -79,9 +80,13 @@ def network(
     mean square of the numbers that enter the first layer. A layer without biases has C_b = lambda_b = 0; if
     the critical point needs biases, the best that exists without them is taken and a warning says what is
     lost.
+
+    Without `lambda_b`, biases add `bias_share` of what the weights of their layer add to the NTK, by default
+    a tenth. With `lambda_b` they learn as in `fw.MLP.critical`, whose own default, lambda_b = 1, had up
+    to 2.3 times the loss (benchmarks/results/advice.md).
     """
     known = read(module, inputs, activation=activation)
-    return _warned(*critical(known, declared(activation), input_scale, lambda_b, lambda_W))
+    return _warned(*critical(known, declared(activation), input_scale, lambda_b, lambda_W, bias_share))
 
 
 def _warned(net: Network, loss: str | None) -> Network:
@@ -115,7 +120,7 @@ def initialize_(
             "torch.Generator().manual_seed(seed)."
         )
     known = read(module, inputs, activation=activation)
-    net = _warned(*critical(known, declared(activation), input_scale, 1.0, 1.0))
+    net = _warned(*critical(known, declared(activation), input_scale))
     draw_(known, net, generator)
     return net
 
@@ -127,8 +132,9 @@ def parameter_groups(
     inputs: Any = None,
     activation: Given = None,
     input_scale: float = 1.0,
-    lambda_b: float = 1.0,
+    lambda_b: float | None = None,
     lambda_W: float = 1.0,
+    bias_share: float | None = None,
 ) -> list[dict[str, Any]]:
     r"""Groups for a torch optimizer in which all layers learn equally (PDLT section 9.4).
 
@@ -150,7 +156,7 @@ def parameter_groups(
     if not (isinstance(learning_rate, numbers.Real) and math.isfinite(learning_rate) and learning_rate > 0):
         raise ValueError(f"learning_rate must be a finite number above 0, got {learning_rate!r}.")
     known = read(module, inputs, activation=activation)
-    net = _warned(*critical(known, declared(activation), input_scale, lambda_b, lambda_W))
+    net = _warned(*critical(known, declared(activation), input_scale, lambda_b, lambda_W, bias_share))
     watch_optimizers()
     return groups_of(descent_rates(known, net), float(learning_rate), "SGD")
 
@@ -170,16 +176,19 @@ def recommend(
 
     Initialize the module first (`initialize_`): rates belong to the weights that it has.
 
-    `loss` is "squared", "cross_entropy", or a loss module of PyTorch, whose `reduction` counts. Of gradient
-    descent the rate is one over the largest eigenvalue of the NTK on `inputs` times the curvature of the
-    loss, half of what is stable. The curvature of the squared loss is the same everywhere. That of the
-    cross-entropy is diag(p) - p p^T with the probabilities p of the module, about one over the number of
-    classes at first. With `momentum` m the stable limit is $2(1+m)$ over that eigenvalue, and the
-    recommended rate is smaller by 1 - m.
+    `loss` is "squared", "cross_entropy", or a loss module of PyTorch, whose `reduction` counts. At
+    initialization gradient descent is stable below two over the largest eigenvalue of the NTK on `inputs`
+    times the curvature of the loss (`largest_learning_rate`); half of that is recommended. The curvature of
+    the squared loss stays. That of the cross-entropy, diag(p) - p p^T with the probabilities p of the
+    module, changes, and the best rates of deep networks were far below the limit: its rate is at most the
+    limit of the modes that move inputs apart, over the number of layers, which was below the best rate in
+    all 22 networks of benchmarks/results/advice.md. It is a start, not known to be safe. With `momentum` m
+    the stable limit is $2(1+m)$ over the eigenvalue, and the recommended rate is smaller by 1 - m.
 
-    `optimizer` is "SGD", "Adam" or "AdamW", or one of these classes. Rates of Adam are smaller for wider
-    layers and deeper networks, so that outputs change by order one in a step. `weight_decay` is that of
-    AdamW at its default rate of 0.001; each group gets the decay for which rate times decay is the same.
+    `optimizer` is "SGD", "Adam" or "AdamW", or one of these classes. Adam gets one rate for all parameters,
+    since rates by layer had 1.7 to 3.7 times the loss. It is smaller for wider and deeper networks, so that
+    outputs change by order one in a step. `weight_decay` is that of AdamW at its default rate of 0.001; it
+    is scaled so that rate times decay is the same.
 
     `inputs` is a batch as the module takes it. `bias_share` is what biases add to the NTK over what the
     weights of their layer add. Modules that the theory does not know get relative rates by the shapes of

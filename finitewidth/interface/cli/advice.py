@@ -58,10 +58,11 @@ def _criticality(name: str, as_json: bool, fit: bool) -> None:
 
 
 Widths = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="WIDTHS|RUN.toml",
-        help="n_0, ..., n_L such as 784,100x20,10 (twenty hidden layers of 100), or a file with \\[network].",
+        help="n_0, ..., n_L such as 784,100x20,10 (twenty hidden layers of 100), or a file with \\[network]; "
+        "without it, that network with relu and the initialization of PyTorch.",
         show_default=False,
     ),
 ]
@@ -76,7 +77,7 @@ PerLayer = "A number, or one for each layer, separated by commas."
 
 
 def audit(
-    widths: Widths,
+    widths: Widths = None,
     activation: OfActivation = "relu",
     C_b: Annotated[str, typer.Option("--C_b", help=f"Variance of biases. {PerLayer}")] = "0",
     C_W: Annotated[str, typer.Option("--C_W", help=f"Variance of weights times fan-in. {PerLayer}")] = "1",
@@ -100,7 +101,18 @@ def audit(
         _audit(widths, activation, options, input_scale, as_json)
 
 
-def _audit(widths: str, activation: str, options: dict[str, str], input_scale: float, as_json: bool) -> None:
+_DEFAULTS = {"C_b": "0", "C_W": "1", "lambda_b": "1", "lambda_W": "1", "input-scale": "1"}
+
+
+def _refuse_without_widths(options: dict[str, str]) -> None:
+    for name, default in _DEFAULTS.items():
+        if options[name] != default:
+            raise ValueError(f"WIDTHS is missing, and --{name} needs it; write 784,100x20,10 for example.")
+
+
+def _audit(
+    widths: str | None, activation: str, options: dict[str, str], input_scale: float, as_json: bool
+) -> None:
     from rich.console import Console
 
     with Console(stderr=True).status("auditing"):
@@ -108,7 +120,11 @@ def _audit(widths: str, activation: str, options: dict[str, str], input_scale: f
         from finitewidth.interface.cli import arguments
         from finitewidth.interface.report import advice
 
-        net, notes = arguments.network_described(widths, activation, options, input_scale)
+        if widths is None:
+            _refuse_without_widths(options | {"input-scale": f"{input_scale:g}"})
+            net, notes = arguments.network_of_pytorch(activation)
+        else:
+            net, notes = arguments.network_described(widths, activation, options, input_scale)
         verdict = examine(net, input_scale=input_scale)
     for note in notes:
         complain(note)

@@ -66,6 +66,24 @@ def network_described(
     return MLP(_widths(widths), activations, **numbers), notes
 
 
+EXAMPLE = "784,100x20,10"
+
+
+def network_of_pytorch(activation: str) -> tuple[Network, list[str]]:
+    """The example of `finitewidth audit`, initialized as torch.nn.Linear is, and notes about it.
+
+    Both weights and biases are uniform between -1 and 1 over the root of the fan-in.
+    """
+    activations, notes = _activations(activation)
+    widths = _widths(EXAMPLE)
+    biases = tuple(1 / (3 * n) for n in widths[:-1])
+    note = (
+        f"note: without WIDTHS this is {EXAMPLE} with {activation}, initialized as torch.nn.Linear is; "
+        "name the widths of your own network, as in finitewidth audit 64,128x8,10 --activation tanh."
+    )
+    return MLP(widths, activations, C_b=biases, C_W=1 / 3), [note, *notes]
+
+
 def _activations(text: str) -> tuple[Activation | tuple[Activation, ...], list[str]]:
     """One activation, or one for each hidden layer, and notes about them."""
     named = [activation_named(name.strip()) for name in _BETWEEN_NAMES.split(text)]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from finitewidth import __version__
-from finitewidth.interface.cli.conventions import AsJson, Debug, plain_errors, print_json
+from finitewidth.interface.cli.conventions import AsJson, Debug, Quiet, plain_errors, print_json
+from finitewidth.interface.cli.interrupts import NOTHING, keeping
 
 if TYPE_CHECKING:
     from finitewidth.comparison.claim import Claim, Outcome
@@ -44,6 +45,7 @@ def command(
     listed: Listed = False,
     fresh: Fresh = False,
     output: Output = Path("results/claims"),
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Check the quantitative statements of the sources against this library and real networks.
@@ -65,19 +67,20 @@ def command(
         if listed:
             report.print_list(wanted, Console())
             return
-        outcomes = _checked(names, all_claims, output, fresh, wanted)
+        outcomes = _checked(names, all_claims, output, fresh, wanted, quiet)
         if as_json:
             print_json(json_value({"claims": [outcome.to_dict() for outcome in outcomes]}))
         elif as_markdown:
             print(report.markdown(outcomes))
         else:
-            report.print_outcomes(outcomes, Console())
+            shown = [outcome for outcome in outcomes if not (quiet and outcome.passed)]
+            report.print_outcomes(shown, Console(quiet=not shown))
     if not all(outcome.passed for outcome in outcomes):
         raise typer.Exit(FAILED)
 
 
 def _checked(
-    only: Sequence[str], long: bool, output: Path, fresh: bool, wanted: "Sequence[Claim]"
+    only: Sequence[str], long: bool, output: Path, fresh: bool, wanted: "Sequence[Claim]", quiet: bool
 ) -> "list[Outcome]":
     """The outcomes of the wanted claims, with a bar on a terminal, or else a line for each finished claim."""
     from finitewidth.comparison.claims import claims
@@ -86,13 +89,22 @@ def _checked(
     store = output / f"{__version__}.json" if long else None
     following = [*(claim.id for claim in wanted[1:]), "done"]
     outcomes = []
-    with progress(wanted[0].id, len(wanted)) as advance:
+    with (
+        keeping(lambda: _kept_outcomes(store)),
+        progress(wanted[0].id, len(wanted), shown=False if quiet else None) as advance,
+    ):
         for outcome, next_claim in zip(
             claims(only, long=long, store=store, fresh=fresh), following, strict=True
         ):
             outcomes.append(outcome)
             advance(1, next_claim)
-            if not sys.stderr.isatty():
+            if not quiet and not sys.stderr.isatty():
                 finished = f"{outcome.verdict} {outcome.claim.id} ({outcome.seconds:.1f} s)"
                 print(finished, file=sys.stderr, flush=True)
     return outcomes
+
+
+def _kept_outcomes(store: Path | None) -> str:
+    if store is None or not store.exists():
+        return NOTHING
+    return f"claims that passed are kept in {str(store)!r}; the same command continues behind them."

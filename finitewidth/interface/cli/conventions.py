@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,12 +12,14 @@ import typer
 
 DEFECT = 1
 BAD_INPUT = 2
-INTERRUPTED = 130
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Output = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Directory of the results; the default is results/<name of the run>."),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress, tables or notes; errors are still shown.")
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error arose.")]
 
@@ -76,21 +77,3 @@ def noted_warnings(note: Callable[[str], object]) -> Iterator[None]:
         warnings.showwarning = lambda message, *_, **__: note(str(message))
         warnings.simplefilter("always", UserWarning)
         yield
-
-
-@contextlib.contextmanager
-def termination_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does, so that it keeps everything that can be resumed."""
-
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    try:
-        earlier = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # only the main thread may set a handler; in others the signal keeps its default
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, earlier)

@@ -1,22 +1,22 @@
 """`finitewidth ensemble`: trained networks without theory."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from finitewidth.interface.cli.conventions import (
-    INTERRUPTED,
     AsJson,
     Debug,
     Output,
+    Quiet,
     complain,
     noted_warnings,
     plain_errors,
     print_json,
 )
+from finitewidth.interface.cli.interrupts import NOTHING, keeping
 
 ConfigFile = Annotated[
     Path, typer.Argument(metavar="CONFIG.toml", help="Network, data, training and ensemble.")
@@ -32,6 +32,7 @@ def ensemble(
     config_file: ConfigFile,
     as_json: AsJson = False,
     output: Output = None,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     r"""Train many real networks, and estimate the mean and the spread of their outputs with standard errors.
@@ -58,14 +59,10 @@ def ensemble(
     record_at = \[0, 10]         # further keys: ntk = true, kernels = true
     """
     with plain_errors(debug):
-        try:
-            _ensemble(config_file, as_json, output)
-        except KeyboardInterrupt:
-            complain("interrupted; finished batches are kept, and the same command continues with them.")
-            sys.exit(INTERRUPTED)
+        _ensemble(config_file, as_json, output, quiet)
 
 
-def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
+def _ensemble(config_file: Path, as_json: bool, output: Path | None, quiet: bool) -> None:
     from rich.console import Console
 
     from finitewidth.experiment.ensemble.training import train_ensemble
@@ -76,7 +73,8 @@ def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
     assert run.options is not None
     target = output if output is not None else Path("results") / run.name
     ensemble_runs.check_directory(target)
-    with noted_warnings(complain):
+    store = target / ensemble_runs.STORE
+    with noted_warnings(_unheard if quiet else complain), keeping(lambda: _kept_batches(store)):
         trained = train_ensemble(
             run.network,
             run.X_train,
@@ -84,7 +82,8 @@ def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
             run.X_test,
             algorithm=run.algorithm,
             loss=run.loss,
-            store=target / ensemble_runs.STORE,
+            store=store,
+            progress=False if quiet else None,
             **run.options,
         )
     document = documents.ensemble_document(run, trained, target)
@@ -93,7 +92,18 @@ def _ensemble(config_file: Path, as_json: bool, output: Path | None) -> None:
     draft.replace(target / ensemble_runs.SUMMARY)
     if as_json:
         print_json(document)
+    if as_json or quiet:
         return
     console = Console()
     tables.print_ensemble(trained, console)
     tables.print_files(target, document["results"]["files"], console)
+
+
+def _unheard(_note: str) -> None:
+    """Notes of a quiet run are in its summary, or nowhere."""
+
+
+def _kept_batches(store: Path) -> str:
+    if not store.exists():
+        return NOTHING
+    return f"finished batches are kept in {str(store)!r}; the same command continues with them."

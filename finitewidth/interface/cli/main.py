@@ -3,19 +3,14 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from finitewidth import __version__
 from finitewidth.interface.cli import advice, claims, ensemble, page, solve
-from finitewidth.interface.cli.conventions import (
-    BAD_INPUT,
-    INTERRUPTED,
-    complain,
-    complain_of_defect,
-    termination_as_interrupt,
-)
+from finitewidth.interface.cli.conventions import BAD_INPUT, complain, complain_of_defect
+from finitewidth.interface.cli.interrupts import INTERRUPTED, NOTHING
 
 app = typer.Typer(
     name="finitewidth",
@@ -44,14 +39,22 @@ for _module in (solve, advice, ensemble, claims, page):
     _module.register(app)
 
 
+def _with_plain_flags(command: Any) -> Any:
+    """The command with help that shows no type beside flags, which take no value."""
+    for one in (command, *getattr(command, "commands", {}).values()):
+        for option in (*one.params, one.get_help_option(typer.Context(one))):
+            if getattr(option, "is_flag", False):
+                option.metavar = ""
+    return command
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its status."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # messages of the compiler are not meant for users
     given = sys.argv[1:] if arguments is None else list(arguments)
-    command = typer.main.get_command(app)
+    command = _with_plain_flags(typer.main.get_command(app))
     try:
-        with termination_as_interrupt():
-            status = command.main(args=given or ["--help"], prog_name="finitewidth", standalone_mode=False)
+        status = command.main(args=given or ["--help"], prog_name="finitewidth", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     except Exception as error:
@@ -63,5 +66,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         else:
             status = complain_of_defect(error)
     if status == INTERRUPTED:  # typer turns an interrupt into this status
-        complain("interrupted; no results were written.")
+        complain(f"interrupted; {NOTHING}")
     sys.exit(status or 0)

@@ -1,6 +1,5 @@
 """`finitewidth page`: serves the local page. The server is imported when the command runs."""
 
-import contextlib
 import ipaddress
 import socket
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import typer
 
 from finitewidth.interface.cli.conventions import AsJson, Debug, complain, plain_errors
+from finitewidth.interface.cli.interrupts import keeping
 
 INSTALL = "the page needs starlette and uvicorn; install them with: pip install 'finitewidth[page]'"
 
@@ -32,7 +32,8 @@ def page(
 
     Example: finitewidth page --port 8080 --no-browser
     """
-    with plain_errors(debug):
+    # Ctrl-C is the usual end, so its status is that of success
+    with plain_errors(debug), keeping(lambda: "the page keeps no results.", status=0):
         _serve(port, host, no_browser, as_json, debug)
 
 
@@ -58,7 +59,7 @@ def _serve(port: int, host: str, no_browser: bool, as_json: bool, debug: bool) -
     _announce(address, as_json)
     if not no_browser:
         _open_when_ready(address)
-    with listening, contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the usual end
+    with listening:
         uvicorn.Server(config).run(sockets=[listening])
 
 

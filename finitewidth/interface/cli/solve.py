@@ -1,21 +1,24 @@
 """`finitewidth solve`: theory of trained networks, and real networks beside it."""
 
-import sys
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from finitewidth.interface.cli.conventions import (
-    INTERRUPTED,
     AsJson,
     Debug,
     Output,
+    Quiet,
     complain,
     noted_warnings,
     plain_errors,
     print_json,
 )
+from finitewidth.interface.cli.interrupts import NOTHING, keeping
 
 if TYPE_CHECKING:
     from finitewidth.interface.runs.main_job import SolvedRun
@@ -44,6 +47,7 @@ def solve(
     output: Output = None,
     no_figure: NoFigure = False,
     example: Example = False,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     r"""Theory of trained networks at infinite width and at order 1/n, and real networks beside it.
@@ -68,7 +72,7 @@ def solve(
         if example:
             _print_example(as_json)
         else:
-            _solve(run_file, as_json, output, figure=not no_figure)
+            _solve(run_file, output, Shown(as_json, quiet), figure=not no_figure)
 
 
 def _print_example(as_json: bool) -> None:
@@ -82,27 +86,45 @@ def _print_example(as_json: bool) -> None:
         print(EXAMPLE, end="")
 
 
-def _solve(run_file: Path | None, as_json: bool, output: Path | None, *, figure: bool) -> None:
-    from rich.console import Console
+@dataclass(frozen=True)
+class Shown:
+    """What a run prints: a JSON document, nothing, or progress, notes and tables."""
 
-    with Console(stderr=True).status("reading"):  # shown on a terminal, and not in a file
+    as_json: bool
+    quiet: bool
+
+    @property
+    def tables(self) -> bool:
+        return not (self.as_json or self.quiet)
+
+    @contextlib.contextmanager
+    def status(self, text: str) -> Iterator[None]:
+        """Say what is being done, on a terminal and not in a file."""
+        from rich.console import Console
+
+        with Console(stderr=True, quiet=self.quiet).status(text):
+            yield
+
+
+def _solve(run_file: Path | None, output: Path | None, shown: Shown, *, figure: bool) -> None:
+    with shown.status("reading"):
         from finitewidth.interface.runs import embedded, output_directory, run_files
 
         run = embedded.embedded() if run_file is None else run_files.read(run_file)
         target = output if output is not None else Path("results") / run.name
         output_directory.check_replaceable(target)  # before the work, not after it
     if isinstance(run, run_files.InitializationRun):
-        document = _statistics(run, target, figure, quiet=as_json)
+        document = _statistics(run, target, figure, shown)
     else:
-        document = _main_job(run, target, figure, quiet=as_json)
-    if as_json:
+        document = _main_job(run, target, figure, shown)
+    if shown.as_json:
         print_json(document)
 
 
-def _statistics(run: "InitializationRun", target: Path, figure: bool, *, quiet: bool) -> dict:
+def _statistics(run: "InitializationRun", target: Path, figure: bool, shown: Shown) -> dict:
     from rich.console import Console
 
-    with Console(stderr=True).status("solving"):
+    with shown.status("solving"):
         from finitewidth.interface.report import documents, saving, tables
         from finitewidth.interface.runs.layer_summary import summarize
         from finitewidth.theory.solve import solve as solve_theory
@@ -110,54 +132,52 @@ def _statistics(run: "InitializationRun", target: Path, figure: bool, *, quiet: 
         theory = solve_theory(run.network, run.inputs, order=0)
         summary = summarize(run, theory)
         names = saving.save_statistics(summary, theory, target, figure=figure)
-    if not quiet:
+    if shown.tables:
         tables.print_summary(summary, Console())
         tables.print_files(target, names, Console())
     document = documents.initialization_document(summary)
     return {**document, "results": {"directory": str(target), "files": names}}
 
 
-def _main_job(run: "TrainingRun", target: Path, figure: bool, *, quiet: bool) -> dict:
+def _main_job(run: "TrainingRun", target: Path, figure: bool, shown: Shown) -> dict:
     from rich.console import Console
 
     from finitewidth.interface.report import documents, saving, tables
     from finitewidth.interface.runs import output_directory
 
-    try:
-        solved = _solved(run, target)
-        with Console(stderr=True).status("saving"):
+    with keeping(lambda: _kept_batches(output_directory.unfinished(target))):
+        solved = _solved(run, target, shown)
+        with shown.status("saving"):
             names = saving.save_solved(solved, target, figure=figure)
-    except KeyboardInterrupt:
-        unfinished = output_directory.unfinished(target)
-        if not unfinished.exists():
-            raise  # nothing was trained yet
-        complain(
-            f"interrupted; the networks trained so far are kept in {str(unfinished)!r}, and the same command "
-            "continues with them."
-        )
-        sys.exit(INTERRUPTED)
-    output_directory.clear_unfinished(target)
-    if not quiet:
-        tables.print_solved(solved, Console())
-        tables.print_files(target, names, Console())
+    with keeping(lambda: f"all results are in {str(target)!r}."):
+        output_directory.clear_unfinished(target)
+        if shown.tables:
+            tables.print_solved(solved, Console())
+            tables.print_files(target, names, Console())
     document = documents.solve_document(solved)
     return {**document, "results": {"directory": str(target), "files": names}}
 
 
-def _solved(run: "TrainingRun", target: Path) -> "SolvedRun":
-    from rich.console import Console
+def _kept_batches(unfinished: Path) -> str:
+    if not unfinished.exists():  # no network is trained yet
+        return NOTHING
+    return (
+        f"the networks trained so far are kept in {str(unfinished)!r}; the same command continues with them."
+    )
 
+
+def _solved(run: "TrainingRun", target: Path, shown: Shown) -> "SolvedRun":
     from finitewidth.interface.runs import main_job, output_directory
 
     notes: list[str] = []
     main_job.check_run(run)
     with noted_warnings(notes.append):
-        with Console(stderr=True).status("theory"):
+        with shown.status("theory"):
             prediction = main_job.predict_run(run)
         ensemble = None
         if run.options is not None:
             store = output_directory.unfinished(target) / f"{main_job.fingerprint(run)}.zarr"
-            ensemble = main_job.train_run(run, store)  # shows a progress bar of its own
-    for note in notes:
+            ensemble = main_job.train_run(run, store, progress=False if shown.quiet else None)
+    for note in notes if not shown.quiet else ():
         complain(f"note: {note}")
     return main_job.compared_run(run, prediction, ensemble, notes)

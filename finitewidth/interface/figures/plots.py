@@ -35,6 +35,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__.copy()
+
+
 def save_spectrum(modes: Spectrum, path: str | Path) -> None:
     """Draw eigenvalues and time scales of learning as the file type of `path` (.svg, .png, .pdf)."""
     save(spectrum(modes), path)

@@ -8,6 +8,7 @@ from pathlib import Path
 import finitewidth
 from finitewidth.comparison.compare import PredictionComparison, compare, control_variate
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.progress import Progress
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.interface.runs.run_files import TrainingRun
@@ -88,13 +89,19 @@ def predict_run(run: TrainingRun) -> Prediction:
     return prediction
 
 
-def train_run(run: TrainingRun, store: Path) -> Ensemble:
+def train_run(run: TrainingRun, store: Path, progress: Progress = None) -> Ensemble:
     """An ensemble of real networks, with a control variate; finished batches are kept in `store`."""
     assert run.options is not None
     data = (run.network, run.X_train, run.Y_train, run.X_test)
     control = control_variate(*data, run.algorithm)
     return train_ensemble(
-        *data, algorithm=run.algorithm, loss=run.loss, control=control, store=store, **run.options
+        *data,
+        algorithm=run.algorithm,
+        loss=run.loss,
+        control=control,
+        store=store,
+        progress=progress,
+        **run.options,
     )
 
 

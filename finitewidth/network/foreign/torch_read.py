@@ -343,4 +343,5 @@ def as_batch(inputs: Any, module: nn.Module) -> torch.Tensor:
 
 def declared(activation: Given) -> Activation:
     """The activation of a network without hidden layers, which decides its critical point."""
-    return next((one for one in passed(activation, 1) if one), as_activation("linear"))
+    count = len(activation) if isinstance(activation, tuple | list) else 1
+    return next((one for one in passed(activation, count) if one), as_activation("linear"))

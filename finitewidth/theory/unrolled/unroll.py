@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_inputs
 from finitewidth.core.memory import require_memory
@@ -28,6 +29,7 @@ from finitewidth.theory.unrolled.sampled import Group, sampled
 Vectors = Sequence[np.ndarray] | np.ndarray  # one vector for each of the four slots
 
 
+@shown("layer", "count", "net")
 @dataclass(frozen=True)
 class Unrolled:
     """The 1/n tensors of one layer in unrolled form."""

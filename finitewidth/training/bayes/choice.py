@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from finitewidth.core.display.records import shown
 from finitewidth.network.network import Network
 from finitewidth.training.bayes.evidence import evidence
 from finitewidth.training.first_order.expansion import ExpansionWarning
@@ -22,6 +23,7 @@ class RankedNetwork:
         return self.evidence.verdict != "meaningless"
 
 
+@shown("best", "noise", "order", figure="evidence_of_networks")
 @dataclass(frozen=True)
 class Ranking:
     """Networks by the evidence of one data set: those with a meaningful value first, the best at the top."""

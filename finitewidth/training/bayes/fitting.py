@@ -1,15 +1,18 @@
 """Data conditioned on once, and asked about many test inputs in blocks."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.optimize import minimize_scalar
 
 from finitewidth.core.inputs import as_count
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
 from finitewidth.training.bayes.posterior import Posterior, posterior
 from finitewidth.training.infinite.bayes import invert, observations
+from finitewidth.training.infinite.solver import eigenbasis
 
 BLOCKS = {0: 1000, 1: 16}  # test inputs at a time by order; at order 1 the cost grows with N^4
 
@@ -52,3 +55,21 @@ class FittedPosterior:
 
     def _posterior(self, X_test: np.ndarray) -> Posterior:
         return posterior(self.net, self.X, self.Y, X_test, noise=self.noise, order=self.order)
+
+
+def most_likely_noise(net: Network, X: np.ndarray, Y: np.ndarray) -> float:
+    r"""The noise variance with the largest evidence at infinite width, between 1e-8 and 10 times <y^2>.
+
+    In the eigenbasis of K the logarithm of the evidence is
+    $-\frac12 \sum_{ki} [y_{ki}^2/(l_k + s^2) + \log(l_k + s^2)]$.
+    """
+    basis = eigenbasis(kernels(net, X).K)
+    squares = np.sum((basis.vectors.T @ Y) ** 2, axis=1)
+
+    def surprise(log_noise: float) -> float:
+        total = basis.values + np.exp(log_noise)
+        return float(np.sum(squares / total) + Y.shape[1] * np.sum(np.log(total)))
+
+    bounds = tuple(np.log((np.mean(Y**2) or 1.0) * np.array([1e-8, 10.0])))
+    best: Any = minimize_scalar(surprise, bounds=bounds, method="bounded")
+    return float(np.exp(best.x))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.memory import require_memory
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
@@ -34,6 +35,15 @@ WORDING = Wording(
 )
 
 
+@shown(
+    "mean",
+    "std",
+    "order",
+    "noise",
+    "condition",
+    "net",
+    dimensions={"mean": "sample output", "std": "sample output", "variance": "sample output"},
+)
 @dataclass(frozen=True, eq=False)
 class Posterior:
     """Mean and covariance of the outputs at the test inputs, given noisy observations."""
@@ -140,10 +150,6 @@ class Posterior:
         if self.cumulants is None:
             raise ValueError("cumulants were not computed; use fw.posterior(..., order=1, cumulants=True).")
         return self.cumulants
-
-    def __repr__(self) -> str:
-        samples, outputs = self.mean.shape
-        return f"Posterior({samples} samples, {outputs} outputs, order={self.order}, noise={self.noise:g})"
 
 
 @takes_models

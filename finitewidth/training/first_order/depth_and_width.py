@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.checkpoint import digest
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_count, as_inputs, as_targets
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import HERE, runner
@@ -40,6 +41,24 @@ _WIDE = 10_000_000  # corrections of order 1/n^2 are below rounding of those of 
 NetworkOfWidths = Callable[[tuple[int, ...]], Network]
 
 
+@shown(
+    "depths",
+    "widths",
+    "total",
+    "bias",
+    "variance",
+    "stderr",
+    dimensions={
+        "depths": "depth",
+        "widths": "width",
+        "total": "depth width",
+        "bias": "depth width",
+        "variance": "depth width",
+        "stderr": "depth width",
+        "infinite_total": "depth",
+    },
+    figure="expected_loss",
+)
 @dataclass(frozen=True, eq=False)
 class ExpectedLoss:
     """Expected test loss over depths and widths, split into bias and variance."""

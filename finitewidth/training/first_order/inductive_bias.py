@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
@@ -20,6 +21,7 @@ from finitewidth.training.first_order.statistics import FiniteWidth
 _FRACTIONS = (0.25, 0.5, 0.75, 0.95)  # of the largest stable learning rate
 
 
+@shown("eigenvalues", "largest_learning_rate", "ratios", figure="inductive_bias")
 @dataclass(frozen=True, eq=False)
 class InductiveBias:
     """Ratios Z_A / Z_B of fully trained algorithms in the eigenbasis of one training NTK."""

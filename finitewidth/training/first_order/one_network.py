@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_targets
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.symbols import Symbols
@@ -64,6 +65,7 @@ def _folded(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return array.reshape(shape * array.ndim).transpose(_swapped(2 * array.ndim))
 
 
+@shown("outputs", "free", "ntk", "dntk")
 @dataclass(frozen=True)
 class NetworkPrediction:
     """One network after training, to order 1/n."""

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from finitewidth.core.checkpoint import digest
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_targets
 from finitewidth.core.memory import require_memory
 from finitewidth.core.progress import Progress
@@ -70,6 +71,7 @@ class _Free(NamedTuple):
     among: np.ndarray  # covariance of each output, (N, N)
 
 
+@shown("n", "X", "Y", "error", "four_leg_error", "route", "net")
 @dataclass(frozen=True, eq=False)
 class FiniteWidth:
     """Statistics of a network on training and test inputs, ready for any algorithm."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.core.memory import require_memory
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
@@ -77,6 +78,7 @@ def infinite_posterior(net: Network, X_train, Y_train, X_test=None, *, noise: fl
     return Prediction(trained_for(net), Newton(), 0, mean, factors, solved.condition, train.error)
 
 
+@shown("value", "correction", "order", "gradient", "condition", "net")
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """Log probability density of observed data under the prior, and how it changes with the prior."""

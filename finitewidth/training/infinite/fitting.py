@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs, as_positive, as_targets
 from finitewidth.core.memory import require_memory
 from finitewidth.core.progress import Progress
@@ -37,6 +38,7 @@ from finitewidth.training.infinite.solver import ResponseMatrix, Singular, respo
 BLOCK = 1024  # test inputs at a time, for means and standard deviations alone
 
 
+@shown("X", "weights", "condition", "error", "algorithm", "net")
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """Infinitely wide networks trained on a data set, ready to predict at any inputs."""
@@ -48,6 +50,21 @@ class Fitted:
     weights: Float[np.ndarray, "N n_L"] = field(repr=False)  # F y, one for each training sample
     response: ResponseMatrix | IterativeInverse = field(repr=False)
     error: float
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the kernel K: a pickle then has one matrix between samples, and not two."""
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name != "K" or isinstance(value, StoredMatrix)
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        """The kernel K, which a pickle has left out, when it is first needed."""
+        if name != "K" or "net" not in vars(self):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        object.__setattr__(self, "K", kernels(self.net, self.X).K)
+        return self.K
 
     @property
     def condition(self) -> float:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.memory import require_memory
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
@@ -40,6 +41,17 @@ class Sampling:
     variance: "Sampling | None" = None  # that of the variance, where it was asked for
 
 
+@shown(
+    "mean",
+    "std",
+    "order",
+    "condition",
+    "route",
+    "algorithm",
+    "net",
+    dimensions={"mean": "sample output", "std": "sample output", "variance": "sample output"},
+    figure="trained_outputs",
+)
 @dataclass(frozen=True, eq=False)
 class Prediction:
     """Mean and covariance of trained networks on test inputs."""
@@ -149,13 +161,3 @@ class Prediction:
     def infinite_width(self) -> "Prediction":
         """The same at order 0."""
         return self if self.leading is None else self.leading
-
-    @property
-    def _sampled(self) -> str:
-        return "" if self.sampling is None else f", {self.sampling.samples} sampled neurons"
-
-    def __repr__(self) -> str:
-        return (
-            f"Prediction({self.mean.shape[0]} samples, {self.mean.shape[1]} outputs, order={self.order}, "
-            f"{self.algorithm!r}, condition={self.condition:.2g}{self._sampled})"
-        )

@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 
 from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.network.network import Network
-from finitewidth.theory.kernels import kernels
+from finitewidth.theory.kernels import Kernels, kernels
 from finitewidth.training.infinite.conditioning import check_independent, largest_condition, singular_error
 from finitewidth.training.infinite.fitting import ntk, require_ntk
 from finitewidth.training.infinite.solver import Eigenbasis, condition_of, eigenbasis
@@ -40,9 +40,20 @@ def choose_ridge(
     require_ntk(net)
     X = as_inputs(X_train, net.input_shape, name="X_train")
     Y = as_targets(Y_train, X.shape[0], net.outputs)
+    return ridge_path(net, X, Y, kernels(net, X), ridges)
+
+
+def ridge_path(
+    net: Network,
+    X: np.ndarray,
+    Y: np.ndarray,
+    train: Kernels,
+    ridges: Sequence[float] | np.ndarray | None = None,
+) -> RidgePath:
+    """The same for checked data with its kernels, whose NTK is overwritten."""
     if X.shape[0] < 2:
         raise ValueError("X_train has one sample, and none is left when it is left out; pass two or more.")
-    basis = eigenbasis(ntk(kernels(net, X)))
+    basis = eigenbasis(ntk(train))
     if basis.largest == 0:
         raise ValueError("the training NTK is zero and nothing is learned; set lambda_b or lambda_W.")
     chosen = _ridges(ridges, basis)

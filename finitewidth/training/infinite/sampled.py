@@ -6,6 +6,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.keys import as_key
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
@@ -13,6 +14,16 @@ from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
 
 
+@shown(
+    "mean",
+    "std",
+    "outputs",
+    "condition",
+    "algorithm",
+    "loss",
+    "net",
+    dimensions={"mean": "sample output", "outputs": "member sample output"},
+)
 @dataclass(frozen=True, eq=False)
 class SampledPrediction:
     """Outputs of sampled members of a trained ensemble at infinite width."""
@@ -55,12 +66,6 @@ class SampledPrediction:
         with np.errstate(divide="ignore", invalid="ignore"):
             stderr = np.where(value > 0, variance.stderr / (2 * value), 0.0)
         return Estimate(value, stderr)
-
-    def __repr__(self) -> str:
-        members, samples, outputs = self.outputs.shape
-        return (
-            f"SampledPrediction({samples} samples, {outputs} outputs, {members} members, {self.algorithm!r})"
-        )
 
 
 def _mean(values: np.ndarray) -> Estimate:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.foreign.reading import takes_models
@@ -15,6 +16,14 @@ from finitewidth.training.infinite.fitting import ntk, require_ntk
 from finitewidth.training.infinite.solver import condition_of, eigenbasis
 
 
+@shown(
+    "eigenvalues",
+    "condition",
+    "largest_learning_rate",
+    "net",
+    dimensions={"eigenvalues": "mode", "time_scales": "mode", "eigenvectors": "sample mode"},
+    figure="spectrum",
+)
 @dataclass(frozen=True, eq=False)
 class Spectrum:
     """Eigenvalues and eigenvectors of the training NTK at infinite width."""

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_targets
 from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
@@ -27,6 +28,14 @@ from finitewidth.training.textbook.delta_expansion import two_inputs
 LossOfSample = Callable[[jax.Array, jax.Array], jax.Array]  # of one sample's outputs and targets
 
 
+@shown(
+    "total",
+    "bias",
+    "variance",
+    "stderr",
+    "exact",
+    dimensions={"bias_of_samples": "sample", "variance_of_samples": "sample"},
+)
 @dataclass(frozen=True, eq=False)
 class TestLoss:
     """Expected loss on test data: of the mean prediction, and from fluctuations around it."""

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs
 from finitewidth.core.keys import as_key
 from finitewidth.core.memory import require_memory
@@ -26,6 +27,7 @@ from finitewidth.training.infinite.solver import Singular, inverse
 Features = Callable[[np.ndarray], np.ndarray]  # from inputs (N, n_0) to features (N, n_f)
 
 
+@shown("weights")
 @dataclass(frozen=True, eq=False)
 class LinearModel:
     """A linear model with trained weights: the data are forgotten."""
@@ -38,6 +40,7 @@ class LinearModel:
         return _evaluate(self.features, X) @ self.weights
 
 
+@shown("weights", "condition")
 @dataclass(frozen=True, eq=False)
 class KernelMachine:
     """The dual of a linear model: the training features and one weight for each training sample."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_targets
 from finitewidth.network.network import Network
 from finitewidth.training.infinite.fitting import fit
@@ -20,6 +21,13 @@ from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.textbook.delta_expansion import DeltaExpansion, delta_expansion, two_inputs
 
 
+@shown(
+    "s",
+    "mean",
+    "variance",
+    dimensions={"s": "s", "mean": "s output", "variance": "s", "linear": "s output"},
+    figure="starpolation",
+)
 @dataclass(frozen=True, eq=False)
 class Starpolation:
     """The trained ensemble on the line through two training inputs."""

@@ -30,9 +30,10 @@ class Root(NamedTuple):
 
 
 class Curvature(NamedTuple):
-    """The largest eigenvalue, and the share of each parameter in the mean of the NTK."""
+    """The largest eigenvalues, and the share of each parameter in the mean of the NTK."""
 
     largest: float
+    differences: float  # the largest of modes in which the outputs of different inputs move apart
     shares: dict[str, float]  # of names of parameters; they sum to one
 
 
@@ -55,16 +56,36 @@ def curvature(
         (gradients,) = back(by_root.forth(direction))
         return {name: rates[name] * gradient for name, gradient in gradients.items()}
 
-    direction = torch.randn(outputs.shape, dtype=outputs.dtype, generator=torch.Generator().manual_seed(0))
+    def moved(direction: torch.Tensor) -> torch.Tensor:
+        return by_root.back(jvp(function, (moving,), (scaled(direction),))[1])
+
+    start = torch.randn(outputs.shape, dtype=outputs.dtype, generator=torch.Generator().manual_seed(0))
+    return Curvature(
+        _largest(moved, start),
+        _largest(lambda direction: _apart(moved(direction)), _apart(start)),
+        _shares(back, outputs, rates),
+    )
+
+
+def _apart(direction: torch.Tensor) -> torch.Tensor:
+    """Without what is common to all inputs."""
+    return direction - direction.mean(dim=0, keepdim=True)
+
+
+def _largest(matrix: Callable[[torch.Tensor], torch.Tensor], direction: torch.Tensor) -> float:
+    """The largest eigenvalue of a symmetric matrix, by power iteration."""
     largest = 0.0
     for _ in range(_STEPS):
-        direction = direction / direction.norm()
-        moved = by_root.back(jvp(function, (moving,), (scaled(direction),))[1])
-        before, largest = largest, float((moved * direction).sum())
+        norm = direction.norm()
+        if not norm > 0:
+            break
+        direction = direction / norm
+        image = matrix(direction)
+        before, largest = largest, float((image * direction).sum())
         if not largest > 0 or abs(largest - before) < _ENOUGH * largest:
             break
-        direction = moved
-    return Curvature(largest, _shares(back, outputs, rates))
+        direction = image
+    return largest
 
 
 def _shares(

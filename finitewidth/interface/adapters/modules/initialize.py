@@ -9,7 +9,7 @@ import torch
 
 from finitewidth.critical.architectures.weights import Weights, with_weights
 from finitewidth.critical.audit import audit
-from finitewidth.critical.tuning import critical_version
+from finitewidth.critical.tuning import BIAS_SHARE, critical_network, critical_version
 from finitewidth.gaussian.two_legs.leg_table import leg_table
 from finitewidth.network.foreign.torch_read import Read, with_fixed_gains
 from finitewidth.network.layers.activation import Activation
@@ -23,15 +23,26 @@ _LOSS = 1.0  # logarithm of what gradients and norms may gain or lose over all l
 
 
 def critical(
-    known: Read, declared: Activation, input_scale: float, lambda_b: float, lambda_W: float
+    known: Read,
+    declared: Activation,
+    input_scale: float,
+    lambda_b: float | None = None,
+    lambda_W: float = 1.0,
+    bias_share: float | None = None,
 ) -> tuple[Network, str | None]:
-    """The module's network at its critical point, and what is lost where biases are missing."""
+    """The module's network at its critical point, and what is lost where biases are missing.
+
+    Without `lambda_b` biases add `bias_share` of what the weights of their layer add to the NTK.
+    """
+    if lambda_b is None and bias_share is None:
+        bias_share = BIAS_SHARE
+    rates = (1.0 if lambda_b is None else lambda_b, lambda_W, input_scale, bias_share)
     net = known.net.replace(layers=with_fixed_gains(known.net.layers))
     if net.not_dense is None:
         activations = shared(net.activations) if net.activations else declared
-        tuned: Network = MLP.critical(net.widths, activations, lambda_b, lambda_W, input_scale=input_scale)
+        tuned: Network = critical_network(net.widths, activations, *rates)
     else:
-        tuned = critical_version(net, lambda_b, lambda_W, input_scale)
+        tuned = critical_version(net, *rates)
     tuned, loss = _without_missing_biases(known, tuned, input_scale)
     has_bias = iter([one.bias is not None for one in known.weights])
     return _changed(tuned, lambda layer: layer if next(has_bias) else replace(layer, lambda_b=0.0)), loss
@@ -61,20 +72,9 @@ def _without_missing_biases(known: Read, net: Network, input_scale: float) -> tu
     if not missing:
         return net, None
     held, C_b = missing[0]
-    absent = iter([one.bias is None for one in known.weights])
-
-    def change(layer: Weights) -> Weights:
-        return replace(layer, C_b=0.0) if next(absent) else layer
-
-    if (
-        isinstance(net, MLP)
-        and len(set(net.activations)) == 1
-        and all(w.bias is None for w in known.weights[1:])
-    ):
-        other = _held_without_biases(net, input_scale)
-    else:
-        other = _changed(net, change)
-    if other is None or audit(other, input_scale=input_scale).findings:
+    behind = [one.bias for one in known.weights[1:]]
+    other = _held_without_biases(net, input_scale) if not any(b is not None for b in behind) else None
+    if other is None:
         raise ValueError(
             f"layer {held.name!r} has no biases, but the critical point of {net.activation_name} needs them "
             f"with variance {C_b:.6g}; make the layer with bias=True, or use an activation that needs none "
@@ -86,12 +86,14 @@ def _without_missing_biases(known: Read, net: Network, input_scale: float) -> tu
     )
 
 
-def _held_without_biases(net: MLP, input_scale: float) -> MLP | None:
+def _held_without_biases(net: Network, input_scale: float) -> MLP | None:
     """C_b = 0, and the smallest kernel that C_W can hold so that the whole depth changes little.
 
-    Far from zero an activation such as gelu is two straight lines, which need no biases: the loss falls with
+    For perceptrons of one activation, and None where there is no such kernel. Far from zero an activation such as gelu is two straight lines, which need no biases: the loss falls with
     the kernel, and grows with depth.
     """
+    if not isinstance(net, MLP) or len(set(net.activations)) > 1:
+        return None
     averages = leg_table(net.activations[0])(_KERNELS)
     C_W = _KERNELS / averages.square
     rates = np.abs(np.log(np.stack([C_W * averages.slope, C_W * averages.growth]))).max(axis=0)

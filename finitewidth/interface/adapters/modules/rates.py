@@ -1,39 +1,35 @@
-r"""Relative learning rates of the parameters of a module, for gradient descent and for Adam.
+r"""Relative learning rates of the parameters of a module, for gradient descent, and the one rate of Adam.
 
 **Gradient descent.** Weights of layer l have $\lambda_W^{(l)}/n$ with the number n of their inputs, biases
-$\lambda_b^{(l)}$, by the equivalence principle (`critical/tuning.py`). With a `bias_share` biases add this
-share of what the weights of their layer add to the NTK.
+$\lambda_b^{(l)}$, by the equivalence principle (`critical/tuning.py`).
 
 **Adam** makes steps of the size of the learning rate, whatever the gradient. A step of all weights of a
-neuron changes what it gives by at most the rate times n times the size of what arrives, so that rates
+neuron changes what it gives by at most the rate times n times the size of what arrives. The smallest of
 
-$$\frac{c}{L\, n\, \sqrt{s_l}} \quad \text{(weights)}, \qquad \frac{c_b}{L} \quad \text{(biases, gains)}$$
+$$\frac{1}{L\, n_l\, \sqrt{s_l}}$$
 
-with the mean square $s_l$ that arrives and the number L of layers keep the change of outputs of order one as
-width and depth grow.
+over the L layers, with the mean square $s_l$ that arrives, keeps the change of outputs of order one as width
+and depth grow. It is taken for all parameters: rates by layer trained worse (benchmarks/results/advice.md).
 """
 
 import functools
 import math
 import warnings
 import weakref
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from finitewidth.critical.architectures.one_signal import Shares, Size, through
-from finitewidth.critical.architectures.weights import Weights, with_weights
+from finitewidth.critical.architectures.one_signal import contributions_to_ntk
+from finitewidth.critical.tuning import BIAS_SHARE
 from finitewidth.interface.adapters.modules.initialize import critical, weighted
 from finitewidth.network.foreign.torch_read import Read
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
 
-BIAS_SHARE = 0.1  # of the NTK that the weights of a layer add, what its biases should add
-ADAM_WEIGHTS = 1.0  # c
-ADAM_BIASES = 0.1  # c_b
+ADAM = 1e-3  # PyTorch's default, for modules without weights
 KEY = "made_for"  # of parameter groups: the optimizer that the rates were made for
 
 
@@ -44,25 +40,6 @@ class Rate(NamedTuple):
     rate: float
     layer: str  # the name of the layer
     kind: str  # "weights", "biases", "gains" or "offsets"
-
-
-def contributions(net: Network, input_scale: float) -> list[Shares]:
-    """What each layer adds to the NTK over its rates, in the order of signals."""
-    shares: list[Shares] = []
-    through(net.layers, Size(input_scale), net.input_shape).pull(1.0, shares)
-    return shares[::-1]
-
-
-def balanced(net: Network, input_scale: float, bias_share: float) -> Network:
-    """The network whose biases add a share of what the weights of their layer add to the NTK."""
-    shares = iter(contributions(net, input_scale))
-
-    def change(layer: Weights) -> Weights:
-        share = next(shares)
-        size = share.of_weights / share.of_biases if share.of_biases else 0.0
-        return replace(layer, lambda_b=bias_share * layer.lambda_W * size if layer.lambda_b else 0.0)
-
-    return Network(net.input_shape, *with_weights(net.layers, change))
 
 
 def descent_rates(known: Read, net: Network) -> list[Rate]:
@@ -78,34 +55,39 @@ def descent_rates(known: Read, net: Network) -> list[Rate]:
 
 
 def adam_rates(known: Read, input_scale: float) -> list[Rate]:
-    """Rates of Adam from the signals that arrive at each layer of the module as it is."""
-    shares, L = contributions(known.net, input_scale), len(known.held)
+    """The one rate of Adam for a module as it is, from the signals that arrive at each layer."""
+    net = known.net
+    shares, L = contributions_to_ntk(net.layers, net.input_shape, input_scale), len(known.held)
     rates = []
     for held, share in zip(known.held, shares, strict=True):
-        name, weight, bias = held.holder
         size = math.sqrt(share.of_weights / share.of_biases) if share.of_biases > 0 else 1.0
-        step = abs(held.scale) * L
-        rates.append(
-            Rate(weight, ADAM_WEIGHTS / (step * held.holder.fan_in * max(size, 1e-3)), name, "weights")
-        )
-        if bias is not None:
-            rates.append(Rate(bias, ADAM_BIASES / step, name, "biases"))
-    return _learning([*rates, *_others(known.module, rates, ADAM_BIASES / L)])
+        rates.append(1 / (abs(held.scale) * L * held.holder.fan_in * max(size, 1e-3)))
+    return _one_rate(known.module, min(rates))
 
 
-def plain_rates(module: nn.Module, *, adam: bool) -> list[Rate]:
-    """The same for a module that the theory does not know: by the shapes of its parameters alone."""
+def _one_rate(module: nn.Module, rate: float) -> list[Rate]:
+    return [one._replace(rate=rate) for one in plain_rates(module)]
+
+
+def plain_rates(module: nn.Module) -> list[Rate]:
+    """Of gradient descent, for a module that the theory does not know: by the shapes of its parameters."""
     named = list(module.named_parameters())
     L = max(1, sum(tensor.ndim > 1 for _, tensor in named))
-    weights, biases = (ADAM_WEIGHTS, ADAM_BIASES) if adam else (1.0, BIAS_SHARE)
     rates = []
     for name, tensor in named:
         layer, _, last = name.rpartition(".")
         if tensor.ndim > 1:
-            rates.append(Rate(tensor, weights / (L * tensor[0].numel()), layer or name, "weights"))
+            rates.append(Rate(tensor, 1 / (L * tensor[0].numel()), layer or name, "weights"))
         else:
-            rates.append(Rate(tensor, biases / L, layer or name, "biases" if "bias" in last else "gains"))
+            kind = "biases" if "bias" in last else "gains"
+            rates.append(Rate(tensor, BIAS_SHARE / L, layer or name, kind))
     return _learning(rates)
+
+
+def plain_adam_rates(module: nn.Module) -> list[Rate]:
+    """The one rate of Adam, by shapes too."""
+    smallest = min((one.rate for one in plain_rates(module) if one.kind == "weights"), default=ADAM)
+    return _one_rate(module, smallest)
 
 
 def _others(module: nn.Module, rates: list[Rate], rate: float) -> list[Rate]:
@@ -178,7 +160,6 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> bool:
 def known_rates(
     known: Read, declared: Activation, input_scale: float, bias_share: float
 ) -> tuple[list[Rate], Network]:
-    """Rates of gradient descent with balanced biases, and the critical network that they belong to."""
-    net, _ = critical(known, declared, input_scale, 1.0, 1.0)
-    net = balanced(net, input_scale, bias_share)
+    """Rates of gradient descent, and the critical network that they belong to."""
+    net, _ = critical(known, declared, input_scale, bias_share=bias_share)
     return descent_rates(known, net), net

@@ -12,14 +12,15 @@ from rich.table import Table
 from torch import nn
 
 from finitewidth.core.inputs import as_number, as_positive
-from finitewidth.interface.adapters.modules.curvature import curvature, softmax, squared
+from finitewidth.critical.tuning import BIAS_SHARE
+from finitewidth.interface.adapters.modules.curvature import Curvature, curvature, softmax, squared
 from finitewidth.interface.adapters.modules.measure import copied, differentiable
 from finitewidth.interface.adapters.modules.rates import (
-    BIAS_SHARE,
     Rate,
     adam_rates,
     groups_of,
     known_rates,
+    plain_adam_rates,
     plain_rates,
     watch_optimizers,
 )
@@ -52,10 +53,8 @@ class Recommendation:
     """Learning rates for one module, loss and optimizer, and why they are what they are."""
 
     made_for: str  # "SGD", "Adam" or "AdamW"
-    learning_rate: (
-        float  # the factor on the relative rates of all groups; of Adam, the largest rate of weights
-    )
-    largest_learning_rate: float | None  # gradient descent is stable below it; None for Adam
+    learning_rate: float  # the factor on the relative rates of all groups; of Adam, the one rate
+    largest_learning_rate: float | None  # descent is stable below it at initialization; None for Adam
     curvature: float | None  # the largest eigenvalue of NTK times curvature of the loss, with relative rates
     loss: Loss
     momentum: float
@@ -128,36 +127,53 @@ def recommended(
     rates, net, more = _rates(model, known, kind, activation, scale, share)
     bend = _curvature(double, model, rows, rates, wanted)
     number = len(batch) if wanted.reduction == "sum" else 1
-    largest = 2 * (1 + momentum) / (bend.largest * number)
-    rate = (1 - momentum) / (bend.largest * number) if kind == "SGD" else 1.0
+    layers = sum(one.kind == "weights" for one in rates)
+    descent = _descent(wanted, bend, number, layers, momentum) if kind == "SGD" else None
+    rate = rates[0].rate if descent is None else descent.rate
     options = {"momentum": momentum} if kind == "SGD" and momentum else {}
-    groups = groups_of(rates, rate, kind, **options)
+    groups = groups_of(rates, 1.0 if descent is None else rate, kind, **options)
     if decay is not None:
         for group, one in zip(groups, rates, strict=True):
             group["weight_decay"] = decay * _DECAY / group["lr"] if one.kind == "weights" else 0.0
     watch_optimizers()
     names = {id(tensor): name for name, tensor in model.named_parameters()}
-    shares = {names[id(one.parameter)]: bend.shares[names[id(one.parameter)]] for one in rates}
-    shown = (
-        rate
-        if kind == "SGD"
-        else max(g["lr"] for g, one in zip(groups, rates, strict=True) if one.kind == "weights")
-    )
-    reasons = _reasons(kind, wanted, bend.largest * number, momentum, decay, len(rows), len(batch), share)
-    stable = largest if kind == "SGD" else None
+    if descent is None:
+        reasons = _reasons_of_adam(decay)
+    else:
+        reasons = _reasons(descent, wanted, momentum, len(rows), len(batch), share)
     return Recommendation(
-        kind,
-        shown,
-        stable,
-        bend.largest * number if kind == "SGD" else None,
-        wanted,
-        momentum,
-        groups,
-        shares,
-        net,
-        reasons,
-        (*notes, *more),
+        made_for=kind,
+        learning_rate=rate,
+        largest_learning_rate=None if descent is None else descent.limit,
+        curvature=None if descent is None else descent.curvature,
+        loss=wanted,
+        momentum=momentum,
+        groups=groups,
+        shares={name: bend.shares[name] for name in (names[id(one.parameter)] for one in rates)},
+        net=net,
+        reasons=reasons,
+        notes=(*notes, *more),
     )
+
+
+class Descent(NamedTuple):
+    """The rate of gradient descent, and what it was taken from."""
+
+    rate: float
+    limit: float  # descent is stable below it at initialization
+    curvature: float  # the largest eigenvalue
+    apart: float | None  # of modes that move inputs apart, times half the layers: where it set the rate
+
+
+def _descent(loss: Loss, bend: Curvature, number: int, layers: int, momentum: float) -> Descent:
+    """Half of the limit; for the cross-entropy at most that of modes that move inputs apart, over layers.
+
+    The second part was read off the best rates of 22 networks without skips (benchmarks/results/advice.md).
+    """
+    largest, apart = bend.largest * number, bend.differences * number * layers / 2
+    counts = loss.name == "cross-entropy" and apart > largest
+    rate = (1 - momentum) / (apart if counts else largest)
+    return Descent(rate, 2 * (1 + momentum) / largest, largest, apart if counts else None)
 
 
 def _known(module: Any, inputs: Any, activation: Given) -> tuple[Read | None, tuple[str, ...]]:
@@ -183,11 +199,11 @@ def _rates(
     model: nn.Module, known: Read | None, kind: str, activation: Given, scale: float, share: float
 ) -> tuple[list[Rate], Network | None, tuple[str, ...]]:
     if known is None:
-        return plain_rates(model, adam=kind != "SGD"), None, ()
+        return (plain_rates if kind == "SGD" else plain_adam_rates)(model), None, ()
     try:
         rates, net = known_rates(known, declared(activation), scale, share)
     except ValueError as error:  # no critical point: rates by shapes do not need one
-        rates, net, why = plain_rates(model, adam=False), None, str(error)
+        rates, net, why = plain_rates(model), None, str(error)
     else:
         why = None
     if kind != "SGD":
@@ -196,7 +212,9 @@ def _rates(
     return rates, net, note
 
 
-def _curvature(double: nn.Module, model: nn.Module, rows: torch.Tensor, rates: list[Rate], loss: Loss):
+def _curvature(
+    double: nn.Module, model: nn.Module, rows: torch.Tensor, rates: list[Rate], loss: Loss
+) -> Curvature:
     names = {id(tensor): name for name, tensor in model.named_parameters()}
     relative = {names[id(one.parameter)]: one.rate for one in rates}
     if not relative:
@@ -269,39 +287,47 @@ def _decay(weight_decay: Any, kind: str) -> float | None:
     return as_positive("weight_decay", weight_decay, or_zero=True)
 
 
+def _reasons_of_adam(decay: float | None) -> tuple[str, ...]:
+    reasons = [
+        "a step of Adam is as large as its rate: with the smallest 1 / (layers x inputs x size of signals) "
+        "outputs change by order one at any width and depth",
+        "all parameters have one rate, since rates by layer had 1.7 to 3.7 times the loss in three problems",
+        "the best rates there were 2 to 4 times as large: try double",
+    ]
+    if decay is not None:
+        reasons.append(
+            f"rate times weight decay of all weights is {decay * _DECAY:.3g}, as with rate {_DECAY:g} "
+            f"and weight decay {decay:g}, so that weights forget at the same speed"
+        )
+    return tuple(reasons)
+
+
 def _reasons(
-    kind: str,
-    loss: Loss,
-    bend: float,
-    momentum: float,
-    decay: float | None,
-    rows: int,
-    count: int,
-    share: float,
+    descent: Descent, loss: Loss, momentum: float, rows: int, count: int, share: float
 ) -> tuple[str, ...]:
-    if kind != "SGD":
-        reasons = [
-            "a step of Adam is as large as its rate, so weights of n inputs get a rate over n and over the "
-            "number of layers: outputs then change by order one at any width and depth",
-        ]
-        if decay is not None:
-            reasons.append(
-                f"rate times weight decay of all weights is {decay * _DECAY:.3g}, as with rate {_DECAY:g} "
-                f"and weight decay {decay:g}, so that weights forget at the same speed"
-            )
-        return tuple(reasons)
+    bend = descent.curvature
     of = f"the {loss.reduction} over {count if loss.reduction == 'sum' else 'a batch of any'} inputs"
     how = "the probabilities of the outputs" if loss.name == "cross-entropy" else "every output"
+    factor = f" (1 + {momentum:g})" if momentum else ""
     reasons = [
         f"the largest eigenvalue of the NTK times the curvature of the {loss.name} loss ({how}) is "
         f"{bend:.4g} with these relative rates, measured on {rows} inputs, for {of}",
         f"biases add {share:.3g} of what the weights of their layer add to the NTK",
+        f"descent is stable below 2{factor} / {bend:.4g} = {descent.limit:.4g} at initialization",
     ]
-    if momentum:
-        reasons.append(
-            f"with momentum {momentum:g} descent is stable below 2 (1 + {momentum:g}) / {bend:.4g} = "
-            f"{2 * (1 + momentum) / bend:.4g}, and (1 - {momentum:g}) / {bend:.4g} moves as far as without it"
-        )
+    if descent.apart is None:
+        reasons.append("half of that is taken")
     else:
-        reasons.append(f"descent is stable below 2 / {bend:.4g} = {2 / bend:.4g}; half of that is taken")
+        reasons.append(
+            f"1 / {descent.apart:.4g} is taken, which is smaller than half of that: the eigenvalue of modes "
+            "that move inputs apart, times half the number of layers, since the best rates "
+            "that were measured fall with depth"
+        )
+    if momentum:
+        reasons.append(f"momentum adds up steps, so that the rate is smaller by 1 - {momentum:g}")
+    if loss.name == "cross-entropy":
+        reasons.append(
+            "the curvature of the cross-entropy changes in training, so that no rate is known to be safe: "
+            "watch the loss, and try half and double"
+        )
     return tuple(reasons)

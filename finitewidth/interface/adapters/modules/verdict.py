@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from finitewidth.core.estimate import Estimate
-from finitewidth.critical.architectures.one_signal import Shares, Size, through
+from finitewidth.critical.architectures.one_signal import contributions_to_ntk
 from finitewidth.critical.architectures.weights import Weights, with_weights
 from finitewidth.critical.audit import Audit, audit
 from finitewidth.critical.findings import Finding, losses
@@ -299,9 +299,7 @@ def _predicted(net: Network, scales: np.ndarray, factors: np.ndarray) -> Curves:
     )
     rows = []
     for scale in scales.tolist():
-        shares: list[Shares] = []
-        through(net.layers, Size(scale), net.input_shape).pull(1.0, shares)
-        gradient, arrived = np.array(shares[::-1]).T
+        gradient, arrived = np.array(contributions_to_ntk(net.layers, net.input_shape, scale)).T
         with np.errstate(divide="ignore", invalid="ignore"):
             signal = C_b + C_W * arrived / gradient
         rows.append((signal / factors, factors * gradient, factors * (lambda_b * gradient + arrived)))

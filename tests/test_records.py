@@ -1,0 +1,123 @@
+"""Records show what they hold: in one line, in a notebook, as named arrays and as a figure."""
+
+import dataclasses
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+import finitewidth as fw
+from finitewidth.core.display.numbers import number
+from finitewidth.core.display.records import shown
+
+X = np.array([[1.0, 0.5], [-0.5, 2.0], [0.3, -1.0], [2.0, 1.0]])
+Y = np.array([[0.5], [-0.5], [1.0]])
+NET = fw.MLP((2, 64, 64, 1), "tanh", C_b=0.1, C_W=1.2)
+FLOW = fw.GradientFlow(1.0)
+# described by their settings and not by results, or with a text of their own
+VALUES = ("Control", "Projectors", "Schedule", "Symbols")
+
+
+def rooms() -> dict[str, type]:
+    """The public classes outside of `network`, by name."""
+    return {
+        name: kind
+        for name in fw.__all__
+        if isinstance(kind := getattr(fw, name), type)
+        and not issubclass(kind, Warning)
+        and not kind.__module__.startswith("finitewidth.network")
+    }
+
+
+def test_every_public_record_shows_itself_in_a_notebook():
+    assert [n for n, kind in rooms().items() if n not in VALUES and not hasattr(kind, "_repr_html_")] == []
+
+
+RECORDS = {
+    "prediction": lambda: fw.predict(NET, X[:3], Y, X[2:], algorithm=FLOW),
+    "infinite": lambda: fw.predict(NET, X[:3], Y, X[2:], order=0),
+    "posterior": lambda: fw.posterior(NET, X[:3], Y, X[3:], noise=0.1),
+    "evidence": lambda: fw.evidence(NET, X[:3], Y, noise=0.1),
+    "fitted": lambda: fw.fit(NET, X[:3], Y),
+    "trajectory": lambda: fw.trajectory(NET, X[:3], Y, X[3:], times=[0.0, 1.0], order=0),
+    "kernels": lambda: fw.kernels(NET, X),
+    "theory": lambda: fw.solve(NET, X, order=0),
+    "layer": lambda: fw.solve(NET, X, order=0).output,
+    "spectrum": lambda: fw.spectrum(NET, X),
+    "criticality": lambda: fw.criticality("relu"),
+    "susceptibilities": lambda: fw.susceptibilities("tanh", K=0.5, C_W=1.0),
+    "audit": lambda: fw.audit(NET),
+    "information": lambda: fw.information(NET, X[0]),
+    "test loss": lambda: fw.test_loss(fw.predict(NET, X[:3], Y, X[3:], order=0), [[0.2]]),
+    "estimate": lambda: fw.Estimate(np.float64(0.5), np.float64(0.01)),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_shows_its_numbers_in_one_line_and_as_a_table(name):
+    record = RECORDS[name]()
+    line = repr(record)
+    assert line.startswith(f"{type(record).__name__}(") and "\n" not in line and " at 0x" not in line
+    assert re.search(r"\d", line)
+    table = ElementTree.fromstring(record._repr_html_())  # well formed
+    labels = [cell.text for cell in table.iter("th")]
+    assert len(labels) >= 2 and all(f"{str(label).replace(' ', '_')}=" in line for label in labels)
+
+
+def test_a_prediction_shows_mean_and_spread():
+    record = RECORDS["infinite"]()
+    mean, std = (", ".join(number(x, 4) for x in part.ravel()) for part in (record.mean, record.std))
+    assert f"mean=[{mean}], std=[{std}], order=0" in repr(record)
+
+
+def test_named_arrays():
+    data = RECORDS["trajectory"]().to_xarray()
+    assert dict(data.sizes) == {"time": 2, "sample": 1, "output": 1}
+    record = RECORDS["infinite"]()
+    data = record.to_xarray()
+    np.testing.assert_array_equal(data["mean"], record.mean)
+    assert data["std"].dims == ("sample", "output") and data.attrs["record"] == repr(record)
+
+
+def test_records_draw_themselves():
+    figure = RECORDS["spectrum"]().plot()
+    assert figure.axes and not hasattr(RECORDS["kernels"](), "plot")
+
+
+@shown("mean", "missing", "refused", dimensions={"estimate": "sample"})
+@dataclasses.dataclass(frozen=True)
+class Invented:
+    mean: np.ndarray
+    estimate: fw.Estimate
+    verdict: str = "within <range>"
+
+    @property
+    def refused(self):
+        raise ValueError("was not computed")
+
+
+def test_what_a_record_does_not_have_is_left_out():
+    record = Invented(np.arange(12.0).reshape(3, 4), fw.Estimate(np.ones(2), np.zeros(2)))
+    assert repr(record) == "Invented(mean=3 x 4 from 0 to 11, verdict=within <range>)"
+    assert "within &lt;range&gt;" in record._repr_html_()
+    assert set(record.to_xarray()) == {"estimate", "estimate_stderr"}
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (110.3, "110"),
+        (0.012345, "0.0123"),
+        (123456.0, "123000"),
+        (1234567.0, "1.23e6"),
+        (9.8e-20, "9.8e-20"),
+        (0.0, "0"),
+        (-2.0, "-2"),
+        (999999.0, "1e6"),
+        (float("inf"), "infinite"),
+        (float("nan"), "not a number"),
+    ],
+)
+def test_numbers_are_as_people_write_them(value, text):
+    assert number(value) == text
