@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import finitewidth as fw
+from finitewidth.critical.architectures.one_signal import Size, through
 
 torch = pytest.importorskip("torch")
 from test_network_of import Pictures, residual  # noqa: E402
@@ -130,8 +131,11 @@ def test_branches_get_the_share_of_the_theory(options):
     wanted, drawn = ([x for x in n.walked if isinstance(x, fw.Dense)] for n in (net, read))
     for one, other in zip(wanted, drawn, strict=True):
         assert other.C_W == pytest.approx(one.C_W, rel=0.15)
-    bodies = [[x.C_W for x in block.layers if isinstance(x, fw.Dense)] for block in net.layers[1:-1]]
-    assert all(last < 0.6 * first for first, last in bodies)
+    stream = Size(1.0)
+    for block in net.layers[1:-1]:  # adds a quarter of the stream, or of one behind a norm
+        added = through(block.layers, stream, (128,)).size.square
+        assert added == pytest.approx(0.25 * (1.0 if "norm" in options else stream.square), rel=1e-4)
+        stream = Size(stream.square + added)
     assert fw.torch.audit(model, normal(10, 6), draws=2).healthy
 
 

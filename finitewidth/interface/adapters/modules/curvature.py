@@ -49,7 +49,7 @@ def curvature(
         output = functional_call(model, {**fixed, **parameters}, (inputs,))
         return output.reshape(len(output), -1)
 
-    outputs, back = vjp(function, moving)
+    outputs, back = vjp(function, moving)[:2]
     by_root = root(outputs)
 
     def scaled(direction: torch.Tensor) -> dict[str, torch.Tensor]:

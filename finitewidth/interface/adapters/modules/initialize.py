@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from finitewidth.critical.architectures.weights import Weights, with_weights
+from finitewidth.critical.architectures.weights import with_weights
 from finitewidth.critical.audit import audit
 from finitewidth.critical.tuning import BIAS_SHARE, critical_network, critical_version
 from finitewidth.gaussian.two_legs.leg_table import leg_table
@@ -89,8 +89,8 @@ def _without_missing_biases(known: Read, net: Network, input_scale: float) -> tu
 def _held_without_biases(net: Network, input_scale: float) -> MLP | None:
     """C_b = 0, and the smallest kernel that C_W can hold so that the whole depth changes little.
 
-    For perceptrons of one activation, and None where there is no such kernel. Far from zero an activation such as gelu is two straight lines, which need no biases: the loss falls with
-    the kernel, and grows with depth.
+    For perceptrons of one activation; None where no such kernel exists. Far from zero an activation such as
+    gelu is two straight lines, which need no biases: the loss falls with the kernel, and grows with depth.
     """
     if not isinstance(net, MLP) or len(set(net.activations)) > 1:
         return None

@@ -27,6 +27,7 @@ from finitewidth.interface.adapters.modules.rates import (
 from finitewidth.network.foreign.recognition import Given
 from finitewidth.network.foreign.torch_read import Read, as_batch, declared, read
 from finitewidth.network.foreign.torch_trace import unwrapped
+from finitewidth.network.layers.residual import Residual
 from finitewidth.network.network import Network
 
 _ROWS = 128  # inputs on which the curvature is measured
@@ -127,7 +128,8 @@ def recommended(
     rates, net, more = _rates(model, known, kind, activation, scale, share)
     bend = _curvature(double, model, rows, rates, wanted)
     number = len(batch) if wanted.reduction == "sum" else 1
-    layers = sum(one.kind == "weights" for one in rates)
+    skips = known is not None and any(isinstance(layer, Residual) for layer in known.net.walked)
+    layers = 0 if skips else sum(one.kind == "weights" for one in rates)
     descent = _descent(wanted, bend, number, layers, momentum) if kind == "SGD" else None
     rate = rates[0].rate if descent is None else descent.rate
     options = {"momentum": momentum} if kind == "SGD" and momentum else {}
@@ -168,7 +170,9 @@ class Descent(NamedTuple):
 def _descent(loss: Loss, bend: Curvature, number: int, layers: int, momentum: float) -> Descent:
     """Half of the limit; for the cross-entropy at most that of modes that move inputs apart, over layers.
 
-    The second part was read off the best rates of 22 networks without skips (benchmarks/results/advice.md).
+    The second part was read off the best rates of 22 networks without skips (benchmarks/results/advice.md);
+    `layers` is 0 for networks with skips, which train at half of the limit
+    (benchmarks/results/residual_initialization.md).
     """
     largest, apart = bend.largest * number, bend.differences * number * layers / 2
     counts = loss.name == "cross-entropy" and apart > largest
@@ -327,7 +331,8 @@ def _reasons(
         reasons.append(f"momentum adds up steps, so that the rate is smaller by 1 - {momentum:g}")
     if loss.name == "cross-entropy":
         reasons.append(
-            "the curvature of the cross-entropy changes in training, so that no rate is known to be safe: "
-            "watch the loss, and try half and double"
+            "the curvature of the cross-entropy changes in training, so that no rate is known to be safe; "
+            "the best rates of 22 networks without skips were 1.3 to 4 (tanh) and 3 to 30 (relu, gelu) times "
+            "as large: try larger ones"
         )
     return tuple(reasons)

@@ -304,7 +304,8 @@ def _predicted(net: Network, scales: np.ndarray, factors: np.ndarray) -> Curves:
             signal = C_b + C_W * arrived / gradient
         rows.append((signal / factors, factors * gradient, factors * (lambda_b * gradient + arrived)))
     nothing = np.full(len(weights), np.nan)
-    return Curves(*(np.mean(curves, axis=0) for curves in zip(*rows, strict=True)), nothing, nothing)
+    signal, gradient, ntk = np.mean(rows, axis=0)
+    return Curves(signal, gradient, ntk, nothing, nothing)
 
 
 def _findings(curves: Curves, spread: Curves) -> tuple[Finding, ...]:
