@@ -15,7 +15,11 @@ COUNT = 64
 ACTIVATIONS = ("tanh", "gelu", "sin", "swish", "erf", "softplus")
 WIDTHS = (16, 16, 24, 24, 32, 32, 48, 48, 64, 96, 128, 256)
 C_W = {"tanh": 1.3, "gelu": 1.9, "sin": 1.2, "swish": 1.9, "erf": 1.0, "softplus": 1.5}
-WORK = 2e11  # operations that the ensemble of one problem may take
+# operations that the ensemble of one problem may take: lowered after the first nine, when they had taken
+# three times as long as planned beside other programs, and before any result was looked at
+WORK, EARLY_WORK, EARLY = 1.5e11, 5e11, 9
+FLOW = 4.0  # times as long as descent an adaptive step takes
+ENOUGH = 4.0  # times width**3 networks: differences between networks fall as n**-1/2, remainders as n**-2
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Case:
     algorithm: fw.GradientDescent | fw.GradientFlow
     data: str
     members: int
+    steps: float  # that the training of one network takes, about
 
     @property
     def judges(self) -> bool:
@@ -54,14 +59,13 @@ def case(number: int) -> Case:
     largest = fw.spectrum(net, X[:points]).eigenvalues.max()
     progress = float(np.exp(rng.uniform(np.log(4), np.log(60))))  # largest eigenvalue times the time
     if rng.random() < 0.25:
-        algorithm, steps = fw.GradientFlow(time=progress / largest), 4 * progress
+        algorithm, steps = fw.GradientFlow(time=progress / largest), 4 * FLOW * progress
     else:
         rate = float(rng.uniform(0.2, 0.9))
         steps = max(2, round(progress / rate))
         algorithm = fw.GradientDescent(rate / largest, steps)
-    return Case(
-        number, net, X[:points], Y[:points], X[points:], algorithm, kind, _members(widths, points, steps)
-    )
+    members = _members(number, net, points, steps)
+    return Case(number, net, X[:points], Y[:points], X[points:], algorithm, kind, members, steps)
 
 
 def _balanced(net: fw.Network, lambda_b: float) -> fw.Network:
@@ -89,8 +93,20 @@ def _data(kind: str, count: int, outputs: int, rng: np.random.Generator) -> tupl
     return X, np.stack([y, y**2 / 2, np.tanh(y)], axis=1)[:, :outputs]
 
 
-def _members(widths: tuple[int, ...], points: int, steps: float) -> int:
-    """As many networks as the work allows; products, activations and passes over memory count."""
+def _members(number: int, net: fw.Network, points: int, steps: float) -> int:
+    """As many networks as the width asks for, or as the work allows."""
+    work = EARLY_WORK if number < EARLY else WORK
+    enough = ENOUGH * net.ladder.widths[1] ** 3
+    return int(np.clip(min(work / _work_of_one(net, points, steps), enough), 1_000, 200_000) // 500 * 500)
+
+
+def members_for(one: Case, work: float) -> int:
+    """The number of networks of a problem that this work is enough for."""
+    return int(work / _work_of_one(one.net, len(one.X_train), one.steps))
+
+
+def _work_of_one(net: fw.Network, points: int, steps: float) -> float:
+    """Products, activations and passes over memory of one network."""
+    widths = net.ladder.widths
     weights = sum(a * b for a, b in zip(widths[:-1], widths[1:], strict=True))
-    one = steps * (6 * (points + 3) * weights + 30 * weights + 200 * (points + 3) * sum(widths))
-    return int(np.clip(WORK / one, 1_000, 100_000) // 500 * 500)
+    return steps * (6 * (points + 3) * weights + 30 * weights + 200 * (points + 3) * sum(widths))

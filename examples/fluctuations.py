@@ -16,7 +16,7 @@ import finitewidth as fw
 X = [[1.0, -1.0]]
 DEPTHS = {24: 10, 96: 30}  # width: layers
 LAYERS = {24: (3, 6, 10), 96: (4, 12)}  # width: sampled layers
-MEMBERS = {24: 20_000, 96: 4_000}
+MEMBERS = {24: 8_000, 96: 1_500}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,7 +19,7 @@ from finitewidth.experiment.scaling import power_of_width
 
 TIMES = (0.0, 0.1, 0.4, 1.6)
 END = 3.2
-WIDTHS, MEMBERS = (16, 64, 256, 1024), 24
+WIDTHS, MEMBERS = (16, 64, 256), 24
 
 
 def two_digits() -> tuple[np.ndarray, np.ndarray]:

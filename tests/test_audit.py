@@ -55,8 +55,8 @@ def test_a_critical_network_loses_nothing_however_deep(activation):
 
 def test_the_aspect_ratio_decides_at_criticality():
     wide, narrow = (fw.audit(fw.MLP.critical((10, *[n] * 60, 1), "tanh")) for n in (2000, 30))
-    assert wide.healthy and wide.aspect_verdict.startswith("effectively deep")
-    assert not narrow.healthy and narrow.aspect_verdict.startswith("too deep for this width")
+    assert wide.healthy and wide.aspect_verdict.startswith("trusted")
+    assert not narrow.healthy and narrow.aspect_verdict.startswith("meaningless")
     assert narrow.report.expansion_parameter == pytest.approx(
         2000 / 30 * wide.report.expansion_parameter, rel=1e-9
     )

@@ -1,6 +1,7 @@
 """README and the pages of the site: their code runs, their numbers are the library's, the site builds."""
 
 import inspect
+import json
 import os
 import re
 import runpy
@@ -12,14 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sybil import Sybil
-from sybil.parsers.markdown import PythonCodeBlockParser
+from printed_outputs import READER, ROOT, agree, evaluated
 
 import finitewidth as fw
 from finitewidth.network.layers.plain import kinds
 
-ROOT = Path(__file__).resolve().parent.parent
-READER = Sybil(parsers=[PythonCodeBlockParser()], patterns=["*.md"], path=str(ROOT))
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
@@ -32,14 +30,59 @@ def text(page: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
+def test_code_of_a_page_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     if page == "docs/pytorch.md":
         pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)  # pages save files
     document = READER.parse(ROOT / page)
-    for example in document.examples():
-        example.evaluate()
-    CHECKS.get(page, lambda names, printed: None)(document.namespace, capsys.readouterr().out)
+    all_printed = ""
+    for block, printed in evaluated(document):
+        assert block is None or agree(block[1], printed), f"printed:\n{printed}"
+        all_printed += printed
+    CHECKS.get(page, lambda names, printed: None)(document.namespace, all_printed)
+
+
+EXAMPLES = {
+    name: re.findall(r"```python\n(.*?)```", inspect.getdoc(getattr(fw, name)) or "", re.S)
+    for name in fw.__all__
+    if not inspect.ismodule(getattr(fw, name))
+}
+SAMPLED = ("compare", "control_variate", "sample_posterior", "sample_statistics", "train_ensemble")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] * (name in SAMPLED))
+        for name, blocks in EXAMPLES.items()
+        if blocks
+    ],
+)
+def test_examples_of_the_reference_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    document = READER.parse(ROOT / "docs" / "api" / "network.md")
+    for _ in evaluated(document):  # the names of the examples
+        pass
+    for block in EXAMPLES[name]:
+        exec(block, document.namespace)
+
+
+@pytest.mark.parametrize(
+    "shown, printed, same",
+    [
+        ("width 64: 0.123", "width 64: 0.1239", True),  # shown to three digits
+        ("width 64: 0.123", "width 64: 0.1251", False),
+        ("width 64: 0.123", "width 65: 0.123", False),  # whole numbers are exact
+        ("[ 1.5e-05 -2. ]", "[1.6e-05 -2.]", True),
+        ("[1.5e-05]", "[1.7e-05]", False),
+        ("[1. 0.5]", "[2. 0.5]", False),
+        ("first\n...", "first\nsecond 3", True),
+        ("first", "first\nsecond 3", False),
+        ("a 0.5", "b 0.5", False),
+    ],
+)
+def test_printed_numbers_agree_to_the_digits_shown(shown, printed, same):
+    assert agree(shown, printed) is same
 
 
 def test_tests_that_pages_name_exist():
@@ -156,6 +199,14 @@ def test_the_site_fetches_nothing_from_elsewhere(site):
         assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", sheet.read_text(encoding="utf-8")), (
             sheet
         )
+
+
+def test_search_has_words_and_no_formulas(site):
+    entries = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    theory = [entry["text"] for entry in entries if entry["location"].startswith("theory.html")]
+    assert theory and not any(re.search(r"\\(frac|langle|chi|\()", text) for text in theory)
+    glossary = [entry["text"] for entry in entries if entry["location"].startswith("glossary.html")]
+    assert any("star-polation" in text for text in glossary)
 
 
 def test_every_public_name_is_in_the_reference(site):

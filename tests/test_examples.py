@@ -16,6 +16,7 @@ FIGURES = sorted(
 )
 TRAINING = (
     "fluctuations",
+    "four_point_vertex",
     "memory",
     "ntk_ellipse",
     "posterior",
@@ -57,6 +58,14 @@ def test_every_figure_of_the_documents_is_drawn_by_a_script():
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         shown = re.findall(r"!\[[^]]*\]\((?:docs/)?figures/(\w+)\.\w+\)", page.read_text(encoding="utf-8"))
         assert set(shown) <= drawn
+
+
+def test_every_example_is_in_the_gallery():
+    gallery = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    scripts = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"figure_options"}
+    assert set(re.findall(r"`examples/(\w+)\.py`", gallery)) == scripts
+    figures = {path.stem for path in (ROOT / "docs" / "figures").iterdir()}
+    assert figures <= set(re.findall(r"\(figures/(\w+)\.png\)", gallery))
 
 
 def test_figures_are_small_enough_for_a_page():

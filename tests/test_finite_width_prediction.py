@@ -393,13 +393,15 @@ def test_width_one_is_refused_and_narrow_networks_are_warned_of():
     "expansion, message",
     [
         (
-            Expansion(0.1, 0.7, 0.2, 0.0),
-            "order 1/n to the mean are 0.7 of the largest target .depth over width",
+            Expansion(0.1, 0.7, 0.2, 0.0, 0.06, 0.01),
+            "doubtful: it moves the mean by 0.7 of the largest target and leaves it uncertain by 0.06 of",
         ),
-        (Expansion(0.1, 0.2, 0.8, 0.0), "order 1/n to the covariance are 0.8 of the largest variance .depth"),
-        (Expansion(0.1, 0.2, 2.5, -1.5), "are 2.5 of the largest variance, and .* eigenvalue of -1.5 of"),
-        (Expansion(0.1, 0.2, 0.3, -0.01), "eigenvalue of -0.01 of the largest variance.*width 0.1"),
-        (Expansion(0.6, 0.2, 0.3, 0.0), "too narrow for its depth .depth over width 0.6"),
+        (
+            Expansion(0.1, 0.2, 0.8, 0.0, 0.1, 0.6),
+            "meaningless: .* covariance by 0.8 of the largest variance",
+        ),
+        (Expansion(0.1, 0.2, 2.5, -1.5, 0.1, 0.6), "uncertain by 0.6 of that, and .* eigenvalue of -1.5 of"),
+        (Expansion(0.1, 0.9, 0.9, -0.01), "^the covariance .* eigenvalue of -0.01 of the largest.*width 0.1"),
     ],
 )
 def test_each_way_out_of_the_range_of_the_expansion_is_warned_of(expansion, message):

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import finitewidth as fw
 from finitewidth.interface.cli import page as page_command
-from finitewidth.interface.page import answers, jobs, problem, values
+from finitewidth.interface.page import answers, jobs, problem, symbols, values
 from finitewidth.interface.page.children import Child, Ended
 from finitewidth.interface.page.server import STATIC, Desk, application
 
@@ -240,6 +240,25 @@ def wait_until(is_so, seconds=20.0):
         time.sleep(0.02)
 
 
+def test_every_symbol_has_a_sentence_and_a_section_that_exists():
+    shown = set(
+        re.findall(
+            r"[\w]+", " ".join(re.findall(r'data-symbols="([^"]*)"', (STATIC / "index.html").read_text()))
+        )
+    )
+    assert shown | set(values.FIELDS) == set(symbols.SYMBOLS)
+    page = symbols.as_html()
+    for name, one in symbols.SYMBOLS.items():
+        file, anchor = one.section.split("#")
+        text = (ROOT / "docs" / file).read_text(encoding="utf-8")
+        assert anchor in {slug(title) for title in re.findall(r"^#+ (.*)$", text, re.M)}, one.section
+        assert one.sentence.endswith(".") and f'id="{name}"' in page
+
+
+def slug(title: str) -> str:
+    return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip())
+
+
 # --- trainings -----------------------------------------------------------------------------------------
 
 
@@ -257,6 +276,9 @@ class SlowChild:
         if not self._ended.wait(seconds):
             raise Ended(is_time=True)
         raise Ended
+
+    def start(self):
+        pass
 
     def end(self):
         self._ended.set()
@@ -277,6 +299,13 @@ def test_the_queue_is_bounded_watched_and_cancellable():
     wait_until(lambda: queue.status(names[2])["state"] == "running")
     assert [queue.status(name)["state"] for name in names[:2]] == ["cancelled", "cancelled"]
     assert child.asked == [10, 12]
+    queue.prepare(values.read("width=30"))
+    queue.prepare(values.read("width=31"))  # replaces the one before, and gives way to those who wait
+    assert queue.status(names[-1])["before"] == 2
+    for name in names[2:]:
+        queue.cancel(name)
+    wait_until(lambda: child.asked[-1] == 31)
+    assert 30 not in child.asked
     queue.close()
 
 
@@ -301,10 +330,14 @@ def test_networks_are_trained_in_a_child_process_that_can_be_ended():
         with pytest.raises(Ended):
             list(child.ask(order, 60))
         lines = list(child.ask(order, 60))  # a new process
-        assert lines[-1] == {"finished": True} and [line["result"]["members"] for line in lines[:-1]] == [32]
-        found = lines[0]["result"]
+        assert lines[-1] == {"finished": True} and [
+            line["result"]["members"] for line in lines if "result" in line
+        ] == [16, 32]
+        found = lines[-2]["result"]
         assert len(found["x"]) == len(found["mean"]) == len(found["std_error"])
         assert 0 < max(found["mean_error"]) < 1
+        parts = [line["progress"] for line in lines if "progress" in line]
+        assert parts == sorted(parts) and 0 < parts[0] <= parts[-1] <= 1
         asked = values.read("depth=2&activation=relu")
         (refused,) = child.ask({"do": "finite", "values": asked.to_dict(), "part": 0}, 60)
         assert "kink" in refused["errors"]["finite"]

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import threading
@@ -29,7 +30,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-LAPTOP, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
+LAPTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 PATIENCE = 120_000  # milliseconds; a busy machine compiles slowly
 SMALL = "depth=2&width=8&points=2&algorithm=descent&steps=5&learning_rate=0.05&members=32"
 
@@ -101,6 +102,8 @@ def test_it_loads_controls_change_plots_and_networks_are_trained(opened):
     page = opened(SMALL)
     settled(page, SMALL)
     assert page.locator("#state").inner_text() == "critical"
+    words = re.findall("trusted|doubtful|meaningless", page.locator("#results").inner_text())
+    assert words == ["trusted"] and page.locator("#trust").inner_text() == "order 1/n trusted"
     before = {plot: curves(page, plot) for plot in ("regression", "kernel", "ratios")}
     assert all(before.values()) and "width n" in page.locator("#regression").inner_text()
 
@@ -111,7 +114,7 @@ def test_it_loads_controls_change_plots_and_networks_are_trained(opened):
     points = page.locator("#spread svg [aria-label='dot'] circle").count()
     assert points >= 11
 
-    page.get_by_label("activation").select_option("relu")
+    page.get_by_label("activation", exact=True).select_option("relu")
     relu = SMALL.replace("depth=2", "activation=relu&depth=2")
     settled(page, page.url.split("?")[1])
     assert set(page.url.split("?")[1].split("&")) == set(relu.split("&")) - {"algorithm=descent"}  # a default
@@ -125,18 +128,47 @@ def test_it_loads_controls_change_plots_and_networks_are_trained(opened):
 def test_bad_values_explain_themselves_from_the_address_and_from_a_control(opened):
     page = opened("depth=9999&activation=nothing&foo=1")
     page.locator("body[data-drawn]").wait_for(state="attached")
+    assert page.locator(".plot.stale svg").count() == 6  # of the default state, in grey
     assert "from 2 to 50, got '9999'" in page.locator("#message-depth").inner_text()
     assert "choose one of tanh" in page.locator("#message-activation").inner_text()
     assert "unknown value 'foo'" in page.locator("#banner").inner_text()
     assert page.get_by_label("depth L", exact=True).input_value() == "9999"
     page.get_by_label("depth L", exact=True).fill("2")
-    page.get_by_label("activation").select_option("relu")
+    page.get_by_label("activation", exact=True).select_option("relu")
     page.locator("#message-depth").wait_for(state="hidden")
     page.locator("#kernel svg").wait_for()
     assert page.locator("#banner").is_hidden()
     page.get_by_label("width n", exact=True).fill("many")
     page.locator("#message-width").wait_for()
     assert "whole number from 2 to 10000, got 'many'" in page.locator("#message-width").inner_text()
+    assert page.locator(".plot.stale svg").count() == 6
+    page.get_by_role("button", name="Reset").click()
+    page.locator('body[data-drawn=""]').wait_for(state="attached")
+    assert page.get_by_label("width n", exact=True).input_value() == "128" and "?" not in page.url
+    assert page.locator(".plot.stale").count() == 0
+
+
+def test_controls_are_in_sight_symbols_explained_and_the_dark_page_dark(opened):
+    query = "activation=relu&depth=3&algorithm=descent"
+    page = opened(query)
+    page.locator("body[data-drawn]").wait_for(state="attached")
+    bottom = page.locator("#train").evaluate("button => button.getBoundingClientRect().bottom")
+    assert bottom <= LAPTOP["height"]
+    assert "(constant: 2)" in page.locator("#kernel").inner_text()  # K of critical relu
+    signs = page.locator(".help").evaluate_all("all => all.map(b => b.getAttribute('aria-label'))")
+    assert {"About V", "About A", "About B", "About K", "About Θ", "About C_W"} <= set(signs)
+    page.get_by_role("button", name="About V").focus()
+    tip = page.get_by_role("tooltip").filter(visible=True)
+    assert "four-point vertex" in tip.inner_text()
+    assert tip.get_by_role("link").get_attribute("href") == "/symbols#V"
+    page.keyboard.press("Escape")
+    assert tip.count() == 0
+    background = "plot => getComputedStyle(plot).backgroundColor"
+    light = page.locator("#kernel svg").first.evaluate(background)
+    page.get_by_role("button", name="Dark").click()
+    assert page.locator("#kernel svg").first.evaluate(background) != light
+    page.reload()
+    assert page.locator("html").get_attribute("data-theme") == "dark"  # it stays chosen
 
 
 def test_a_plot_is_saved_and_a_phone_needs_no_sideways_scrolling(opened, tmp_path):
@@ -144,6 +176,8 @@ def test_a_plot_is_saved_and_a_phone_needs_no_sideways_scrolling(opened, tmp_pat
     page = opened(query, PHONE)
     settled(page, query)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    tops = [page.locator(f"#{name}").bounding_box()["y"] for name in ("regression", "controls", "shift")]
+    assert tops == sorted(tops)  # controls come after the first plot
     heights = page.locator("#controls select:visible, #controls input[type=text]:visible").evaluate_all(
         "boxes => boxes.map(box => box.getBoundingClientRect().height)"
     )

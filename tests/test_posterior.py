@@ -298,22 +298,23 @@ def test_corrections_of_the_size_of_what_they_correct_are_warned_of():
     far = 20 * Y
     with pytest.warns(fw.ExpansionWarning, match="condition number of the training kernel"):
         posterior = fw.posterior(mlp("tanh", 8), X, far, X_TEST, order=1)
-    assert posterior.verdict == "out of range"
+    assert posterior.verdict == "meaningless"
     with pytest.warns(fw.ExpansionWarning, match="log evidence is .*meaningless"):
         evidence = fw.evidence(mlp("tanh", 8), X, far, order=1, gradient=False)
     assert evidence.verdict == "meaningless"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert fw.evidence(mlp("tanh", 4000), X, Y, order=1, gradient=False).verdict == "within range"
+        assert fw.evidence(mlp("tanh", 4000), X, Y, order=1, gradient=False).verdict == "trusted"
 
 
 def test_a_covariance_below_zero_is_named_with_its_number():
     """Linear networks and targets of zero: variances are 1 - N_A/n of infinite width, here 1 - 3/2."""
     inputs = np.random.default_rng(0).normal(size=(4, 4))
     net = fw.MLP((4, 2, 1), "linear", C_W=1.0)
-    with pytest.warns(fw.ExpansionWarning, match=r"are 1\.5 of the posterior variance.*eigenvalue of -0\.5"):
+    message = r"covariance by 1\.5 of the posterior variance.*eigenvalue of -0\.5"
+    with pytest.warns(fw.ExpansionWarning, match=message):
         posterior = fw.posterior(net, inputs[:3], np.zeros((3, 1)), inputs[3:], order=1)
-    assert posterior.verdict == "out of range"
+    assert posterior.verdict == "meaningless"
 
 
 def test_corrections_are_measured_by_the_posterior_itself():
@@ -321,7 +322,7 @@ def test_corrections_are_measured_by_the_posterior_itself():
     random = np.random.default_rng(5)
     inputs = random.normal(size=(10, 2))
     data = inputs, np.sin(1.5 * inputs[:, :1]) * inputs[:, 1:], np.array([[0.4, -0.3], [-0.6, 1.5]])
-    for n, verdict in ((64, "out of range"), (256, "at the edge"), (1024, "within range")):
+    for n, verdict in ((64, "meaningless"), (256, "doubtful"), (1024, "trusted")):
         net = fw.MLP((2, n, 1), "tanh", C_b=0.2, C_W=1.5)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", fw.ExpansionWarning)
@@ -330,7 +331,9 @@ def test_corrections_are_measured_by_the_posterior_itself():
         assert posterior.verdict == verdict
         shift = np.abs(posterior.mean - infinite.mean) / infinite.std
         np.testing.assert_allclose(posterior.expansion.mean, shift.max(), rtol=1e-12)
-    with pytest.warns(fw.ExpansionWarning, match=r"to the mean are 3\.1 of the posterior standard deviation"):
+    with pytest.warns(
+        fw.ExpansionWarning, match=r"meaningless: it moves the mean by 3\.1 of the posterior standard"
+    ):
         fw.posterior(fw.MLP((2, 64, 1), "tanh", C_b=0.2, C_W=1.5), *data, noise=0.02, order=1)
 
 

@@ -33,6 +33,14 @@ def accuracy(
 
     `labels` are class numbers (M,) or one-hot targets (M, n_L). From a Gaussian prediction, at either order,
     `members` networks are drawn with `key`; of an ensemble the networks that its store has kept are counted.
+
+    `trained` is a prediction or an ensemble. Returns an `fw.Accuracy`.
+
+    ```python
+    two = fw.MLP((2, 64, 64, 2), "tanh")
+    prediction = fw.predict(two, X, fw.one_hot([0, 1, 0], 2), X_test, order=0)
+    fw.accuracy(prediction, [0, 1])
+    ```
     """
     outputs = _outputs(trained, members, key)  # (members, M, n_L)
     right = outputs.argmax(axis=2) == _classes(labels, outputs.shape[1:])

@@ -30,6 +30,13 @@ class PredictionComparison:
     covariance_pulls: Float[np.ndarray, "M n_L M n_L"] | None = field(repr=False)
 
     @property
+    def deviations(self) -> Float[np.ndarray, "M n_L"]:
+        """Of the mean, in units of the standard error and what order 1/n neglects together."""
+        mean, prediction = self.ensemble.best_mean, self.prediction
+        whole = np.hypot(np.hypot(mean.stderr, prediction.stderr), prediction.uncertainty)
+        return pulls_of(prediction.mean, Estimate(mean.value, whole))
+
+    @property
     def worst(self) -> float:
         """The largest absolute value of all pulls."""
         parts = [self.pulls] if self.covariance_pulls is None else [self.pulls, self.covariance_pulls]
@@ -53,7 +60,17 @@ class LayerComparison:
 def compare(
     theory: Prediction | Layer, experiment: Ensemble | SampledStatistics
 ) -> PredictionComparison | LayerComparison:
-    """Pulls of a prediction against a trained ensemble, or of a layer against sampled statistics."""
+    """Pulls of a prediction against a trained ensemble, or of a layer against sampled statistics.
+
+    `theory` is a result of `fw.predict` or a layer of `fw.solve`, `experiment` one of `fw.train_ensemble` or
+    `fw.sample_statistics` for the same network and inputs. Returns `pulls`, (theory - estimate) / standard
+    error.
+
+    ```python
+    sampled = fw.sample_statistics(net, X, members=400, key=0, tensors=("V",), progress=False)
+    fw.compare(fw.solve(net, X, tensors=("V",)).output, sampled).worst
+    ```
+    """
     if isinstance(theory, Prediction) and isinstance(experiment, Ensemble):
         return _compare_prediction(theory, experiment)
     if isinstance(theory, Layer) and isinstance(experiment, SampledStatistics):
@@ -70,7 +87,7 @@ def _compare_prediction(prediction: Prediction, ensemble: Ensemble) -> Predictio
             f"the prediction has {prediction.mean.shape} test outputs but the ensemble "
             f"{ensemble.mean.value.shape}; use the same X_test for both."
         )
-    mean = ensemble.mean if ensemble.controlled is None else ensemble.controlled.mean
+    mean = ensemble.best_mean
     covariance = None
     if prediction.factors is not None:
         covariance = pulls_of(prediction.covariance, ensemble.best_covariance)
@@ -100,6 +117,17 @@ def control_variate(net: Network, X_train, Y_train, X_test, algorithm: AbstractA
 
     It is the part of the initial outputs z that training would keep at infinite width. Members differ mostly
     by this part, so that subtracting it leaves a smaller variance.
+
+    The arguments are those of `fw.train_ensemble`. Returns an `fw.Control`.
+
+    ```python
+    descent = fw.GradientDescent(0.1, steps=20)
+    control = fw.control_variate(net, X, Y, X_test, descent)
+    ensemble = fw.train_ensemble(
+        net, X, Y, X_test, algorithm=descent, members=50, key=0, control=control, progress=False
+    )
+    ensemble.controlled.mean.stderr
+    ```
     """
     fitted = fit(net, X_train, Y_train, algorithm=algorithm)
     X = np.concatenate([fitted.X, as_inputs(X_test, net.input_shape, name="X_test")])

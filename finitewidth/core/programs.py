@@ -36,8 +36,8 @@ def _processor() -> str:
 
 
 @functools.cache
-def keep_programs() -> None:
-    """From now on, find programs that an earlier process compiled, and keep new ones."""
+def keep_programs(least_seconds: float = _LEAST_SECONDS) -> None:
+    """From now on, find programs that an earlier process compiled, and keep new ones that took so long."""
     import jax
 
     settings: Any = jax.config
@@ -55,6 +55,6 @@ def keep_programs() -> None:
     from jax.experimental.compilation_cache import compilation_cache
 
     settings.update("jax_compilation_cache_dir", str(folder))
-    if settings.jax_persistent_cache_min_compile_time_secs > _LEAST_SECONDS:
-        settings.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
+    if settings.jax_persistent_cache_min_compile_time_secs > least_seconds:
+        settings.update("jax_persistent_cache_min_compile_time_secs", least_seconds)
     compilation_cache.reset_cache()  # a process decides at its first program whether it has a cache

@@ -31,9 +31,10 @@ from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.layers.residual import Residual
 from finitewidth.network.network import Network
-from finitewidth.theory.ratios import TRUSTED, ratios
+from finitewidth.theory.ratios import ratios
 from finitewidth.theory.solve import solve
 
+ALLOWED = 0.3  # the largest ratio of networks that `audit` trusts, with a little to spare
 DEEPEST = 8192  # layers; further ones are not looked at
 _NEAREST = 1e-6  # the smallest 1 - gamma that is tried
 _ACCURACY = 5e-3  # by which the ratio may be smaller than what is allowed where gamma is found
@@ -72,15 +73,21 @@ def aspect(
     width: int | None = None,
     depth: int | None = None,
     gamma: float | None = None,
-    allowed: float = TRUSTED,
+    allowed: float = ALLOWED,
     input_scale: float = 1.0,
 ) -> Aspect:
     """How deep, how wide, or with which skips: two of `width`, `depth` and `gamma` are given, not the third.
 
     Networks are critical, of one activation, with layers z' = gamma z + W sigma(z) of one width behind the
     first. The depth is the largest, the width the smallest and gamma the smallest for which the largest ratio
-    of the tensors of order 1/n stays at most `allowed`, by default that of an effectively deep network. For
+    of the tensors of order 1/n stays at most `allowed`, by default 0.3, which `audit` trusts. For
     piecewise-linear activations the ratio is V/(n K^2). `input_scale` is the mean square of the inputs.
+
+    Returns an `fw.Aspect` with all three and the critical `C_b` and `C_W`.
+
+    ```python
+    fw.aspect("tanh", width=64, gamma=0.9).depth
+    ```
     """
     activation = as_activation(activation)
     _check(activation, width, depth, gamma)

@@ -40,6 +40,13 @@ def asymptotes(theory: Theory) -> Asymptotes:
     """Laws that the diagonals of K and Theta of a critical network approach with depth.
 
     Networks off criticality and networks of different activations have none; the words say so.
+
+    `theory` is a result of `fw.solve`. Returns an `fw.Asymptotes`: arrays (N, depth), and the laws in words.
+
+    ```python
+    theory = fw.solve(fw.MLP.critical((2, *[64] * 9, 1), "tanh"), X, order=0)
+    fw.asymptotes(theory).K_law
+    ```
     """
     net = theory.net
     if len(set(net.activations)) > 1:

@@ -18,7 +18,7 @@ from finitewidth.critical.activations.classification import Criticality, critica
 from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.critical.architectures.explanation import steps_of_layers
 from finitewidth.critical.architectures.two_inputs import TwoInputs, follow_inputs
-from finitewidth.critical.aspect import longer_skips
+from finitewidth.critical.aspect import ALLOWED, longer_skips
 from finitewidth.critical.explanation import settings_in_words, steps_in_words
 from finitewidth.critical.findings import LOST, Finding, losses
 from finitewidth.critical.information import Information
@@ -31,7 +31,7 @@ from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.network import Network
 from finitewidth.theory import single, single_stream
-from finitewidth.theory.ratios import HOPELESS, TRUSTED, Report, ratios
+from finitewidth.theory.ratios import Report, ratios
 from finitewidth.theory.solve import solve
 
 _SLOW_LAYERS = 64  # kinked activations other than two straight lines are solved layer by layer
@@ -62,7 +62,7 @@ class Audit:
     report: Report | None = field(repr=False)  # ratios of the output layer; None where they cannot be had
     report_missing: str | None  # the reason
     aspect_verdict: str
-    deepest: int | None  # the layer up to which ratios stay within range at these widths, None if all
+    deepest: int | None  # the last layer that is trusted at these widths, None if all are
     points: tuple[Criticality, ...] = field(repr=False)  # of the activation on each hidden layer
     advice: tuple[str, ...]
     steps: tuple[str, ...] = field(repr=False)  # the initialization in words, where layers differ in kind
@@ -74,7 +74,7 @@ class Audit:
 
     @property
     def depth_limit(self) -> int | None:
-        """Layers after which gradients have changed by a factor 300, 1e5 in squares; None at criticality."""
+        """Layers after which gradients have changed by a factor 1000; None at criticality."""
         length = self.correlation_length_perp
         return None if math.isinf(length) else max(1, round(length * math.log(LOST)))
 
@@ -90,7 +90,7 @@ class Audit:
     @property
     def healthy(self) -> bool:
         """Whether nothing explodes or vanishes and the width is enough for the depth."""
-        return not self.findings and (self.report is None or self.report.expansion_parameter < TRUSTED)
+        return not self.findings and (self.report is None or self.report.verdict == "trusted")
 
 
 @takes_models
@@ -102,6 +102,12 @@ def audit(net: Network, *, input_scale=1.0) -> Audit:
     network with different activations or other layers how it is initialized and whether that is critical.
     Whether the width is enough is judged where order 1/n is known: for dense layers and residual blocks of
     them.
+
+    Returns an `fw.Audit`; `findings` are sentences, and there are none for a healthy network.
+
+    ```python
+    fw.audit(fw.MLP((2, *[100] * 29, 1), "tanh", C_W=0.8)).findings
+    ```
     """
     if not (isinstance(input_scale, numbers.Real) and math.isfinite(input_scale) and input_scale > 0):
         raise ValueError(f"input_scale must be a finite number above 0, got {input_scale!r}.")
@@ -210,7 +216,7 @@ def _findings(net: Network, path: OneInput, parallel: float, perp: float) -> tup
 def _aspect(
     net: Network, input_scale: float, path: OneInput | TwoInputs
 ) -> tuple[Report | None, int | None, str | None]:
-    """Ratios of the output layer, the last layer whose ratios stay within range, and what prevents both."""
+    """Ratios of the output layer, the last layer that is trusted, and what prevents both."""
     if not np.isfinite(path.K).all():
         return None, None, "the kernel grows beyond double precision"
     if path.K.min() < 1e-100 or path.Theta.min() < 1e-100:
@@ -222,7 +228,7 @@ def _aspect(
     except ValueError as error:
         return None, None, str(error)
     reports = [ratios(theory.layer(l)) for l in range(1, net.depth + 1)]
-    beyond = [report.layer for report in reports if report.expansion_parameter >= TRUSTED]
+    beyond = [report.layer for report in reports if report.verdict != "trusted"]
     return reports[-1], beyond[0] - 1 if beyond else None, None
 
 
@@ -238,15 +244,14 @@ def _takes_long(net: Network) -> str | None:
 def _aspect_verdict(report: Report | None, missing: str | None, *, lost: bool) -> str:
     if report is None:
         return f"not known: {missing}"
-    size = report.expansion_parameter
-    largest = f"largest ratio {number(size, 2)}"
-    if size < TRUSTED and lost:
-        return f"the width is enough ({largest}), but depth is lost on signals that do not arrive"
-    if size < TRUSTED:
-        return f"effectively deep ({largest}: fluctuations between networks are small corrections)"
-    if size < HOPELESS:
-        return f"at the edge ({largest}: fluctuations between networks are no longer small)"
-    return f"too deep for this width ({largest}: networks differ from each other by more than their mean)"
+    largest = f"largest ratio {number(report.expansion_parameter, 2)}"
+    trusted = "fluctuations between networks are small corrections"
+    meaning = {
+        "trusted": "but depth is lost on signals that do not arrive" if lost else trusted,
+        "doubtful": "fluctuations between networks are no longer small",
+        "meaningless": "too deep for this width, networks differ from each other by more than their mean",
+    }
+    return f"{report.verdict} ({largest}: {meaning[report.verdict]})"
 
 
 def _advice(
@@ -262,9 +267,9 @@ def _advice(
 
 
 def _advice_on_width(report: Report | None, more: str = "") -> tuple[str, ...]:
-    if report is None or report.expansion_parameter < TRUSTED:
+    if report is None or report.verdict == "trusted":
         return ()
-    wider = number(report.expansion_parameter / TRUSTED, 2)
+    wider = number(report.expansion_parameter / ALLOWED, 2)
     return (f"make the hidden layers about {wider} times wider, or the network as much shallower{more}",)
 
 
@@ -273,7 +278,7 @@ def _advice_on_stream(
 ) -> tuple[str, ...]:
     if findings:
         return (stream_advice(net, input_scale),)
-    if report is None or report.expansion_parameter < TRUSTED:
+    if report is None or report.verdict == "trusted":
         return ()
     return _advice_on_width(report, longer_skips(net, input_scale))
 

@@ -26,6 +26,13 @@ def fit_exponents(
     The critical point and the learning rates are used; the stated exponents are not. The network has one
     activation in all layers. Activations with kinks that are not scale-invariant give p_0, p_perp and p_Theta
     only.
+
+    `lambda_b` and `lambda_W` are the learning rates before they are shared out over the layers. Returns a
+    dictionary of estimates.
+
+    ```python
+    fw.fit_exponents("tanh", depth=200)["p_0"]
+    ```
     """
     if depth < 100:
         raise ValueError(f"depth must be at least 100 for a power of the depth to show, got {depth}.")

@@ -97,7 +97,14 @@ class Information:
 
 @takes_models
 def information(net: Network, x) -> Information:
-    """Entropy and mutual information of outputs at initialization, for one input x: (n_0,) or (1, n_0)."""
+    """Entropy and mutual information of outputs at initialization, for one input x: (n_0,) or (1, n_0).
+
+    `net` is a network of dense layers. Returns an `fw.Information`.
+
+    ```python
+    fw.information(fw.MLP.critical((2, 64, 64, 2), "tanh"), X[0])
+    ```
+    """
     if net.ladder.skips[-1] is not None:
         raise ValueError(
             "a skip ends in the output of this network, whose outputs are then no Gaussians of a common "

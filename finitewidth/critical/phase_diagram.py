@@ -122,6 +122,14 @@ def phase_diagram(
     `C_b` and `C_W` are the axes of the grid. `start` is the kernel of the first layer. `gamma` is that of the
     skip of residual networks, $z' = \gamma z + b + W \sigma(z)$; several values make it an axis in the place
     of `C_b`, which is then one number.
+
+    `activation` is a name, an `fw.Activation` or a function. Returns an `fw.PhaseDiagram`, arrays of shape
+    (C_b, C_W).
+
+    ```python
+    diagram = fw.phase_diagram("tanh", [0.0, 0.1], [0.8, 1.0, 1.2])
+    diagram.chi_perp, diagram.region
+    ```
     """
     require_double_precision()
     activation = as_activation(activation)

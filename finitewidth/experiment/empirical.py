@@ -40,6 +40,12 @@ def empirical_ntk(
     structure or in a prefix of it, numbers or arrays (default: 1, for a network its own). With
     `average_outputs` the result is the mean over output neurons, $\sum_i \hat H_{ia,ib} / n_L$ with axes
     (N, M), which estimates Theta. `memory` bounds the memory of a block, in bytes; the result comes on top.
+
+    Returns an array.
+
+    ```python
+    fw.empirical_ntk(net, fw.initialize(net, key=0), X)
+    ```
     """
     require_double_precision()
     if not as_number(memory) > 0:

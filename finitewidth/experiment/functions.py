@@ -18,13 +18,28 @@ Function = Network | Callable[[Any, Any], Array]  # of parameters and inputs, sa
 
 
 def initialize(net: Network, key) -> Parameters:
-    """The parameters of one network at initialization, an entry for each layer that has any."""
+    """The parameters of one network at initialization, an entry for each layer that has any.
+
+    `key` is a number or a key of JAX. Returns a structure of arrays for `fw.apply`.
+
+    ```python
+    fw.apply(net, fw.initialize(net, key=0), X)
+    ```
+    """
     require_double_precision()
     return draw(net, as_key(key))
 
 
 def apply(net: Network, parameters: Parameters, X) -> Float[Array, "N nL"]:
-    """The outputs (N, n_L) of one network with these parameters."""
+    """The outputs (N, n_L) of one network with these parameters.
+
+    `parameters` are those of `fw.initialize`, perhaps trained, and `X` inputs (N, n_0). Works under
+    `jax.jit`, `jax.vmap` and `jax.grad`.
+
+    ```python
+    fw.apply(net, fw.initialize(net, key=0), X)  # (N, n_L)
+    ```
+    """
     require_double_precision()
     fits = isinstance(X, jax.Array) and X.shape[1:] == net.input_shape  # perhaps traced
     return outputs(net, parameters, X if fits else jnp.asarray(as_inputs(X, net.input_shape)))

@@ -101,6 +101,14 @@ def sample_statistics(
     Standard errors come from the spread of at least 200 batches, or as many as there are pairs of members.
     `memory` bounds the memory of a batch, in bytes. `client`, `store` and `progress` are as in
     `train_ensemble`.
+
+    `X` are inputs (N, n_0), `key` is the randomness and `batch_size` a number of members. Returns an
+    `fw.SampledStatistics`, whose `V`, `A`, ... are estimates with `value` and `stderr`.
+
+    ```python
+    sampled = fw.sample_statistics(net, X, members=400, key=0, tensors=("V",), progress=False)
+    sampled.V.value, sampled.V.stderr
+    ```
     """
     require_double_precision()
     X = as_inputs(X, net.input_shape)

@@ -16,6 +16,13 @@ def linearize(f: Function, parameters: Any) -> Callable[[Any, Any], Array]:
 
     `f(parameters, X)` is any function that JAX can differentiate, or an `fw.Network`; `parameters` are
     $\theta_0$, any structure of arrays. The Jacobian is never formed.
+
+    Returns that function.
+
+    ```python
+    start = fw.initialize(net, key=0)
+    fw.linearize(net, start)(start, X)  # the outputs of the network itself
+    ```
     """
     return taylor(f, parameters, 1)
 
@@ -27,6 +34,13 @@ def taylor(f: Function, parameters: Any, order: int = 2) -> Callable[[Any, Any],
 
     with order 1 (the linearized model), 2 or 3 (PDLT sections 10.1 and 11.4, and chapter infinity). `f` is
     any function (parameters, X) -> outputs that JAX can differentiate, or an `fw.Network`.
+
+    Returns that function.
+
+    ```python
+    start = fw.initialize(net, key=0)
+    fw.taylor(net, start, order=3)(start, X)  # the outputs of the network itself
+    ```
     """
     if order not in (1, 2, 3):
         raise ValueError(f"order must be 1, 2 or 3, got {order!r}; use order=1 for the linearized network.")

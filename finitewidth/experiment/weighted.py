@@ -94,6 +94,13 @@ def sample_posterior(
     and a method that moves towards the data is needed. `layers=True` also estimates the hidden layers given
     the data. Standard errors come from the spread of at least 200 batches; other arguments as in
     `sample_statistics`.
+
+    The data and `noise` as in `posterior`. Returns an `fw.SampledPosterior`.
+
+    ```python
+    sampled = fw.sample_posterior(net, X, Y, X_test, members=400, key=0, noise=0.1, progress=False)
+    sampled.effective_members
+    ```
     """
     require_double_precision()
     noise = as_positive("noise", noise, or_zero=True)

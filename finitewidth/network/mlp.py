@@ -28,6 +28,11 @@ class MLP(Network):
     each hidden layer. Biases have variance `C_b`, weights `C_W` $/ n_{l-1}$; they learn at rates `lambda_b`
     and `lambda_W` $/ n_{l-1}$ times the global learning rate. Each of the four is a number or one number per
     layer (PDLT chapters 2 and 8).
+
+    ```python
+    fw.MLP((2, 64, 64, 1), ("tanh", "gelu"), C_b=0.1, C_W=1.2)
+    fw.MLP.critical((2, 64, 64, 1), "tanh")  # critical values and learning rates
+    ```
     """
 
     activation: Activation | tuple[Activation, ...]  # one, or one for each hidden layer where they differ

@@ -29,6 +29,10 @@ class Network:
     `input_shape` is a number of components, or a tuple whose last entry counts channels. A layer is a value
     such as `fw.Dense(64)`; an activation is a name, an `fw.Activation` or a function of z. Networks are
     immutable, comparable and hashable. Layers are counted by those with weights, from 1 to `depth`.
+
+    ```python
+    fw.Network((8, 8, 1), fw.Conv(64), "relu", fw.Flatten(), fw.Dense(10))
+    ```
     """
 
     input_shape: Shape

@@ -85,6 +85,14 @@ def kernels(
     With a Dask `client` or a `store` (a path that ends in .zarr) the matrices are computed in panels, which
     are independent tasks; a store keeps the finished ones, so that a run that was killed continues where it
     stopped. `progress` as in `train_ensemble`, but no bar is shown by itself.
+
+    `net` is the network, `tolerance` the accuracy of averages relative to their scale. Returns an
+    `fw.Kernels` with `K` and `Theta`, (N, M) each.
+
+    ```python
+    kernels = fw.kernels(net, X, X_test)
+    kernels.K, kernels.Theta
+    ```
     """
     require_double_precision()
     check_tolerance("tolerance", tolerance)

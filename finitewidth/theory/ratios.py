@@ -2,11 +2,12 @@ r"""Dimensionless ratios of the 1/n tensors, and whether the expansion in 1/n ca
 
 Each ratio is the size that a tensor has in the predictions, relative to what it corrects: $V/(nK^2)$,
 $A/(n\Theta^2)$, ..., $RK/(n\Theta^3)$ (PDLT chapters 5, 9, 11 and infinity). They grow as depth over width
-at criticality; theory through 1/n is within its range while the largest is well below one.
+at criticality; what theory through 1/n neglects is about half the square of the largest.
 """
 
+import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -29,11 +30,29 @@ POWERS = {  # tensor: powers of (K, Theta) that make it dimensionless
     "U": (-1, 3),
 }
 
-# What "can be trusted" means, for the whole package. Sizes are corrections of order 1/n relative to the
-# quantity that they correct; neglected terms are of the order of their square.
-TRUSTED = 0.3  # below, neglected terms are under a tenth: within range
-WARNED = 0.5  # above, neglected terms exceed a quarter: predictions come with a warning
-HOPELESS = 1.0  # above, corrections exceed what they correct: out of range
+# What "can be trusted" means, for the whole package and nowhere else: one standard deviation of what is
+# neglected behind order 1/n, in units of the scale of what is predicted.
+Verdict = Literal["trusted", "doubtful", "meaningless"]
+TRUSTED = 0.05  # below, the band of two standard deviations is within a tenth of the scale
+MEANINGLESS = 0.5  # from here on the band is as wide as the scale itself, and excludes nothing
+
+_NEGLECTED = 0.5  # times the square of a ratio: a linear network has (1 + 2/n)^l for 1 + 2l/n
+
+
+# statistics whose next order is made of the same tensors: of outputs, also of the NTK, of its differentials
+_GROUPS = (("G1", "V"), ("H1", "D", "F", "A", "B"), ("P", "Q", "R", "S", "T", "U"))
+
+
+def verdict(uncertainty: float) -> Verdict:
+    """What an uncertainty (one standard deviation, relative to the scale of what is predicted) means."""
+    if uncertainty < TRUSTED:
+        return "trusted"
+    return "doubtful" if uncertainty < MEANINGLESS else "meaningless"
+
+
+def neglected(ratio: float) -> float:
+    """The uncertainty of statistics at initialization whose largest dimensionless ratio is this."""
+    return _NEGLECTED * ratio**2
 
 
 @dataclass(frozen=True)
@@ -43,7 +62,7 @@ class Ratio:
     name: str
     value: float  # 1/n stripped
     ratio: float  # 1/n included
-    verdict: str  # "within range", "at the edge" or "out of range"
+    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -59,13 +78,19 @@ class Report:
         return max((abs(row.ratio) for row in self.rows), default=0.0)
 
     @property
-    def verdict(self) -> str:
-        """Whether the expansion in 1/n is within its range."""
-        return verdict(self.expansion_parameter)
+    def uncertainty(self) -> float:
+        """What order 1/n neglects, one standard deviation relative to what is corrected."""
+        return neglected(self.expansion_parameter)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether order 1/n can be trusted."""
+        return verdict(self.uncertainty)
 
     def __str__(self) -> str:
-        size = f"expansion parameter {self.expansion_parameter:.3g}, {self.verdict}"
-        head = f"layer {self.layer}, n = {self.n}: {size}"
+        size = f"expansion parameter {self.expansion_parameter:.3g}"
+        neglects = f"relative uncertainty {self.uncertainty:.2g}"
+        head = f"layer {self.layer}, n = {self.n}: {size}, {neglects}, {self.verdict}"
         lines = [f"{'tensor':>8} {'value':>12} {'ratio':>12}  verdict"]
         lines += [f"{row.name:>8} {row.value:12.4g} {row.ratio:12.4g}  {row.verdict}" for row in self.rows]
         return "\n".join([head, *lines])
@@ -85,12 +110,26 @@ def ratios(layer: "Layer") -> Report:
         relative = np.nan_to_num(values / scale / layer.n)
         worst = int(np.argmax(np.abs(relative)))
         size = float(relative[worst])
-        rows.append(Ratio(name, float(values[worst]), size, verdict(abs(size))))
+        rows.append(Ratio(name, float(values[worst]), size, verdict(neglected(size))))
     return Report(layer.index, layer.n, tuple(rows))
 
 
-def verdict(size: float) -> str:
-    """Whether the expansion in 1/n is within its range where the largest correction has this size."""
-    if size < TRUSTED:
-        return "within range"
-    return "at the edge" if size < HOPELESS else "out of range"
+def uncertainty_of(layer: "Layer", name: str) -> np.ndarray:
+    """What order 1/n neglects in a statistic of a layer, of its shape: one standard deviation.
+
+    In the units of its samples it is half the square of the largest ratio among the tensors that the next
+    order of the statistic is made of.
+    """
+    stored = {"G": "G1", "H": "H1"}.get(name, name)
+    if stored not in POWERS:
+        known = ", ".join(("G", "H", *POWERS))
+        raise ValueError(f"name must be one of {known}, which have an order 1/n, got {name!r}.")
+    shape = getattr(layer, stored).shape  # or the reason why it is not there
+    last = next(index for index, group in enumerate(_GROUPS) if stored in group)
+    needed = [tensor for group in _GROUPS[: last + 1] for tensor in group]
+    largest = max(abs(row.ratio) for row in ratios(layer).rows if row.name in needed)
+    k, theta = POWERS[stored]
+    K, Theta = (np.where(part > 0, part, np.nan) for part in (np.diag(layer.K), np.diag(layer.Theta)))
+    of_sample = np.nan_to_num((K**k * Theta**theta) ** (1 / len(shape)))
+    scale = functools.reduce(np.multiply.outer, [of_sample] * len(shape))
+    return neglected(largest) * scale * (1 if name in ("G", "H") else layer.n)

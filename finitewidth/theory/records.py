@@ -11,7 +11,7 @@ from finitewidth.core.display.records import shown
 from finitewidth.network.network import Network
 from finitewidth.theory import labelled
 from finitewidth.theory.checks import check_layer
-from finitewidth.theory.ratios import Report, ratios
+from finitewidth.theory.ratios import Report, ratios, uncertainty_of
 from finitewidth.theory.tensors import MATRICES, TENSORS, why_missing
 
 if TYPE_CHECKING:
@@ -45,6 +45,13 @@ class Layer:
     def H(self) -> Float[np.ndarray, "N N"]:
         """Theta + H1/n, the mean NTK of networks of this width."""
         return self.Theta + self.H1 / self.n
+
+    def uncertainty(self, name: str) -> np.ndarray:
+        """What order 1/n neglects in "G", "H" or a tensor, of its shape: one standard deviation.
+
+        That of a tensor has 1/n stripped, as the tensor has.
+        """
+        return uncertainty_of(self, name)
 
     def __getattr__(self, name: str) -> np.ndarray:
         if name not in (*MATRICES, *TENSORS):
@@ -108,7 +115,15 @@ class Theory:
 
 
 def load(path: str | Path) -> Theory:
-    """The theory that `Theory.save` wrote."""
+    """The theory that `Theory.save` wrote.
+
+    `path` ends in .zarr. Returns the same `fw.Theory`, to the last bit.
+
+    ```python
+    fw.solve(net, X).save("theory.zarr")
+    fw.load("theory.zarr").output.K
+    ```
+    """
     contents = labelled.load(path)
     layers = {index: Layer(contents.net, index, arrays) for index, arrays in contents.layers.items()}
     return Theory(*contents[:5], layers, contents.memory_error)

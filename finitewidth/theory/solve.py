@@ -62,6 +62,14 @@ def solve(
     At order 1 most of the time goes into the four-leg averages of the layers, which are independent tasks for
     the Dask `client`; a `store` (a path that ends in .zarr) keeps those that are finished, so that a run that
     was killed continues where it stopped. `progress` as in `train_ensemble`, but no bar is shown by itself.
+
+    `net` is the network and `X` its inputs (N, n_0). Returns an `fw.Theory`, whose `layer(l)` and `output`
+    have the statistics under the letters of the book.
+
+    ```python
+    theory = fw.solve(net, X)
+    theory.layer(2).K, theory.output.Theta, theory.output.V
+    ```
     """
     X = as_inputs(X, net.input_shape)
     layers = None if layers is None else tuple(layers)

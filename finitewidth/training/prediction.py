@@ -65,6 +65,16 @@ def predict(
     samples it is one leg, or a few batches of neurons. A Dask `client` runs them on its cluster. A `store`
     (a path that ends in .zarr) keeps finished tasks, and a run that was killed continues from there. The
     result is the same to the last bit. `progress` as in `train_ensemble`.
+
+    `X_train` (N, n_0) and `Y_train` (N, n_L) are the data, `X_test` the inputs asked about, and `algorithm`
+    says how and how long networks are trained. Returns an `fw.Prediction` with `mean` (M, n_L), `std`,
+    `covariance`, and at order 1 `contributions` and `infinite_width`; an `fw.SampledPrediction` where
+    networks are drawn.
+
+    ```python
+    prediction = fw.predict(net, X, Y, X_test, algorithm=fw.GradientDescent(0.1, steps=100))
+    prediction.mean, prediction.std, prediction.contributions["dntk"]
+    ```
     """
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")

@@ -87,6 +87,13 @@ def trajectory(
 
     The end that `algorithm` itself names is not used. The other arguments are those of `predict`; `client`,
     `store` and `progress` are for order 1, and the `budget` is that of each time.
+
+    Returns an `fw.Trajectory`: `mean` has an axis of times in front, and `path[i]` is an `fw.Prediction`.
+
+    ```python
+    path = fw.trajectory(net, X, Y, X_test, times=[0, 1, 10])
+    path.mean  # (3, M, n_L)
+    ```
     """
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
@@ -135,7 +142,16 @@ class Stopping:
 
 
 def stopping_time(path: Trajectory, Y_validation, *, loss: AbstractLoss = MSE()) -> Stopping:
-    """Early stopping: the time of a path whose expected loss on the path's test inputs is lowest."""
+    """Early stopping: the time of a path whose expected loss on the path's test inputs is lowest.
+
+    `path` is a result of `fw.trajectory`, `Y_validation` (M, n_L) has the targets of its test inputs. Returns
+    the `time` and its `loss`, an `fw.TestLoss`.
+
+    ```python
+    path = fw.trajectory(net, X, Y, X_test, times=[0, 1, 10])
+    fw.stopping_time(path, Y_test).time
+    ```
+    """
     losses = tuple(test_loss(one, Y_validation, loss=loss) for one in path.predictions)
     index = int(np.argmin([float(one.total) for one in losses]))
     return Stopping(index, float(path.times[index]), losses)

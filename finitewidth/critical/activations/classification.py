@@ -63,6 +63,13 @@ def criticality(activation: str | Activation | Callable) -> Criticality:
     Half-stable points are searched over K from 1e-10 to 1e10 before an activation is called unstable.
     `converged` is False if that search was cut short, or if the point misses its conditions by more than
     1e-9. `activation` is one activation; networks of several are judged by `fw.audit`.
+
+    Returns an `fw.Criticality`: class, `C_b`, `C_W`, `K_star`, exponents and an `explanation` in words.
+
+    ```python
+    point = fw.criticality("gelu")
+    point.universality_class, point.C_b, point.C_W
+    ```
     """
     require_double_precision()
     return _classify(as_activation(activation))

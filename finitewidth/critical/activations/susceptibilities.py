@@ -37,6 +37,13 @@ def susceptibilities(activation: str | Activation | Callable, K, C_W=1.0) -> Sus
     r"""$\chi_\parallel$ and $\chi_\perp$ at variance K (a number or an array) (PDLT section 5.1).
 
     At K = 0 they are limits from above; there chi_parallel is infinite if sigma(0) is not zero at a kink.
+
+    `activation` is a name, an `fw.Activation` or a function, `C_W` the variance of weights times their fan-
+    in. Returns an `fw.Susceptibilities`.
+
+    ```python
+    fw.susceptibilities("tanh", K=0.5, C_W=1.2).perpendicular
+    ```
     """
     require_double_precision()
     activation = as_activation(activation)

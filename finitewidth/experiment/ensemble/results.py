@@ -76,6 +76,11 @@ class Ensemble:
         return Estimate(*(part[-1][test][:, :, test] for part in self.output_covariance))
 
     @property
+    def best_mean(self) -> Estimate:
+        """`mean`, with the control variate where there is one."""
+        return self.mean if self.controlled is None else self.controlled.mean
+
+    @property
     def best_covariance(self) -> Estimate:
         """`covariance`, with the control variate where there is one for it."""
         controlled = None if self.controlled is None else self.controlled.covariance

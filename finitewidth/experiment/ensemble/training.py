@@ -85,6 +85,17 @@ def train_ensemble(
     keeps finished batches: a run that was killed continues from there, with the same result to the last bit.
     `keep_members` keeps the outputs of every member there as well. `progress` is True or False for a bar (by
     default on a terminal), or a function of the number of trained members and of all members.
+
+    `X_train` (N, n_0) and `Y_train` (N, n_L) are the data, `X_test` the inputs asked about, and `key` is the
+    randomness: the same key gives the same networks. Returns an `fw.Ensemble`, whose `mean` and `covariance`
+    are estimates with `value` and `stderr`.
+
+    ```python
+    ensemble = fw.train_ensemble(
+        net, X, Y, X_test, algorithm=fw.GradientDescent(0.1, steps=20), members=50, key=0, progress=False
+    )
+    ensemble.mean.value, ensemble.mean.stderr
+    ```
     """
     require_double_precision()
     keep_programs()

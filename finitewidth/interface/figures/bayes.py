@@ -30,6 +30,7 @@ class _Curves(NamedTuple):
 
     infinite: np.ndarray
     first: np.ndarray
+    uncertainty: np.ndarray  # NaN, which is not drawn, where order 1/n is meaningless
 
 
 @in_house_style
@@ -81,7 +82,10 @@ def _curves(name: str, records: Sequence[Posterior | Prediction], count: int) ->
     first = np.concatenate([record.mean[:, 0] for record in records])
     if len(first) != count:
         raise ValueError(f"{name} must have the {count} test inputs x, got {len(first)}; predict at x.")
-    return _Curves(infinite, first)
+    bands = [
+        np.where(record.verdict == "meaningless", np.nan, record.uncertainty[:, 0]) for record in records
+    ]
+    return _Curves(infinite, first, np.concatenate(bands))
 
 
 def _places(x: np.ndarray, sampled_x: np.ndarray) -> np.ndarray:
@@ -110,7 +114,9 @@ def _draw_outputs(axes: Axes, x: np.ndarray, posterior: _Curves, std: np.ndarray
 def _draw_changes(axes: Axes, x: np.ndarray, posterior: _Curves, last: _Curves, every: _Curves) -> None:
     """What order 1/n changes, each relative to its own infinite width."""
     draw_line(axes, x, np.zeros_like(x), "infinite width")
-    draw_line(axes, x, posterior.first - posterior.infinite, "finite width", "posterior, order 1/n")
+    change, unsure = posterior.first - posterior.infinite, 2 * posterior.uncertainty
+    draw_band(axes, x, change - unsure, change + unsure, "finite width", "posterior, ± 2 uncertainties")
+    draw_line(axes, x, change, "finite width", "posterior, order 1/n")
     label = "last layer trained, order 1/n"
     draw_line(axes, x, last.first - last.infinite, "further series", label, dashes=(3, 1.5))
     style = {"linestyle": "-.", "linewidth": 1.6}

@@ -21,6 +21,7 @@ from finitewidth.interface.figures.parts import (
     whole_numbers,
 )
 from finitewidth.interface.figures.saving import in_house_style
+from finitewidth.theory.ratios import Verdict
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.spectrum import Spectrum
 from finitewidth.training.textbook.starpolation import Starpolation
@@ -29,6 +30,8 @@ from finitewidth.training.textbook.starpolation import Starpolation
 @in_house_style
 def trained_outputs(prediction: Prediction, ensemble: Ensemble, members: np.ndarray | None = None) -> Figure:
     """Mean and standard deviation of trained networks with one input, at both orders, beside an ensemble.
+
+    Bands of order 1/n are drawn unless it is meaningless, and where its variance is not below zero.
 
     `members` are outputs of some networks at the test inputs, (members, N_test), drawn as thin lines. Two
     further panels show the change of mean and variance at finite width, with standard errors.
@@ -40,19 +43,19 @@ def trained_outputs(prediction: Prediction, ensemble: Ensemble, members: np.ndar
     x = ensemble.X_test[order, 0]
     figure = Figure(figsize=(9.4, 4.6))
     net = ensemble.net
-    heading(
-        figure, f"{net.activation_name} networks of {net.depth} layers and width {net.widths[-2]}, trained"
-    )
+    kind = f"{net.activation_name} networks of {net.depth} layers and width {net.widths[-2]}, trained"
+    heading(figure, f"{kind}: order 1/n is {prediction.verdict}")
     panels = figure.subplot_mosaic([["outputs", "mean"], ["outputs", "variance"]], width_ratios=(1.35, 1))
     _draw_outputs(panels["outputs"], x, order, prediction, ensemble, members)
     infinite = prediction.infinite_width
-    mean = ensemble.mean if ensemble.controlled is None else ensemble.controlled.mean
+    mean = ensemble.best_mean
     variance = Estimate(*(np.einsum("aiai->ai", part) for part in ensemble.covariance))
-    for name, finite, leading, estimate in (
-        ("mean", prediction.mean, infinite.mean, mean),
-        ("variance", prediction.variance, infinite.variance, variance),
+    for name, finite, unsure, leading, estimate in (
+        ("mean", prediction.mean, prediction.uncertainty, infinite.mean, mean),
+        ("variance", prediction.variance, prediction.variance_uncertainty, infinite.variance, variance),
     ):
-        _draw_change(panels[name], x, *(part[order, 0] for part in (finite, leading, *estimate)))
+        parts = (part[order, 0] for part in (finite, unsure, leading, *estimate))
+        _draw_change(panels[name], x, prediction.verdict, *parts)
         panels[name].set_title(f"{name} of the output, minus infinite width")
     panels["variance"].set_xlabel("input x")
     legend_below(figure)
@@ -80,9 +83,13 @@ def _draw_outputs(
     orders = {"infinite width": prediction.infinite_width, "finite width": prediction}
     words = {"infinite width": "infinite width", "finite width": "theory at order 1/n"}
     for role, at_order in orders.items():
-        mean, std = at_order.mean[order, 0], at_order.std[order, 0]
-        draw_band(axes, x, mean - std, mean + std, role, f"{words[role]}, ± standard deviation")
-        draw_line(axes, x, mean, role, f"{words[role]}, mean")
+        mean, label = at_order.mean[order, 0], f"{words[role]}, mean"
+        if at_order.verdict == "meaningless":
+            label = f"{label} (meaningless)"
+        else:
+            std = at_order.existing_std[order, 0]
+            draw_band(axes, x, mean - std, mean + std, role, f"{words[role]}, ± standard deviation")
+        draw_line(axes, x, mean, role, label)
     if members is not None:
         for index, row in enumerate(np.asarray(members)):
             label = "trained networks" if index == 0 else None
@@ -95,8 +102,12 @@ def _draw_outputs(
     axes.set_xlabel("input x")
 
 
-def _draw_change(axes: Axes, x, finite, infinite, value, stderr) -> None:
+def _draw_change(axes: Axes, x, verdict: Verdict, finite, unsure, infinite, value, stderr) -> None:
     draw_line(axes, x, np.zeros_like(x), "infinite width")
+    if verdict != "meaningless":
+        change = finite - infinite
+        label = "change by order 1/n, ± 2 uncertainties"
+        draw_band(axes, x, change - 2 * unsure, change + 2 * unsure, "finite width", label)
     draw_line(axes, x, finite - infinite, "finite width")
     draw_sampled(axes, x, value - infinite, stderr, markersize=3)
 

@@ -14,6 +14,12 @@ ROLES: dict[str, dict] = {
     "asymptote": {"color": "#009E73", "linewidth": 1.6, "dashes": (1.2, 1.6)},
 }
 
+# the same on a dark background: the lighter colours of Okabe and Ito, and white for black
+_ON_DARK = {"#0072B2": "#56B4E9", "#000000": "#FFFFFF", "#D55E00": "#E69F00"}
+ROLES_ON_DARK = {
+    role: {**style, "color": _ON_DARK.get(style["color"], style["color"])} for role, style in ROLES.items()
+}
+
 # lines that differ in one thing, such as the width, and the markers that tell them apart without colour
 SERIES = ("finite width", "further series", "one more series")
 MARKERS = ("o", "s", "D", "^", "v")

@@ -40,5 +40,12 @@ def __dir__() -> list[str]:
 
 
 def save_spectrum(modes: Spectrum, path: str | Path) -> None:
-    """Draw eigenvalues and time scales of learning as the file type of `path` (.svg, .png, .pdf)."""
+    """Draw eigenvalues and time scales of learning as the file type of `path` (.svg, .png, .pdf).
+
+    `modes` is a result of `fw.spectrum`. Returns nothing.
+
+    ```python
+    fw.save_spectrum(fw.spectrum(net, X), "spectrum.svg")
+    ```
+    """
     save(spectrum(modes), path)

@@ -102,7 +102,7 @@ def depth_and_skips(
         _draw_curve(first, curve, width, index, (sampled or {}).get(curve.gamma, ()))
     allowed = curves[0].allowed
     first.axhline(allowed, color=ROLES["asymptote"]["color"], linewidth=1.2, dashes=(1.2, 1.6))
-    first.annotate(f"effectively deep below {allowed:g}", (2, allowed * 1.07), fontsize=8)
+    first.annotate(f"trusted below {allowed:g}", (2, allowed * 1.07), fontsize=8)
     name = curves[0].activation.name
     first.set(xscale="log", yscale="log", xlabel="layer l", title=f"{name}, width {width}: V / n K²")
     numbers_on_log_axis(

@@ -79,7 +79,7 @@ def _widths(predictions: list[Prediction], ensembles: list[Ensemble]) -> np.ndar
 
 
 def _residuals(predictions: list[Prediction], ensembles: list[Ensemble], at: tuple) -> Estimate:
-    means = [e.mean if e.controlled is None else e.controlled.mean for e in ensembles]
+    means = [e.best_mean for e in ensembles]
     gaps = [mean.value[at] - p.mean[at] for p, mean in zip(predictions, means, strict=True)]
     return Estimate(np.array(gaps), np.array([mean.stderr[at] for mean in means]))
 

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import re
 import warnings
 
 import numpy as np
@@ -21,11 +22,13 @@ from finitewidth.training.infinite.spectrum import spectrum
 from finitewidth.training.prediction import predict
 
 SHOWN_RATIOS = ("V", "A", "B")
+LEAST_COMPILATION = 0.02  # seconds from which a compiled program is kept for the next start of the page
 FINITE_DEPTH = 12  # layers up to which bands at finite width are computed
 _FOUR_LEG_TOLERANCE = 1e-5  # too small to be seen in a plot
 _ANY_WIDTH = 64  # statistics depend on ratios of widths only, so one preparation serves all widths
 _LARGEST_SIGNAL = 30.0  # for larger K, averages over inputs take too long for a page
 _SPAN_FOR_LOG = 20.0
+_VERDICT_WORDS = re.compile(r"^order 1/n is (trusted|doubtful|meaningless): ")
 
 
 def theory(values: Values) -> dict:
@@ -62,13 +65,12 @@ def finite(values: Values, part: int) -> dict:
         prediction = (
             prepared.with_width(values.width).with_targets(y[:, None]).predict(problem.algorithm(values))
         )
-    assert prediction.expansion is not None
     return {
         "part": part,
         "parts": len(problem.PARTS),
         **_curve(_positions(values.points, part), prediction),
-        "size": json_value(prediction.expansion.size),
-        "warning": " ".join(sorted({_sentence(str(one.message)) for one in caught})),
+        "verdict": prediction.verdict,
+        "warning": " ".join(sorted({_reason(str(one.message)) for one in caught})),
     }
 
 
@@ -84,7 +86,7 @@ def _criticality_in_words(net: MLP, verdict: Audit) -> dict:
         "C_b": point.C_b,
         "C_W": point.C_W,
         "findings": [_sentence(str(finding)) for finding in verdict.findings],
-        "width": _sentence(verdict.aspect_verdict),
+        "width": _ended(verdict.aspect_verdict),
         "advice": [_sentence(line) for line in verdict.advice],
     }
 
@@ -173,7 +175,14 @@ def _infinite_width(net: MLP, values: Values) -> dict:
 
 
 def _curve(x, prediction: Prediction) -> dict:
-    return json_value({"x": x, "mean": prediction.mean[:, 0], "std": prediction.std[:, 0]})
+    """Mean and spread with what order 1/n neglects; no spread where a variance is below zero."""
+    parts = {
+        "mean": prediction.mean,
+        "uncertainty": prediction.uncertainty,
+        "std": prediction.existing_std,
+        "std_uncertainty": prediction.std_uncertainty,
+    }
+    return json_value({"x": x, **{name: part[:, 0] for name, part in parts.items()}})
 
 
 def _positions(points: int, part: int) -> np.ndarray:
@@ -219,5 +228,15 @@ def _check_signal(verdict: Audit) -> None:
 
 
 def _sentence(text: str) -> str:
+    text = _ended(text)
+    return text[:1].upper() + text[1:]
+
+
+def _reason(warning: str) -> str:
+    """A warning without its first words, which are the verdict itself."""
+    return _sentence(_VERDICT_WORDS.sub("", warning, count=1))
+
+
+def _ended(text: str) -> str:
     text = " ".join(text.split())
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    return text + ("" if text.endswith((".", "!", "?")) else ".")

@@ -10,8 +10,9 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 
+from finitewidth.core.programs import keep_programs
 from finitewidth.interface.page import answers, ensembles
 from finitewidth.interface.page.values import BadValues, Values
 
@@ -22,9 +23,12 @@ def main() -> None:
     os.dup2(2, 1)
     orders: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    keep_programs(answers.LEAST_COMPILATION)
     while True:
-        for line in _work(json.loads(orders.get())):
-            print(json.dumps(line, allow_nan=False), file=out, flush=True)
+        _work(
+            json.loads(orders.get()),
+            lambda line: print(json.dumps(line, allow_nan=False), file=out, flush=True),
+        )
 
 
 def _listen(orders: queue.SimpleQueue) -> None:
@@ -33,19 +37,18 @@ def _listen(orders: queue.SimpleQueue) -> None:
     os._exit(0)  # nobody is waiting for an answer any more
 
 
-def _work(order: dict) -> Iterator[dict]:
+def _work(order: dict, tell: Callable[[dict], None]) -> None:
     values = Values(**order["values"])
     try:
         if order["do"] == "finite":
-            yield {"result": answers.finite(values, order["part"])}
+            tell({"result": answers.finite(values, order["part"])})
         else:
-            for stage in ensembles.train(values):
-                yield {"result": stage}
-        yield {"finished": True}
+            ensembles.train(values, tell)
+        tell({"finished": True})
     except BadValues as error:
-        yield {"finished": True, "errors": error.errors}
+        tell({"finished": True, "errors": error.errors})
     except ValueError as error:
-        yield {"finished": True, "errors": {_field(str(error)): str(error)}}
+        tell({"finished": True, "errors": {_field(str(error)): str(error)}})
 
 
 def _field(message: str) -> str:

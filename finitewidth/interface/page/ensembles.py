@@ -1,7 +1,8 @@
 """Trained networks for the page: an ensemble that grows in stages, so that its curves appear early."""
 
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -13,8 +14,9 @@ from finitewidth.interface.page.values import BadValues, Values
 
 TRAINED_WIDTH, TRAINED_DEPTH = 256, 12  # the largest networks that the page trains
 TIME_LIMIT = 120.0  # seconds of one training
-_BATCH = 32  # one compiled program for every stage
-_STAGES = (16, 4, 1)  # a stage trains 1/16, 1/4, all of the members, those of the stage before included
+BATCH = 16  # networks of the one compiled program that serves every stage, and of the first stage
+_STAGES = (32, 4, 1)  # a stage trains 1/32, 1/4, all of the members, those of the stage before included
+_BETWEEN_NEWS = 0.25  # seconds
 _MEMORY = 512e6  # bytes
 _TRAINING_ERROR = 1e-7  # residuals of a few 1e-4, too small to be seen in a plot
 
@@ -30,13 +32,14 @@ def check(values: Values) -> None:
         raise BadValues(errors)
 
 
-def train(values: Values) -> Iterator[dict]:
-    """Yield mean and spread of the trained networks after every stage."""
+def train(values: Values, tell: Callable[[dict], None]) -> None:
+    """Tell mean and spread of the trained networks after every stage, and in between how much is done."""
     net, how = problem.network(values), problem.algorithm(values)
     x_train, y = problem.training_points(values)
     x = problem.compared(x_train)
     is_endless = values.algorithm == "flow"
-    for members in sorted({max(_BATCH, values.members // part) for part in _STAGES}):
+    stages = sorted({max(BATCH, values.members // part) for part in _STAGES})
+    for stage, members in enumerate(stages):
         # a compiled program belongs to a device: with the device named here, one program serves all stages
         with warnings.catch_warnings(record=True) as caught, jax.default_device(jax.local_devices()[0]):
             warnings.simplefilter("always", UserWarning)
@@ -48,13 +51,26 @@ def train(values: Values) -> Iterator[dict]:
                 algorithm=how,
                 members=members,
                 key=0,
-                batch_size=_BATCH,
+                batch_size=BATCH,
                 training_error=_TRAINING_ERROR if is_endless else None,
                 memory=_MEMORY,
-                progress=False,
+                progress=_seldom(tell, sum(stages[:stage]), sum(stages)),
             )
         notes = sorted({str(one.message) for one in caught})
-        yield {**_summary(x, ensemble), "members": members, "of": values.members, "notes": notes}
+        tell({"result": {**_summary(x, ensemble), "members": members, "of": values.members, "notes": notes}})
+
+
+def _seldom(tell: Callable[[dict], None], before: int, total: int) -> Callable[[int, int], None]:
+    """Tell the part of the whole work that is done, a few times a second at most."""
+    last = 0.0
+
+    def listen(trained: int, _of: int) -> None:
+        nonlocal last
+        if time.monotonic() >= last + _BETWEEN_NEWS:
+            last = time.monotonic()
+            tell({"progress": (before + trained) / total})
+
+    return listen
 
 
 def _summary(x: np.ndarray, ensemble: Ensemble) -> dict:

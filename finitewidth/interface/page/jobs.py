@@ -1,10 +1,12 @@
 """Trainings of real networks, one at a time from a bounded queue, with cancellation and a time limit."""
 
+import contextlib
+import math
 import secrets
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from finitewidth.interface.page import ensembles
 from finitewidth.interface.page.children import Child, Ended
@@ -24,7 +26,9 @@ class Job:
     state: str = "waiting"  # later "running", then "finished", "cancelled" or "failed"
     result: dict | None = None
     message: str = ""
+    progress: float = 0.0  # the part of the work that is done
     seen: float = field(default_factory=time.monotonic)
+    is_preparation: bool = False  # nobody waits for it, but the next training finds its program compiled
 
     @property
     def is_over(self) -> bool:
@@ -48,7 +52,7 @@ class Jobs:
         """Add a training and return its name; refuse it if too many are waiting."""
         ensembles.check(values)
         with self._changed:
-            waiting = sum(job.state == "waiting" for job in self._jobs.values())
+            waiting = sum(job.state == "waiting" and not job.is_preparation for job in self._jobs.values())
             if waiting >= MOST_WAITING:
                 raise BadValues(
                     {"train": f"{waiting} trainings are waiting, the limit is {MOST_WAITING}; try later."}
@@ -59,6 +63,20 @@ class Jobs:
             self._changed.notify_all()
             return name
 
+    def prepare(self, values: Values) -> None:
+        """Compile the program that trains these networks, when no training is waiting; the newest counts."""
+        with contextlib.suppress(BadValues), self._changed:
+            ensembles.check(values)
+            for name in [n for n, job in self._jobs.items() if job.is_preparation and job.state != "running"]:
+                del self._jobs[name]
+            few = replace(values, members=ensembles.BATCH)
+            self._jobs[secrets.token_urlsafe(9)] = Job(few, seen=math.inf, is_preparation=True)
+            self._changed.notify_all()
+
+    def start(self) -> None:
+        """Start the process before the first training."""
+        self._child.start()
+
     def status(self, name: str) -> dict | None:
         """State and latest result of a training; None if no training has that name."""
         with self._changed:
@@ -68,9 +86,11 @@ class Jobs:
             job.seen = time.monotonic()
             before = 0
             if job.state == "waiting":
-                names = [n for n, other in self._jobs.items() if not other.is_over]
+                others = [(n, j) for n, j in self._jobs.items() if not j.is_over]
+                names = [n for n, other in others if other.state == "running" or not other.is_preparation]
                 before = names.index(name)
-            return {"state": job.state, "result": job.result, "message": job.message, "before": before}
+            shown = {"state": job.state, "result": job.result, "message": job.message}
+            return {**shown, "before": before, "progress": job.progress}
 
     def cancel(self, name: str) -> bool:
         """End a training, and tell whether there is one of that name."""
@@ -116,17 +136,21 @@ class Jobs:
             self._train(job)
 
     def _next(self) -> Job | None:
-        return next((job for job in self._jobs.values() if job.state == "waiting"), None)
+        waiting = [job for job in self._jobs.values() if job.state == "waiting"]
+        return min(waiting, key=lambda job: job.is_preparation, default=None)
 
     def _train(self, job: Job) -> None:
         state, message = "finished", ""
         try:
             for line in self._child.ask({"do": "train", "values": job.values.to_dict()}, self._time_limit):
                 job.result = line.get("result", job.result)
+                job.progress = line.get("progress", job.progress)
                 if "errors" in line:
                     state, message = "failed", " ".join(line["errors"].values())
         except Ended as reason:
             state, message = "failed", self._why_ended(reason, job)
+            with contextlib.suppress(Ended):
+                self._child.start()  # a fresh process is loaded when the next training comes
         with self._changed:
             if job.state == "running":  # not cancelled in the meantime
                 job.state, job.message = state, message

@@ -16,7 +16,12 @@ from finitewidth.network.mlp import MLP
 SPAN = 1.5
 _OUTERMOST = 1.05
 # inputs at which corrections of order 1/n are computed, in parts that are each spread over all x
-PARTS = ((-1.5, -0.7, 0.0, 0.7, 1.5), (-0.525, -0.175, 0.175, 0.525))
+PARTS = (
+    (-1.5, -0.7, 0.0, 0.7, 1.5),
+    (-0.525, -0.175, 0.175, 0.525),
+    (-1.275, -0.875, 0.875, 1.275),
+)
+_COMPARED = PARTS[:2]  # real networks are evaluated at fewer inputs, to be trained sooner
 _TARGETS = {
     "sine": lambda x: np.sin(2 * x),
     "line": lambda x: x,
@@ -44,12 +49,12 @@ def training_inputs(points: int) -> np.ndarray:
 
 def compared(x_train: np.ndarray) -> np.ndarray:
     """All angles at which finite width and real networks are compared."""
-    return np.unique(np.concatenate([x_train, *PARTS]))
+    return np.unique(np.concatenate([x_train, *_COMPARED]))
 
 
 def curve(x_train: np.ndarray) -> np.ndarray:
-    """The angles of a smooth curve, and the angles at which it is compared."""
-    return np.union1d(np.linspace(-SPAN, SPAN, 31), compared(x_train))
+    """The angles of a smooth curve, and the angles of all other curves, which are compared with it."""
+    return np.unique(np.concatenate([np.linspace(-SPAN, SPAN, 61), x_train, *PARTS]))
 
 
 def network(values: Values, width: int | None = None) -> MLP:

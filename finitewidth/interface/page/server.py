@@ -8,19 +8,21 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import finitewidth
-from finitewidth.interface.figures.look import ROLES
-from finitewidth.interface.page import answers, ensembles, jobs, problem
+from finitewidth.core.programs import keep_programs
+from finitewidth.interface.figures.look import ROLES, ROLES_ON_DARK
+from finitewidth.interface.page import answers, ensembles, jobs, problem, symbols
 from finitewidth.interface.page.children import Child, Ended, first_result
 from finitewidth.interface.page.safety import MOST_BODY, SafetyHeaders, bounded_body, is_from_the_page
 from finitewidth.interface.page.values import ACTIVATIONS, BadValues, Values, described, read
@@ -31,7 +33,8 @@ TIME_LIMIT = 30.0  # seconds that an answer may take
 KEPT_ANSWERS = 512
 _LANES = min(4, os.cpu_count() or 1)  # children that compute order 1/n
 _LOOK_FOR_DISCONNECTION = 0.05  # seconds
-_IDLE = 2.0  # seconds without a request after which activations are compiled ahead of their use
+_IDLE = 1.0  # seconds without a request after which programs are compiled ahead of their use
+_FIRST = ("gelu", "relu", "swish")  # the activations that people ask for first, after the default
 
 
 class Answers:
@@ -72,7 +75,8 @@ class Desk:
         self.jobs = jobs.Jobs(Child(quiet))
 
     def start(self) -> None:
-        for child, _ in self._lanes:
+        keep_programs(answers.LEAST_COMPILATION)
+        for child in (self.jobs, *(child for child, _ in self._lanes)):
             child.start()
 
     def close(self) -> None:
@@ -107,28 +111,52 @@ class Page:
         self.desk = desk
         self._warm = warm
         self._last_request = 0.0
+        self._last_values: Values | None = None
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _app) -> AsyncIterator[None]:
         self.desk.start()
-        warming = asyncio.create_task(self._compile_ahead()) if self._warm else None
+        ahead = (self._compile_ahead, self._prepare_trainings) if self._warm else ()
+        tasks = [asyncio.create_task(work()) for work in ahead]
         try:
             yield
         finally:
-            if warming is not None:
-                warming.cancel()
+            for task in tasks:
+                task.cancel()
             self.desk.close()
 
     async def _compile_ahead(self) -> None:
-        """Compile all activations while nobody is waiting, so that the first choice of one is quick."""
-        self._last_request = asyncio.get_running_loop().time()
-        for name in ACTIVATIONS:
-            values = read(f"activation={name}&start=own")
-            for work in (self.desk.theory, lambda values: self.desk.finite(values, 0)):
-                while asyncio.get_running_loop().time() < self._last_request + _IDLE:
-                    await asyncio.sleep(_IDLE / 4)
+        """The default state at once, then the other activations while nobody is waiting."""
+        self.desk.jobs.prepare(read(""))
+        for query in (
+            "",
+            *(f"activation={name}" for name in _FIRST),
+            *map("start=own&activation={}".format, ACTIVATIONS),
+        ):
+            values = read(query)
+            works = [
+                self.desk.theory,
+                *(partial(self.desk.finite, part=i) for i in range(len(problem.PARTS))),
+            ]
+            for work in works:
+                if query:
+                    await self._idle()
                 with contextlib.suppress(ValueError, Ended):
                     await asyncio.wrap_future(work(values))
+
+    async def _prepare_trainings(self) -> None:
+        """Compile the training of the state that a visitor stays with, before the button is pressed."""
+        prepared = None
+        while True:
+            await self._idle()
+            if self._last_values is not None and self._last_values != prepared:
+                prepared = self._last_values
+                self.desk.jobs.prepare(prepared)
+            await asyncio.sleep(_IDLE / 4)
+
+    async def _idle(self) -> None:
+        while asyncio.get_running_loop().time() < self._last_request + _IDLE:
+            await asyncio.sleep(_IDLE / 4)
 
     # --- addresses -----------------------------------------------------------------------------------
 
@@ -139,6 +167,8 @@ class Page:
                 "version": finitewidth.__version__,
                 "controls": described(),
                 "look": ROLES,
+                "dark_look": ROLES_ON_DARK,
+                "symbols": symbols.described(),
                 "parts": len(problem.PARTS),
                 "span": problem.SPAN,
                 "limits": {
@@ -151,7 +181,11 @@ class Page:
         )
 
     async def theory(self, request: Request) -> Response:
-        return await self._answer(request, lambda: self.desk.theory(_asked(request)))
+        def ask() -> "Future[dict]":
+            self._last_values = _asked(request)
+            return self.desk.theory(self._last_values)
+
+        return await self._answer(request, ask)
 
     async def finite(self, request: Request) -> Response:
         part, parts = request.path_params["part"], [str(part) for part in range(len(problem.PARTS))]
@@ -233,11 +267,16 @@ async def _index(_request: Request) -> Response:
     return FileResponse(STATIC / "index.html")
 
 
+async def _symbols(_request: Request) -> Response:
+    return HTMLResponse(symbols.as_html())
+
+
 def application(desk: Desk | None = None, *, hosts: Sequence[str] = LOOPBACK, warm: bool = True) -> Starlette:
     """The whole server, answering to these host names only."""
     page = Page(desk or Desk(), warm)
     routes = [
         Route("/", _index),
+        Route("/symbols", _symbols),
         Route("/api/setup", page.setup),
         Route("/api/theory", page.theory),
         Route("/api/finite/{part}", page.finite),  # a converter to int would fail on five thousand digits

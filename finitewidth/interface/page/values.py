@@ -41,7 +41,6 @@ class Choice:
     label: str
     options: Mapping[str, str]  # the word in the address, the words on the page
     default: str
-    hint: str = ""
 
     def read(self, name: str, text: str) -> str:
         if text in self.options:
@@ -59,7 +58,6 @@ class Number:
     default: float
     whole: bool = False
     logarithmic: bool = False  # how a slider moves
-    hint: str = ""
 
     def read(self, name: str, text: str) -> float:
         kind = "a whole number" if self.whole else "a number"
@@ -80,22 +78,20 @@ def _named(names) -> dict[str, str]:
 
 FIELDS: dict[str, Choice | Number] = {
     "activation": Choice("activation", _named(ACTIVATIONS), "tanh"),
-    "depth": Number("depth L", 2, 50, 4, whole=True, hint="layers with parameters"),
-    "width": Number("width n", 2, 10_000, 128, whole=True, logarithmic=True, hint="of every hidden layer"),
+    "depth": Number("depth L", 2, 50, 4, whole=True),
+    "width": Number("width n", 2, 10_000, 128, whole=True, logarithmic=True),
     "start": Choice("initialization", STARTS, "critical"),
-    "C_b": Number("C_b", 0.0, 1.0, 0.0, hint="variance of biases"),
-    "C_W": Number("C_W", 0.05, 4.0, 1.0, hint="variance of weights times fan-in"),
-    "lambda_b": Number("λ_b", 0.0, 10.0, 1.0, hint="learning rate of biases"),
-    "lambda_W": Number("λ_W", 0.01, 10.0, 1.0, hint="learning rate of weights times fan-in"),
+    "C_b": Number("C_b", 0.0, 1.0, 0.0),
+    "C_W": Number("C_W", 0.05, 4.0, 1.0),
+    "lambda_b": Number("λ_b", 0.0, 10.0, 1.0),
+    "lambda_W": Number("λ_W", 0.01, 10.0, 1.0),
     "algorithm": Choice("algorithm", ALGORITHMS, "descent"),  # a hundred steps train in seconds
-    "time": Number("time t", 0.0, 1e4, 3.0, hint="at which gradient flow stops"),
+    "time": Number("time t", 0.0, 1e4, 3.0),
     "learning_rate": Number("learning rate η", 1e-6, 10.0, 0.1, logarithmic=True),
     "steps": Number("steps", 1, 20_000, 100, whole=True, logarithmic=True),
     "target": Choice("target function", TARGETS, "sine"),
     "points": Number("training points", 2, 5, 4, whole=True),
-    "members": Number(
-        "networks", 32, 2048, 512, whole=True, logarithmic=True, hint="number of trained networks"
-    ),
+    "members": Number("networks", 32, 2048, 512, whole=True, logarithmic=True),
 }
 
 
@@ -171,7 +167,7 @@ def described() -> list[dict]:
     """The controls that the page is to show."""
     controls = []
     for name, field in FIELDS.items():
-        about = {"name": name, "label": field.label, "default": field.default, "hint": field.hint}
+        about = {"name": name, "label": field.label, "default": field.default}
         if isinstance(field, Choice):
             about |= {"options": [{"value": value, "label": label} for value, label in field.options.items()]}
         else:

@@ -165,7 +165,7 @@ def print_audit(audit: Audit, console: Console) -> None:
     _line(console, "length", _lengths(audit))
     _line(console, "width", audit.aspect_verdict)
     if audit.deepest is not None:
-        _line(console, "", f"ratios stay below 0.3 up to layer {audit.deepest}")
+        _line(console, "", f"trusted up to layer {audit.deepest}")
     if audit.report is not None:
         largest = sorted(audit.report.rows, key=lambda row: -abs(row.ratio))[:5]
         shown = ", ".join(f"{row.name} {row.ratio:.2g}" for row in largest)
@@ -204,8 +204,10 @@ def audit_document(audit: Audit) -> dict[str, Any]:
         "correlation_length_perp": json_value(audit.correlation_length_perp),
         "depth_limit": audit.depth_limit,
         "aspect_verdict": audit.aspect_verdict,
+        "verdict": None if report is None else report.verdict,
+        "uncertainty": None if report is None else report.uncertainty,
         "expansion_parameter": None if report is None else report.expansion_parameter,
-        "deepest_layer_within_range": audit.deepest,
+        "deepest_trusted_layer": audit.deepest,
         "ratios": {} if report is None else {row.name: row.ratio for row in report.rows},
         "information": None if audit.information is None else _information(audit.information),
         "layers": _layers_of(audit.path),

@@ -30,8 +30,8 @@ def _draw(answers: list[Row]) -> Figure:
     grid = figure.add_gridspec(2 if moved else 1, 2)
     upper = figure.add_subplot(grid[0, :])
     if moved:
-        _draw_change(figure.add_subplot(grid[1, 0]), shown, "", "ensemble_stderr", relative=False)
-        _draw_change(figure.add_subplot(grid[1, 1]), shown, "_std", "ensemble_std_stderr", relative=True)
+        _draw_change(figure.add_subplot(grid[1, 0]), shown, "", relative=False)
+        _draw_change(figure.add_subplot(grid[1, 1]), shown, "_std", relative=True)
     _draw_answers(upper, shown)
     rest = f", the first {_MOST} of {len(answers)}" if len(answers) > _MOST else ""
     upper.set_title(f"output on test inputs: mean, and spread (±1 std) between trained networks{rest}")
@@ -73,7 +73,7 @@ def _style(role: str, marker: str) -> dict:
     return dict(color=colour, elinewidth=width, marker=marker, markersize=6, linestyle="none", **hollow)
 
 
-def _draw_change(axes: Axes, shown: list[Row], of: str, error: str, *, relative: bool) -> None:
+def _draw_change(axes: Axes, shown: list[Row], of: str, *, relative: bool) -> None:
     """Order 1/n and the ensemble, both minus infinite width, which is the dashed line at zero."""
     places = np.arange(len(shown), dtype=float)
     base = _column(shown, f"infinite_width{of}")
@@ -82,11 +82,11 @@ def _draw_change(axes: Axes, shown: list[Row], of: str, error: str, *, relative:
     axes.axhline(0.0, color=look["color"], lw=look["linewidth"], dashes=look["dashes"])
     finite = (_column(shown, f"finite_width{of}") - base) / scale
     measured = (_column(shown, f"ensemble{of}") - base) / scale
-    axes.errorbar(places - _SHIFT / 2, finite, **_style("finite width", "D"))
-    axes.errorbar(
-        places + _SHIFT / 2, measured, _column(shown, error) / scale, **_style("sampled networks", "o")
-    )
-    axes.set_title(f"change of the {'spread in percent' if relative else 'mean'}, ± standard error")
+    unsure = _column(shown, f"finite_width{of}_uncertainty") / scale
+    error = _column(shown, f"ensemble{of}_stderr") / scale
+    axes.errorbar(places - _SHIFT / 2, finite, unsure, **_style("finite width", "D"))
+    axes.errorbar(places + _SHIFT / 2, measured, error, **_style("sampled networks", "o"))
+    axes.set_title(f"change of the {'spread in percent' if relative else 'mean'}, ± uncertainty")
     beside_the_axis = {"va": "bottom", "fontsize": 8, "transform": axes.get_yaxis_transform()}
     axes.text(0.01, 0.0, "infinite width", **beside_the_axis)
     _name_tests(axes, shown)

@@ -58,6 +58,7 @@ def to_xarray(solved: SolvedRun) -> "xarray.Dataset":
         "network": json.dumps(solved.run.network.to_dict()),
         "algorithm": repr(solved.run.algorithm),
         "order": prediction.order,
+        "verdict": prediction.verdict,
     }
     return xarray.Dataset(variables, coords=coordinates, attrs=about)
 
@@ -68,6 +69,9 @@ def _predicted(prediction: Prediction) -> dict[str, Any]:
         variables |= _moments("finite_width", prediction)
         parts = np.stack(list(prediction.contributions.values()))
         variables["contributions"] = (("contribution", *_ONE), parts)
+        variables["finite_width_mean_uncertainty"] = (_ONE, prediction.uncertainty)
+        if prediction.gives_variance:
+            variables["finite_width_variance_uncertainty"] = (_ONE, prediction.variance_uncertainty)
         if prediction.sampling is not None:
             variables["finite_width_mean_stderr"] = (_ONE, prediction.stderr)
             if prediction.gives_variance:

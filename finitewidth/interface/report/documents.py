@@ -54,6 +54,7 @@ def solve_document(solved: SolvedRun) -> dict[str, Any]:
             "condition": json_value(prediction.condition),
             "route": prediction.route,
             "samples": None if prediction.sampling is None else prediction.sampling.samples,
+            "verdict": None if prediction.expansion is None else prediction.verdict,
             "expansion": None if prediction.expansion is None else vars(prediction.expansion),
         },
         "ensemble": None if ensemble is None else _ensemble(ensemble, solved),

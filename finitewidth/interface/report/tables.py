@@ -137,20 +137,23 @@ def prediction_table(answers: list[Row]) -> tuple[list[str], list[list[str]]]:
         "digit": [row.label or "" for row in answers],
         "target": [number(row.target, ".4g") for row in answers],
         "infinite\nwidth": [number(row.infinite_width, ".4f") for row in answers],
-        "order\n1/n": [_finite(row) for row in answers],
+        "order 1/n\n± uncertainty": [_finite(row) for row in answers],
         "spread,\n1/n": [_spread(row) for row in answers],
         "trained networks\n± standard error": [_measured(row) for row in answers],
         "pull,\ninfinite": [number(row.pull_infinite_width, "+.1f") for row in answers],
         "pull,\n1/n": [number(row.pull_finite_width, "+.1f") for row in answers],
+        "with un-\ncertainty": [number(row.deviation, "+.1f") for row in answers],
     }
     kept = {head: cells for head, cells in columns.items() if any(cells)}
     return list(kept), [list(line) for line in zip(*kept.values(), strict=True)]
 
 
 def _finite(row: Row) -> str:
-    """With its standard error, where it was sampled."""
-    error = "" if row.finite_width_stderr is None else f" ± {row.finite_width_stderr:.4f}"
-    return number(row.finite_width, ".4f") + error
+    """With its uncertainty, and with its standard error where it was sampled."""
+    if row.finite_width is None:
+        return ""
+    sampled = "" if row.finite_width_stderr is None else f" ± {row.finite_width_stderr:.4f}"
+    return f"{row.finite_width:.4f} ± {number(row.finite_width_uncertainty, '.4f')}{sampled}"
 
 
 def _spread(row: Row) -> str:

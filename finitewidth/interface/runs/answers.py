@@ -17,19 +17,22 @@ class Row:
     test: int  # counted from 1
     output: int
     label: str | None
-    target: float | None
     infinite_width: float
     infinite_width_std: float
-    finite_width: float | None
-    finite_width_stderr: float | None  # of the theory itself, where it was sampled
-    finite_width_std: float | None
-    finite_width_std_stderr: float | None  # of the theory itself
-    ensemble: float | None
-    ensemble_stderr: float | None
-    ensemble_std: float | None
-    ensemble_std_stderr: float | None
-    pull_infinite_width: float | None
-    pull_finite_width: float | None
+    target: float | None = None
+    finite_width: float | None = None
+    finite_width_uncertainty: float | None = None  # of what is neglected, one standard deviation
+    finite_width_stderr: float | None = None  # of the theory itself, where it was sampled
+    finite_width_std: float | None = None  # also where the variance through order 1/n is below zero
+    finite_width_std_uncertainty: float | None = None
+    finite_width_std_stderr: float | None = None  # of the theory itself
+    ensemble: float | None = None
+    ensemble_stderr: float | None = None
+    ensemble_std: float | None = None
+    ensemble_std_stderr: float | None = None
+    pull_infinite_width: float | None = None
+    pull_finite_width: float | None = None
+    deviation: float | None = None  # of order 1/n, by the standard error and the uncertainty together
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ def rows(solved: SolvedRun) -> list[Row]:
     columns = {
         "target": run.Y_test,
         "finite_width": finite and finite.mean,
+        "finite_width_uncertainty": finite and finite.uncertainty,
         "finite_width_stderr": finite.stderr if finite and finite.sampling is not None else None,
         **_spreads(finite),
         "ensemble": measured and measured.value,
@@ -57,6 +61,7 @@ def rows(solved: SolvedRun) -> list[Row]:
         "ensemble_std_stderr": solved.ensemble and solved.ensemble.std_stderr,
         "pull_infinite_width": solved.infinite and solved.infinite.pulls,
         "pull_finite_width": solved.finite and solved.finite.pulls,
+        "deviation": solved.finite and solved.finite.deviations,
     }
     infinite, spread = leading.mean, leading.std
     samples, outputs = infinite.shape
@@ -67,9 +72,7 @@ def rows(solved: SolvedRun) -> list[Row]:
             label=run.labels[a] if run.labels else None,
             infinite_width=float(infinite[a, i]),
             infinite_width_std=float(spread[a, i]),
-            **{
-                name: None if column is None else json_value(column[a, i]) for name, column in columns.items()
-            },
+            **{name: json_value(column[a, i]) for name, column in columns.items() if column is not None},
         )
         for a in range(samples)
         for i in range(outputs)
@@ -77,12 +80,17 @@ def rows(solved: SolvedRun) -> list[Row]:
 
 
 def _spreads(finite: Prediction | None) -> dict[str, np.ndarray | None]:
-    """Spreads at order 1/n, and their standard errors where they were sampled."""
-    std = finite.std if finite and finite.gives_variance else None
-    stderr = None
-    if finite and std is not None and finite.sampling is not None:
+    """Spreads at order 1/n, what they neglect, and their standard errors where they were sampled."""
+    if finite is None or not finite.gives_variance:
+        return {}
+    std, stderr = finite.existing_std, None
+    if finite.sampling is not None:
         stderr = finite.variance_stderr / np.where(std > 0, 2 * std, np.nan)
-    return {"finite_width_std": std, "finite_width_std_stderr": stderr}
+    return {
+        "finite_width_std": std,
+        "finite_width_std_uncertainty": finite.std_uncertainty,
+        "finite_width_std_stderr": stderr,
+    }
 
 
 def agreements(solved: SolvedRun) -> dict[str, Agreement]:
@@ -115,11 +123,13 @@ def conclusion(solved: SolvedRun) -> str:
     if prediction.expansion is None:
         return "Order 1/n is left out; order = 1 in [theory] includes it."
     moved = float(np.abs(prediction.mean - prediction.infinite_width.mean).max())
-    ratio = prediction.expansion.depth_over_width
     text = (
-        f"Order 1/n moves the mean by up to {moved:.2g}. Order 1/n^2 is left out: about depth/width = "
-        f"{ratio:.2g} times that, or {ratio * moved:.1g}, up to a factor of order one"
+        f"Order 1/n is {prediction.verdict}. It moves the mean by up to {moved:.2g} and leaves it uncertain "
+        f"by up to {prediction.uncertainty.max():.2g}, one standard deviation of what is neglected"
     )
+    if prediction.gives_variance and prediction.below_zero.any():
+        where = f"{prediction.below_zero.sum()} of {prediction.mean.size} outputs"
+        text = f"{text}. The variance through order 1/n is below zero at {where}, where no spread is given"
     if solved.measured is None:
         return f"{text}."
     smallest, largest = solved.measured.stderr.min(), solved.measured.stderr.max()

@@ -33,10 +33,7 @@ class SolvedRun:
     @property
     def measured(self) -> Estimate | None:
         """The ensemble's mean on test inputs, with the control variate."""
-        if self.ensemble is None:
-            return None
-        controlled = self.ensemble.controlled
-        return self.ensemble.mean if controlled is None else controlled.mean
+        return None if self.ensemble is None else self.ensemble.best_mean
 
 
 def check_run(run: TrainingRun) -> None:

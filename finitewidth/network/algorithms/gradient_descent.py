@@ -14,7 +14,12 @@ from finitewidth.network.losses.abstract import AbstractLoss
 
 @dataclass(frozen=True)
 class GradientDescent(AbstractAlgorithm):
-    """Full-batch gradient descent: `steps` updates with one `learning_rate`; infinitely many at the end."""
+    """Full-batch gradient descent: `steps` updates with one `learning_rate`; infinitely many at the end.
+
+    ```python
+    fw.predict(net, X, Y, X_test, algorithm=fw.GradientDescent(0.1, steps=100), order=0)
+    ```
+    """
 
     learning_rate: float
     steps: float = math.inf  # a whole number, or infinity

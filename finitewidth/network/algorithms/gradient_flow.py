@@ -16,7 +16,14 @@ _LONGEST = 5e4  # time that is integrated, in units of the shortest time scale o
 
 @dataclass(frozen=True)
 class GradientFlow(AbstractAlgorithm):
-    r"""Gradient descent with infinitely small steps, $d\theta/dt = -\lambda\, dL/d\theta$, until `time`."""
+    r"""Gradient descent with infinitely small steps, $d\theta/dt = -\lambda\, dL/d\theta$, until `time`.
+
+    Without a time it is the end of training.
+
+    ```python
+    fw.predict(net, X, Y, X_test, algorithm=fw.GradientFlow(time=2.0), order=0)
+    ```
+    """
 
     time: float = math.inf
 

@@ -11,7 +11,12 @@ from finitewidth.network.algorithms.symbols import Symbols
 
 @dataclass(frozen=True)
 class Newton(AbstractAlgorithm):
-    """One step of the second-order update that trains an infinitely wide network fully (PDLT 10.27)."""
+    """One step of the second-order update that trains an infinitely wide network fully (PDLT 10.27).
+
+    ```python
+    fw.predict(net, X, Y, X_test, algorithm=fw.Newton(), order=0).mean
+    ```
+    """
 
     motion = "leaps"
 
@@ -31,7 +36,12 @@ class Newton(AbstractAlgorithm):
 
 @dataclass(frozen=True)
 class TwoStep(AbstractAlgorithm):
-    """Two second-order updates that train a network of finite width fully (PDLT section inf.2.2)."""
+    """Two second-order updates that train a network of finite width fully (PDLT section inf.2.2).
+
+    ```python
+    fw.predict(net, X, Y, X_test, algorithm=fw.TwoStep()).mean
+    ```
+    """
 
     motion = "leaps"
 

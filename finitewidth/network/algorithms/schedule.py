@@ -18,6 +18,11 @@ class Schedule(AbstractAlgorithm):
 
     An entry is $\eta\kappa$: a learning rate, or one rate for each training sample (zeros leave samples out,
     which is a mini-batch), or a matrix (a learning rate times a Newton tensor).
+
+    ```python
+    updates = [0.1] * 10 + [np.array([0.1, 0.0, 0.1])]  # ten steps, and one without the second sample
+    fw.predict(net, X, Y, X_test, algorithm=fw.Schedule(updates), order=0).mean
+    ```
     """
 
     updates: tuple[np.ndarray, ...]

@@ -8,7 +8,14 @@ from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 
 @dataclass(frozen=True)
 class StochasticGradientDescent(AbstractAlgorithm):
-    """Mini-batches drawn anew in each epoch, with learning_rate / (1 + decay * step) at step 0, 1, 2, ..."""
+    """Mini-batches drawn anew in each epoch, with learning_rate / (1 + decay * step) at step 0, 1, 2, ...
+
+    It trains real networks only.
+
+    ```python
+    fw.StochasticGradientDescent(0.1, steps=100, batch_size=2)
+    ```
+    """
 
     learning_rate: float
     steps: int

@@ -48,15 +48,14 @@ class Traced(NamedTuple):
 
 def read_model(model: Any, inputs: Any, parameters: Any) -> Network:
     """The network that a model of Equinox or Flax, or a function with its parameters, is."""
+    nnx: Any = sys.modules.get("flax.nnx")  # its models come with it
     packages = {kind.__module__.split(".")[0] for kind in type(model).__mro__}
     if "equinox" in packages:
         trace = _of_equinox(model, inputs)
     elif parameters is not None:
         call = getattr(model, "apply", model)
         trace = Traced(call, parameters, _batch(inputs), True)
-    elif hasattr(sys.modules.get("flax.nnx"), "split") and "flax" in packages and not hasattr(model, "apply"):
-        from flax import nnx  # type: ignore[import-not-found]
-
+    elif hasattr(nnx, "split") and "flax" in packages and not hasattr(model, "apply"):
         definition, state = nnx.split(model)
         trace = Traced(lambda held, x: nnx.merge(definition, held)(x), state, _batch(inputs), True)
     else:

@@ -27,6 +27,13 @@ class Activation(AbstractLayer):
 
     `function` is any JAX-traceable elementwise function. `kinks` are the points where a
     derivative jumps; kinks that were not declared are found, added and named in a warning.
+
+    ```python
+    import jax.numpy as jnp
+
+    fw.Activation(lambda z: z * jnp.exp(-z * z), name="bump")
+    fw.Activation(lambda z: jnp.maximum(z, 0.1 * z), name="bent", kinks=(0.0,))
+    ```
     """
 
     function: Callable[[Array], Array]

@@ -23,6 +23,10 @@ class Positions:
 
     v is `variance` and $\ell$ is `length`; 0 makes positions independent. Keys see the features, added to
     the channels or concatenated to them as equally many further channels; values do not. They do not learn.
+
+    ```python
+    fw.SelfAttention(64, positions=fw.Positions(length=2.0))
+    ```
     """
 
     mixing: str = "sum"
@@ -63,6 +67,11 @@ class SelfAttention(AbstractLayer):
     then random in wide networks too. Outputs are Gaussian if heads are many, and the theory is that of
     infinitely many. It averages over `draws` random scores, made from `key`, with the standard error
     `Kernels.sampling_error`.
+
+    ```python
+    attention = fw.Residual(fw.SelfAttention(64, positions=fw.Positions(length=2.0)))
+    fw.Network((5, 3), fw.Dense(64), attention, fw.LayerNorm(), fw.GlobalAveragePool(), fw.Dense(1))
+    ```
     """
 
     width: int

@@ -17,6 +17,10 @@ class Conv(AbstractLayer):
     number of zeros on both sides, or for each axis a number or a pair (before, after), as in PyTorch. "same"
     puts an odd zero behind. `C_W` and `lambda_W` are divided by the number of inputs of a neuron, channels
     times taps of the filter, also where taps read padding.
+
+    ```python
+    fw.Network((8, 8, 1), fw.Conv(64, filter=5, stride=2), "relu", fw.Flatten(), fw.Dense(10))
+    ```
     """
 
     width: int

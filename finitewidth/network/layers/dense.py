@@ -13,6 +13,10 @@ class Dense(AbstractLayer):
 
     Biases have variance `C_b` and weights `C_W` over the number of inputs; they learn at rates `lambda_b` and
     `lambda_W` over the number of inputs, times the global learning rate (PDLT chapters 2 and 8).
+
+    ```python
+    fw.Network(2, fw.Dense(64, C_b=0.1, C_W=1.2), "tanh", fw.Dense(1))
+    ```
     """
 
     width: int

@@ -11,6 +11,10 @@ class Dropout(AbstractLayer):
     """Each value is zero with probability `drop`, drawn for each sample on its own, and else over 1 - drop.
 
     `drop` is the probability of a zero, as in PyTorch.
+
+    ```python
+    fw.Network(2, fw.Dense(64), "relu", fw.Dropout(0.1), fw.Dense(1))
+    ```
     """
 
     drop: float = 0.1

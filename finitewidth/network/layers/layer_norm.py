@@ -17,6 +17,10 @@ class LayerNorm(AbstractLayer):
     channels. Gain and offset learn at rates `lambda_gain` and `lambda_offset`; PyTorch's learn like weights.
     To the NTK of a neuron of value x a gain that learns adds `lambda_gain` $x_1 x_2$, which an activation
     right behind the norm averages together with its slopes.
+
+    ```python
+    fw.Network(2, fw.Dense(64), fw.LayerNorm(), "relu", fw.Dense(1))
+    ```
     """
 
     epsilon: float = 1e-5

@@ -29,7 +29,14 @@ class Formula(NamedTuple):
 
 
 def activations() -> tuple[str, ...]:
-    """The names that a string may use; some take parameters, as in "leaky_relu(0.2)"."""
+    """The names that a string may use; some take parameters, as in "leaky_relu(0.2)".
+
+    Returns them as strings.
+
+    ```python
+    "tanh" in fw.activations()
+    ```
+    """
     return tuple(_FORMULAS)
 
 

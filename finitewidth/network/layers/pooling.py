@@ -12,6 +12,10 @@ class AveragePool(AbstractLayer):
     """The average over a sliding window of positions; `stride` is the window by default.
 
     `count_padding` says whether the zeros of the padding count in the average, as they do in PyTorch.
+
+    ```python
+    fw.Network((8, 8, 1), fw.Conv(64), "relu", fw.AveragePool(2), fw.Flatten(), fw.Dense(10))
+    ```
     """
 
     window: int | tuple[int, ...]
@@ -45,7 +49,12 @@ class AveragePool(AbstractLayer):
 
 @dataclass(frozen=True)
 class GlobalAveragePool(AbstractLayer):
-    """The average over all positions."""
+    """The average over all positions.
+
+    ```python
+    fw.Network((8, 8, 1), fw.Conv(64), "relu", fw.GlobalAveragePool(), fw.Dense(10))
+    ```
+    """
 
     @property
     def is_homogeneous(self) -> bool:
@@ -58,7 +67,12 @@ class GlobalAveragePool(AbstractLayer):
 
 @dataclass(frozen=True)
 class Flatten(AbstractLayer):
-    """All positions and channels as one vector."""
+    """All positions and channels as one vector.
+
+    ```python
+    fw.Network((8, 8, 1), fw.Conv(64), "relu", fw.Flatten(), fw.Dense(10))
+    ```
+    """
 
     @property
     def is_homogeneous(self) -> bool:

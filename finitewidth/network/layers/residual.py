@@ -23,6 +23,11 @@ class Residual(AbstractLayer):
     """gamma * shortcut(z) + body(z), where the body is a sequence of layers that ends in weights.
 
     `shortcut` is a sequence of layers too, none for the identity. Blocks may be nested.
+
+    ```python
+    block = fw.Residual("tanh", fw.Dense(64), gamma=0.9)
+    fw.Network(2, fw.Dense(64), block, block, "tanh", fw.Dense(1))
+    ```
     """
 
     layers: tuple[AbstractLayer, ...]

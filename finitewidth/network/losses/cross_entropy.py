@@ -16,6 +16,12 @@ class CrossEntropy(AbstractLoss):
     r"""$-\sum y \log \mathrm{softmax}(z/T)$ over samples and classes, with soft targets $y$ that sum to one.
 
     `temperature` is $T$.
+
+    ```python
+    soft = fw.one_hot([0, 1, 0], 2, smoothing=0.1)
+    two = fw.MLP((2, 64, 64, 2), "tanh")
+    fw.predict(two, X, soft, X_test, loss=fw.CrossEntropy(), order=0).mean
+    ```
     """
 
     temperature: float = 1.0

@@ -6,7 +6,14 @@ from jaxtyping import Float
 
 
 def one_hot(labels, classes: int, *, smoothing: float = 0.0) -> Float[np.ndarray, "N classes"]:
-    """Labels 0, 1, ... as probabilities: 1 - smoothing for the label, the rest shared by the others."""
+    """Labels 0, 1, ... as probabilities: 1 - smoothing for the label, the rest shared by the others.
+
+    `labels` are numbers (N,) below `classes`. Returns an array (N, classes).
+
+    ```python
+    fw.one_hot([0, 2], 3)
+    ```
+    """
     labels = np.asarray(labels)
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(
@@ -25,7 +32,14 @@ def one_hot(labels, classes: int, *, smoothing: float = 0.0) -> Float[np.ndarray
 
 
 def softmax(z: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Probabilities of the classes (last axis)."""
+    """Probabilities of the classes (last axis).
+
+    `z` are outputs. Returns an array of their shape whose last axis sums to one.
+
+    ```python
+    fw.softmax(fw.predict(net, X, Y, X_test, order=0).mean)
+    ```
+    """
     return scipy.special.softmax(z, axis=-1)
 
 
@@ -33,6 +47,12 @@ def outputs_of(probabilities, *, temperature: float = 1.0) -> Float[np.ndarray, 
     """Outputs y with softmax(y / temperature) = p and mean zero over components.
 
     A common shift of all components would give the same probabilities.
+
+    `probabilities` sum to one along the last axis. Returns an array of their shape.
+
+    ```python
+    fw.outputs_of(fw.one_hot([0, 1], 2, smoothing=0.1))
+    ```
     """
     p = as_probabilities(probabilities, name="probabilities")
     if (p <= 0).any():

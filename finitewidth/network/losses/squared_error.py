@@ -10,7 +10,12 @@ from finitewidth.network.losses.abstract import AbstractLoss
 
 @dataclass(frozen=True)
 class MSE(AbstractLoss):
-    r"""$\frac12 \sum (z - y)^2$ over samples and outputs."""
+    r"""$\frac12 \sum (z - y)^2$ over samples and outputs.
+
+    ```python
+    fw.predict(net, X, Y, X_test, loss=fw.MSE(), order=0).mean
+    ```
+    """
 
     def value(self, z, y):
         return 0.5 * jnp.sum((z - y) ** 2)

@@ -98,6 +98,12 @@ def unroll(net: Network, X, *, layer: int | None = None, tolerance: float = TOLE
     """The 1/n tensors of a layer (the output by default) as sums over source layers.
 
     Costs two-leg averages only: time and memory grow as N^2 times depth squared.
+
+    `net` and `X` as in `fw.solve`. Returns an `fw.Unrolled`.
+
+    ```python
+    fw.unroll(net, X)
+    ```
     """
     require_double_precision()
     X = as_inputs(X, net.ladder.inputs)

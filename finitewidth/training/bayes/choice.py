@@ -66,6 +66,12 @@ def rank_by_evidence(
     `networks` is a dictionary of names, or a sequence of networks, which are then called by their widths and
     activation. The difference of two log evidences is the logarithm of a Bayes factor. Nothing warns here:
     networks whose correction is of the size of one are marked as meaningless and stand at the end.
+
+    `X`, `Y`, `noise` and `order` as in `evidence`. Returns an `fw.Ranking`.
+
+    ```python
+    fw.rank_by_evidence([net, net.replace(C_W=2.0)], X, Y, noise=0.01, order=0)
+    ```
     """
     named = networks if isinstance(networks, Mapping) else {_name(net): net for net in networks}
     if not named or len(named) < len(networks):

@@ -11,7 +11,6 @@ from finitewidth.core.tasks import HERE, Runner, runner
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
-from finitewidth.theory.ratios import WARNED
 from finitewidth.training.bayes.conditioning import Conditioned
 from finitewidth.training.bayes.corrections import Slopes, evidence_correction
 from finitewidth.training.bayes.problem import BayesianProblem
@@ -46,6 +45,13 @@ def evidence(
     for networks with other layers than dense ones. At order 1 it is known in closed form for the last layer
     and the noise, and by central differences over the solver for the layers below, four solutions for each of
     them: `gradient=False` leaves it out. `client`, `store` and `progress` as in `posterior`.
+
+    `X` (N, n_0) and `Y` (N, n_L) are the data; `four_leg_tolerance` as in `finite_width`. Returns an
+    `fw.Evidence`.
+
+    ```python
+    fw.evidence(net, X, Y, noise=0.01).value
+    ```
     """
     if order == 0:
         return infinite_evidence(net, X, Y, noise=noise, gradient=gradient)
@@ -113,11 +119,11 @@ def _with(net: Network, name: str, values: list[float]) -> Network:
 
 
 def _warn_of(value: Evidence) -> None:
-    if abs(value.correction) > WARNED:
+    if value.verdict != "trusted":
         warnings.warn(
-            f"the correction of order 1/n to the log evidence is {value.correction:.3g} ({value.verdict}), "
-            "and neglected terms are of the order of its square; widen the network, use fewer data, or take "
-            "a prior and a noise that fit the scale of the data.",
+            f"order 1/n of the log evidence is {value.verdict}: it adds {value.correction:.3g} and leaves it "
+            f"uncertain by {value.uncertainty:.2g}; widen the network, use fewer data, or take a prior and a "
+            "noise that fit the scale of the data.",
             ExpansionWarning,
             stacklevel=4,
         )

@@ -16,13 +16,13 @@ from finitewidth.core.tasks import Runner, runner
 from finitewidth.network.algorithms.newton import Newton
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
-from finitewidth.theory.ratios import verdict
+from finitewidth.theory.ratios import Verdict
 from finitewidth.theory.vertex.fields import Fields
 from finitewidth.training.bayes.conditioning import Conditioned
 from finitewidth.training.bayes.corrections import Corrections, Cumulants, corrections
 from finitewidth.training.bayes.hidden_layers import HiddenLayer, hidden_layer
 from finitewidth.training.bayes.problem import BayesianProblem
-from finitewidth.training.first_order.expansion import Wording, expansion_of_posterior, warn_of
+from finitewidth.training.first_order.expansion import Wording, judged_posterior, warn_of
 from finitewidth.training.infinite.bayes import infinite_posterior, trained_for
 from finitewidth.training.infinite.gaussian import Expansion, Factor, Prediction
 
@@ -120,13 +120,23 @@ class Posterior:
         return self.prediction.infinite_width
 
     @property
-    def verdict(self) -> str:
-        """Whether the corrections are within the range of the expansion, measured by the posterior itself.
+    def uncertainty(self) -> Float[np.ndarray, "M n_L"]:
+        """What order 1/n neglects in the mean, one standard deviation; zero at infinite width."""
+        return self.prediction.uncertainty
 
-        Their size is the largest shift of a mean in units of the standard deviation of that output, or the
-        largest change of a variance in units of that variance, whichever is larger.
+    @property
+    def variance_uncertainty(self) -> Float[np.ndarray, "M n_L"]:
+        """What order 1/n neglects in the variance, one standard deviation; zero at infinite width."""
+        return self.prediction.variance_uncertainty
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether order 1/n can be trusted, by its uncertainty alone, measured by the posterior itself.
+
+        That is the largest uncertainty of a mean in units of the standard deviation of that output, or of a
+        variance in units of that variance, whichever is larger.
         """
-        return "within range" if self.expansion is None else verdict(self.expansion.size)
+        return self.prediction.verdict
 
     @property
     def skewness(self) -> Float[np.ndarray, "M n_L"]:
@@ -176,6 +186,13 @@ def posterior(
 
     The slow part at order 1 are averages of four sigmas, independent tasks for the Dask `client`, `store` and
     `progress` as in `predict`. Beyond 64 inputs nothing of size N^4 is stored.
+
+    `X_train` (N, n_0) and `Y_train` (N, n_L) are the data; `four_leg_tolerance` as in `finite_width`. Returns
+    an `fw.Posterior` with `mean`, `std` and `covariance`.
+
+    ```python
+    fw.posterior(net, X, Y, X_test, noise=0.01).mean
+    ```
     """
     if order == 0:
         if cumulants:
@@ -203,7 +220,7 @@ def _first_order(running: Runner, problem: BayesianProblem, cumulants: bool) -> 
     n = problem.net.ladder.widths[-2]
     prediction = _prediction(problem, given, corrected, max(fields.error, fields.tolerance))
     untrained = float(np.diag(given.K).max(initial=0.0))
-    prediction = dataclasses.replace(prediction, expansion=expansion_of_posterior(prediction, untrained))
+    prediction = judged_posterior(prediction, untrained)
     third_and_fourth = corrected.cumulants
     if third_and_fourth is not None:
         third_and_fourth = Cumulants(third_and_fourth.third / n, third_and_fourth.fourth / n)
@@ -226,14 +243,18 @@ def _prediction(
         trained_for(problem.net), Newton(), 0, given.mean, ((one, given.among),), given.condition, error
     )
     parts = {name: part / n for name, part in corrected.mean.items()}
+    shape, wired = infinite.mean.shape, corrected.wired / n
+    spread = {k: np.broadcast_to(np.diag(part)[:, None] / n, shape) for k, part in corrected.own.items()}
+    spread["wired"] = np.einsum("aiai->ai", wired)
     return dataclasses.replace(
         infinite,
         order=1,
         mean=infinite.mean + sum(parts.values()),
         factors=((one, given.among + sum(corrected.own.values()) / n),),
         contributions=parts,
+        variance_contributions=spread,
         leading=infinite,
-        wired=corrected.wired / n,
+        wired=wired,
     )
 
 

@@ -121,6 +121,12 @@ def expected_loss(
     Depths are independent tasks; `client`, `store` and `progress` are for them as in `predict`. Up to 64
     samples widths cost nothing beyond the first. More samples before the end of training are sampled, mean
     and variance, once for each width (`route`, `tolerance`, `samples`, `budget` and `key` as in `predict`).
+
+    The data are as in `predict`, with targets `Y_test` of the test inputs. Returns an `fw.ExpectedLoss`.
+
+    ```python
+    fw.expected_loss(net, X, Y, X_test, Y_test, depths=(2, 3), widths=(64, 128)).coefficient
+    ```
     """
     depths, widths = _whole("depths", depths, 2), _whole("widths", widths, 2)
     check_algorithm(algorithm, order=1)

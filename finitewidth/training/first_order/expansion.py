@@ -1,19 +1,20 @@
-"""How large the corrections of order 1/n to a prediction are, and a warning where they are not small."""
+"""How large the corrections of order 1/n are and what they neglect, and a warning where that is not small."""
 
 import warnings
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.theory.ratios import WARNED
-from finitewidth.training.infinite.gaussian import Expansion, Prediction
+from finitewidth.training.first_order.truncation import Units, truncation_of
+from finitewidth.training.infinite.gaussian import Expansion, Prediction, Truncation
 
 _ROUNDING = 1e-10
 _NEGATIVE = 1e-6  # eigenvalues closer to zero than this may be rounding of the averages
 
 
 class ExpansionWarning(UserWarning):
-    """The expansion in 1/n has left its range: corrections are not small."""
+    """The expansion in 1/n is not to be trusted: what it neglects is not small."""
 
 
 class Wording(NamedTuple):
@@ -33,44 +34,65 @@ DESCENT = Wording(
 )
 
 
-def expansion_of(prediction: Prediction, Y: np.ndarray, untrained: float) -> Expansion:
-    """The size of the corrections to trained networks: by the largest target and the largest variance.
+def judged(prediction: Prediction, Y: np.ndarray, untrained: float) -> Prediction:
+    """The same with what it neglects: measured by the largest target and the largest variance.
 
     Y are the targets and `untrained` is the largest variance before training, whose rounding errors count as
     zero.
     """
-    return _measured(prediction, np.abs(Y).max(initial=0.0), _largest(prediction, untrained), untrained)
+    scales = Units(np.abs(Y).max(initial=0.0), _largest(prediction, untrained))
+    return _measured(
+        prediction, truncation_of(prediction, Units.of_training(prediction, Y)), scales, untrained
+    )
 
 
-def expansion_of_posterior(prediction: Prediction, untrained: float) -> Expansion:
-    """The size of the corrections to a posterior: by its standard deviation and variance at each output.
+def judged_posterior(prediction: Prediction, untrained: float) -> Prediction:
+    """The same of a posterior: measured by its standard deviation and variance at each output.
 
     A posterior states where outputs are and how surely. A mean that moves by a standard deviation, or a
     variance that doubles, is another statement, however small both are beside the targets.
     """
     variance = np.maximum(prediction.infinite_width.variance, _ROUNDING * untrained)
-    return _measured(prediction, np.sqrt(variance), variance, untrained)
+    units = Units(np.sqrt(variance), variance)
+    return _measured(prediction, truncation_of(prediction, units), units, untrained)
 
 
-def _measured(
-    prediction: Prediction, of_mean: np.ndarray | float, of_variance: np.ndarray | float, untrained: float
-) -> Expansion:
-    """Corrections relative to these scales, one for all outputs or one for each."""
+def _measured(prediction: Prediction, neglected: Truncation, scales: Units, untrained: float) -> Prediction:
+    """Corrections and uncertainties relative to these scales, one for all outputs or one for each."""
     depth_over_width = sum(1 / n for n in prediction.net.ladder.widths[1:-1])
-    infinite = prediction.infinite_width
-    mean = _relative(prediction.mean - infinite.mean, of_mean)
-    if not prediction.gives_variance:
-        return Expansion(depth_over_width, mean, 0.0, 0.0)
-    variance = _relative(prediction.variance - infinite.variance, of_variance)
+    spread, lowest, unsure = _spread(prediction, neglected, scales.variance, untrained)
+    expansion = Expansion(
+        depth_over_width,
+        _relative(prediction.mean - prediction.infinite_width.mean, scales.mean),
+        spread,
+        lowest,
+        _relative(neglected.mean, scales.mean),
+        unsure,
+    )
+    return replace(prediction, truncation=neglected, expansion=expansion)
+
+
+def _spread(
+    prediction: Prediction, neglected: Truncation, of_variance: np.ndarray | float, untrained: float
+) -> tuple[float, float, float]:
+    """Of the covariance: the largest correction, the lowest eigenvalue and the largest uncertainty."""
+    if not prediction.gives_variance or neglected.variance is None:
+        return 0.0, 0.0, 0.0
+    infinite, largest = prediction.infinite_width, _largest(prediction, untrained)
+    correction = _relative(prediction.variance - infinite.variance, of_variance)
     if prediction.factors is None:
         lowest = min(prediction.variance.min(initial=0.0), 0.0)
     else:
         lowest = np.linalg.eigvalsh(prediction.covariance.reshape(prediction.mean.size, -1))[0]
-    return Expansion(depth_over_width, mean, variance, float(lowest / _largest(prediction, untrained)))
+    return correction, float(lowest / largest), _relative(neglected.variance, of_variance)
 
 
 def _largest(prediction: Prediction, untrained: float) -> float:
-    return max(prediction.infinite_width.variance.max(initial=0.0), _ROUNDING * untrained)
+    """The largest variance, at infinite width or through order 1/n."""
+    variances = [prediction.infinite_width.variance]
+    if prediction.gives_variance:
+        variances.append(prediction.variance)
+    return max(*(float(part.max(initial=0.0)) for part in variances), _ROUNDING * untrained)
 
 
 def _relative(corrections: np.ndarray, scale: np.ndarray | float) -> float:
@@ -83,28 +105,29 @@ def _relative(corrections: np.ndarray, scale: np.ndarray | float) -> float:
 def warn_of(
     expansion: Expansion, condition: float, *, wording: Wording = DESCENT, stacklevel: int = 3
 ) -> None:
-    """Warn where corrections are not small, or leave a covariance that no ensemble can have."""
+    """Warn where order 1/n is not to be trusted, or leaves a covariance that no ensemble can have."""
     negative = (
         f"the covariance through order 1/n has an eigenvalue of {_plain(expansion.lowest_eigenvalue)} of the "
         "largest variance, below zero"
     )
-    if expansion.size > WARNED:
-        part = "mean" if expansion.mean >= expansion.covariance else "covariance"
-        unit = getattr(wording, part)
-        what = f"corrections of order 1/n to the {part} are {_plain(expansion.size)} of {unit}"
-        if expansion.lowest_eigenvalue < -_NEGATIVE:
+    indefinite = expansion.lowest_eigenvalue < -_NEGATIVE
+    if expansion.verdict != "trusted":
+        of_mean = expansion.mean_uncertainty >= expansion.covariance_uncertainty
+        part, size = ("mean", expansion.mean) if of_mean else ("covariance", expansion.covariance)
+        what = (
+            f"order 1/n is {expansion.verdict}: it moves the {part} by {_plain(size)} of "
+            f"{getattr(wording, part)} and leaves it uncertain by {_plain(expansion.uncertainty)} of that"
+        )
+        if indefinite:
             what += f", and {negative}"
         remedy = wording.remedy
-    elif expansion.lowest_eigenvalue < -_NEGATIVE:
+    elif indefinite:
         what, remedy = negative, "widen the network"
-    elif expansion.depth_over_width > WARNED:
-        what = "the network is too narrow for its depth"
-        remedy = "widen it"
     else:
         return
     warnings.warn(
         f"{what} (depth over width {expansion.depth_over_width:.2g}, condition number of the "
-        f"{wording.kernel} {condition:.1e}), beyond the range of the expansion; {remedy}.",
+        f"{wording.kernel} {condition:.1e}); {remedy}.",
         ExpansionWarning,
         stacklevel=stacklevel,
     )

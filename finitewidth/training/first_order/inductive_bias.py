@@ -54,6 +54,12 @@ def inductive_bias(
 
     By default, to the end of training: the two-step update, gradient flow, and descent up to 95 % of its
     largest learning rate.
+
+    Returns an `fw.InductiveBias`, which `fw.plots.inductive_bias` draws.
+
+    ```python
+    fw.inductive_bias(fw.finite_width(net, X, Y, X_test)).ratios["gradient flow"]
+    ```
     """
     l = prepared.modes.l
     limit = 2 / max(float(l[-1]), float(prepared.infinite.l[-1]))  # descent is refused beyond at either order

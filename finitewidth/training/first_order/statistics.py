@@ -33,7 +33,7 @@ from finitewidth.theory.solve import solve_with
 from finitewidth.theory.unrolled.pair_corrections import pair_corrections
 from finitewidth.theory.unrolled.unroll import unroll
 from finitewidth.training.first_order.corrections import leap
-from finitewidth.training.first_order.expansion import expansion_of, warn_of
+from finitewidth.training.first_order.expansion import judged, warn_of
 from finitewidth.training.first_order.grouped import grouped_corrections
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.problem import Problem
@@ -173,7 +173,7 @@ class FiniteWidth:
             sampling=sampling_of(corrected, self.n),
         )
         untrained = float(np.diag(self.infinite.K).max(initial=0.0))
-        return replace(prediction, expansion=expansion_of(prediction, self.Y, untrained))
+        return judged(prediction, self.Y, untrained)
 
     def _infinite_prediction(self, algorithm: AbstractAlgorithm) -> Prediction:
         modes = self.infinite
@@ -209,7 +209,7 @@ def _condition(l: np.ndarray) -> float:
 
 
 def _with_warning(prediction: Prediction, stacklevel: int) -> Prediction:
-    """The same prediction, after a warning where its corrections are not small."""
+    """The same prediction, after a warning where it is not to be trusted."""
     assert prediction.expansion is not None  # predictions of order 1 have it
     warn_of(prediction.expansion, prediction.condition, stacklevel=stacklevel)
     return prediction

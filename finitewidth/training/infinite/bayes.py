@@ -24,7 +24,7 @@ from finitewidth.network.layers.dense import Dense
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
-from finitewidth.theory.ratios import HOPELESS, verdict
+from finitewidth.theory.ratios import Verdict, neglected, verdict
 from finitewidth.theory.solve import solve
 from finitewidth.training.infinite.conditioning import check_independent, singular_error
 from finitewidth.training.infinite.gaussian import Prediction
@@ -32,7 +32,14 @@ from finitewidth.training.infinite.solver import InverseMatrix, Singular, invers
 
 
 def bayesian_rates(net: Network) -> Network:
-    """The network with only its last layer trained, so that training is Bayesian (PDLT 10.46-10.49)."""
+    """The network with only its last layer trained, so that training is Bayesian (PDLT 10.46-10.49).
+
+    `net` ends in `fw.Dense`. Returns a network of the same kind.
+
+    ```python
+    fw.predict(fw.bayesian_rates(net), X, Y, X_test, order=0).mean
+    ```
+    """
     reason = _never_bayesian(net)
     if reason is not None:
         raise ValueError(f"{reason}; use fw.posterior, which needs no learning rates.")
@@ -101,10 +108,14 @@ class Evidence:
         return self.value - self.infinite_width.value
 
     @property
-    def verdict(self) -> str:
-        """Whether the correction is small: one of the size of one makes the value meaningless."""
-        size = abs(self.correction)
-        return "meaningless" if size >= HOPELESS else verdict(size)
+    def uncertainty(self) -> float:
+        """What order 1/n neglects in the logarithm, one standard deviation; zero at infinite width."""
+        return neglected(self.correction)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether order 1/n can be trusted, by its uncertainty alone: the scale of a logarithm is one."""
+        return verdict(self.uncertainty)
 
 
 def infinite_evidence(net: Network, X, Y, *, noise: float = 0.0, gradient: bool = True) -> Evidence:

@@ -182,6 +182,14 @@ def fit(
     are tasks for a Dask `client`, and networks trained to the end are found by conjugate gradients to the
     relative residual `accuracy`; `fitted.response.reached` lists the residuals reached. Memory then grows
     with the number of samples, not with its square.
+
+    `X_train` (N, n_0) and `Y_train` (N, n_L) are the data and `algorithm` says how long networks are trained.
+    Returns an `fw.Fitted`, whose `mean`, `std` and `predict` take test inputs.
+
+    ```python
+    fitted = fw.fit(net, X, Y, ridge=1e-3)
+    fitted.mean(X_test), fitted.std(X_test)
+    ```
     """
     check_algorithm(algorithm, order=0)
     check_ridge(ridge, cutoff, MSE())

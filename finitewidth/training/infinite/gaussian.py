@@ -3,30 +3,57 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from finitewidth.core.display.records import shown
 from finitewidth.core.memory import require_memory
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
+from finitewidth.theory.ratios import Verdict, verdict
 
 # a matrix between output components and one between samples, whose product is a part of the covariance
 Factor = tuple[Float[np.ndarray, "n_L n_L"], Float[np.ndarray, "M M"]]
 
+_ROUNDING = 1e-9  # of the largest variance
+
 
 @dataclass(frozen=True)
 class Expansion:
-    """How large the corrections of order 1/n are: what is neglected is about their square."""
+    """How large the corrections of order 1/n are, and how much is neglected behind them.
+
+    Means are measured by the largest target, variances by the largest one at infinite width; those of a
+    posterior by the standard deviation and variance of each output.
+    """
 
     depth_over_width: float  # sum of 1/n over hidden layers
-    mean: float  # largest correction to the mean, by the largest target; of a posterior, by its own std
-    covariance: float  # largest correction to a variance, by the largest variance; of a posterior, by its own
+    mean: float  # largest correction to the mean
+    covariance: float  # largest correction to a variance
     lowest_eigenvalue: float  # of the covariance, relative to the largest variance; it should not be negative
+    mean_uncertainty: float = 0.0  # largest uncertainty of the mean
+    covariance_uncertainty: float = 0.0  # largest uncertainty of a variance
 
     @property
     def size(self) -> float:
         """The largest of the relative corrections."""
         return max(self.mean, self.covariance)
+
+    @property
+    def uncertainty(self) -> float:
+        """The larger of the relative uncertainties, which alone decides the verdict."""
+        return max(self.mean_uncertainty, self.covariance_uncertainty)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether order 1/n can be trusted."""
+        return verdict(self.uncertainty)
+
+
+@dataclass(frozen=True, eq=False)
+class Truncation:
+    """What order 1/n neglects: one standard deviation, calibrated by trained networks."""
+
+    mean: Float[np.ndarray, "M n_L"]
+    variance: Float[np.ndarray, "M n_L"] | None = None  # where it was computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +97,7 @@ class Prediction:
     wired: Float[np.ndarray, "M n_L M n_L"] | None = field(default=None, repr=False)  # what no factor holds
     expansion: Expansion | None = None  # at order 1
     sampling: Sampling | None = None  # where order 1/n was sampled
+    truncation: Truncation | None = field(default=None, repr=False)  # at order 1
 
     @property
     def route(self) -> str:
@@ -80,6 +108,22 @@ class Prediction:
     def stderr(self) -> Float[np.ndarray, "M n_L"]:
         """The standard error of the mean, which is a number of the theory; zero if nothing was sampled."""
         return np.zeros_like(self.mean) if self.sampling is None else self.sampling.stderr
+
+    @property
+    def uncertainty(self) -> Float[np.ndarray, "M n_L"]:
+        """What order 1/n neglects in the mean, one standard deviation; zero at infinite width."""
+        return np.zeros_like(self.mean) if self.truncation is None else self.truncation.mean
+
+    @property
+    def variance_uncertainty(self) -> Float[np.ndarray, "M n_L"]:
+        """What order 1/n neglects in the variance, one standard deviation; zero at infinite width."""
+        known = None if self.truncation is None else self.truncation.variance
+        return np.zeros_like(self.mean) if known is None else known
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether order 1/n can be trusted, by its uncertainty alone; infinite width neglects nothing."""
+        return "trusted" if self.expansion is None else self.expansion.verdict
 
     @property
     def variance_stderr(self) -> Float[np.ndarray, "M n_L"]:
@@ -143,11 +187,27 @@ class Prediction:
 
     @property
     def std(self) -> Float[np.ndarray, "M n_L"]:
-        """Standard deviations over the ensemble.
-
-        A variance below zero counts as zero: rounding, or an expansion out of its range, which is warned of.
-        """
+        """Standard deviations over the ensemble; zero stands where there is none, see `below_zero`."""
         return np.sqrt(np.maximum(self.variance, 0.0))
+
+    @property
+    def below_zero(self) -> Bool[np.ndarray, "M n_L"]:
+        """Where the variance through order 1/n is negative, beyond rounding: no standard deviation exists."""
+        variance = self.variance
+        return variance < -_ROUNDING * np.abs(variance).max(initial=0.0)
+
+    @property
+    def existing_std(self) -> Float[np.ndarray, "M n_L"]:
+        """`std` with NaN where there is none, for tables and figures."""
+        return np.where(self.below_zero, np.nan, self.std)
+
+    @property
+    def std_uncertainty(self) -> Float[np.ndarray, "M n_L"]:
+        """What order 1/n neglects in `std`, one standard deviation; NaN where there is none."""
+        unsure, std = self.variance_uncertainty, self.existing_std
+        return np.where(
+            unsure == 0, 0.0, np.divide(unsure, 2 * std, out=np.full_like(std, np.nan), where=std > 0)
+        )
 
     def _factors(self) -> tuple[Factor, ...]:
         if self.factors is None:

@@ -36,7 +36,15 @@ class RidgePath:
 def choose_ridge(
     net: Network, X_train, Y_train, *, ridges: Sequence[float] | np.ndarray | None = None
 ) -> RidgePath:
-    """Cross-validation errors over ridges, by default from 1e-12 to 1 times the largest eigenvalue."""
+    """Cross-validation errors over ridges, by default from 1e-12 to 1 times the largest eigenvalue.
+
+    `net`, `X_train` and `Y_train` as in `fit`. Returns a record of both errors for each ridge, with
+    `best_leave_one_out` and `best_generalized`.
+
+    ```python
+    fw.choose_ridge(net, X, Y).best_leave_one_out
+    ```
+    """
     require_ntk(net)
     X = as_inputs(X_train, net.input_shape, name="X_train")
     Y = as_targets(Y_train, X.shape[0], net.outputs)

@@ -57,7 +57,14 @@ class Spectrum:
 
 @takes_models
 def spectrum(net: Network, X_train) -> Spectrum:
-    """Eigenvalues, condition number, largest stable learning rate and time scales of the training NTK."""
+    """Eigenvalues, condition number, largest stable learning rate and time scales of the training NTK.
+
+    `net` is the network and `X_train` its training inputs (N, n_0). Returns an `fw.Spectrum`.
+
+    ```python
+    fw.spectrum(net, X).largest_learning_rate
+    ```
+    """
     require_ntk(net)
     train = kernels(net, as_inputs(X_train, net.input_shape, name="X_train"))
     basis = eigenbasis(ntk(train))

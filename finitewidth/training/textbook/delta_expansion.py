@@ -85,7 +85,15 @@ class _Expanded(NamedTuple):
 
 
 def delta_expansion(net: Network, x_plus, x_minus) -> DeltaExpansion:
-    """K and Theta of two nearby inputs through second order in their distance, at every layer."""
+    """K and Theta of two nearby inputs through second order in their distance, at every layer.
+
+    `x_plus` and `x_minus` are the two inputs (n_0,). Returns one number for each layer and quantity, and
+    `robustness` and `curvature`.
+
+    ```python
+    fw.delta_expansion(net, X[0], X[0] + 0.01).curvature[-1]
+    ```
+    """
     require_dense(net, what="delta_expansion", instead="use fw.neighbour, which takes any network")
     if net.kinked is not None:
         raise ValueError(

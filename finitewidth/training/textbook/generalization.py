@@ -61,6 +61,13 @@ def test_loss(
 
     `loss` is a loss such as `fw.MSE()`, or any twice-differentiable JAX function of the outputs and the
     targets of one sample. A sampled ensemble is averaged over its members, whatever the loss.
+
+    `prediction` is a result of `fw.predict`, `Y_test` (M, n_L) has the targets of its test inputs. Returns an
+    `fw.TestLoss` with `bias`, `variance` and `total`.
+
+    ```python
+    fw.test_loss(fw.predict(net, X, Y, X_test), Y_test).total
+    ```
     """
     mean = prediction.mean if isinstance(prediction, Prediction) else prediction.mean.value
     Y = as_targets(Y_test, mean.shape[0], mean.shape[1], name="Y_test", inputs="the prediction")
@@ -125,7 +132,14 @@ class Neighbour:
 
 
 def neighbour(net: Network, x_train, x_test) -> Neighbour:
-    """Robustness and variance of the prediction at `x_test` after training on `x_train` alone."""
+    """Robustness and variance of the prediction at `x_test` after training on `x_train` alone.
+
+    Returns a record with `robustness` and the variance.
+
+    ```python
+    fw.neighbour(net, X[0], X_test[0]).robustness
+    ```
+    """
     both = kernels(net, np.stack(two_inputs(net, x_train, x_test, names=("x_train", "x_test"))))
     K, Theta = both.K, both.Theta
     if Theta is None or Theta[0, 0] <= 0:

@@ -56,7 +56,14 @@ class KernelMachine:
 
 
 def with_constant(features: Features) -> Features:
-    """The same features and phi_0 = 1, whose weight is a bias."""
+    """The same features and phi_0 = 1, whose weight is a bias.
+
+    `features` is a function from inputs to features, and so is what this returns.
+
+    ```python
+    fw.with_constant(np.tanh)(X)  # (N, 1 + n_0)
+    ```
+    """
     return lambda X: np.concatenate([np.ones((len(X), 1)), features(X)], axis=1)
 
 
@@ -64,6 +71,12 @@ def fit_linear_model(features: Features, X_train, Y_train, *, ridge: float = 0.0
     """Weights of least squares, PDLT (10.123); of least norm where there are more features than samples.
 
     `ridge` is 2a of PDLT (10.127). Without it the weights of overparameterized models are the limit a -> 0+.
+
+    `features` is a function from inputs (N, n_0) to features (N, P). Returns an `fw.LinearModel`.
+
+    ```python
+    fw.fit_linear_model(fw.with_constant(np.tanh), X, Y).predict(X_test)
+    ```
     """
     phi, Y = _training_data(features, X_train, Y_train, ridge)
     if ridge == 0:
@@ -74,7 +87,14 @@ def fit_linear_model(features: Features, X_train, Y_train, *, ridge: float = 0.0
 
 
 def fit_kernel_machine(features: Features, X_train, Y_train, *, ridge: float = 0.0) -> KernelMachine:
-    """The same model by the kernel of its features; without a ridge it needs at least as many as samples."""
+    """The same model by the kernel of its features; without a ridge it needs at least as many as samples.
+
+    The arguments are those of `fit_linear_model`. Returns an `fw.KernelMachine`.
+
+    ```python
+    fw.fit_kernel_machine(fw.with_constant(np.tanh), X, Y).predict(X_test)
+    ```
+    """
     phi, Y = _training_data(features, X_train, Y_train, ridge)
     if ridge == 0 and phi.shape[1] < phi.shape[0]:
         raise ValueError(
@@ -113,6 +133,13 @@ def random_features(net: Network, *, key=0, output: int = 0) -> Features:
     r"""$\sqrt{\lambda_\mu}\, dz_i/d\theta_\mu$ of one network drawn at initialization, for output i (10.137).
 
     The kernel of these features is $\hat H_{ii}$ of that network (10.140).
+
+    `key` is the randomness. Returns a function from inputs to features.
+
+    ```python
+    phi = fw.random_features(net, key=0)
+    phi(X) @ phi(X).T  # the NTK of that network
+    ```
     """
     if not 0 <= output < net.widths[-1]:
         raise ValueError(f"output must lie between 0 and {net.widths[-1] - 1}, got {output!r}.")

@@ -9,17 +9,13 @@ import torch
 
 from finitewidth.critical.architectures.weights import with_weights
 from finitewidth.critical.audit import audit
-from finitewidth.critical.tuning import BIAS_SHARE, critical_network, critical_version
-from finitewidth.gaussian.two_legs.leg_table import leg_table
+from finitewidth.critical.tuning import BIAS_SHARE, critical_network, critical_version, held_without_biases
 from finitewidth.network.foreign.torch_read import Read, with_fixed_gains
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.layers.conv import Conv
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.mlp import MLP, Activations
 from finitewidth.network.network import Network
-
-_KERNELS = np.geomspace(0.1, 1e4, 400)  # at which a network without biases may be held
-_LOSS = 1.0  # logarithm of what gradients and norms may gain or lose over all layers
 
 
 def critical(
@@ -73,7 +69,7 @@ def _without_missing_biases(known: Read, net: Network, input_scale: float) -> tu
         return net, None
     held, C_b = missing[0]
     behind = [one.bias for one in known.weights[1:]]
-    other = _held_without_biases(net, input_scale) if not any(b is not None for b in behind) else None
+    other = held_without_biases(net, input_scale) if not any(b is not None for b in behind) else None
     if other is None:
         raise ValueError(
             f"layer {held.name!r} has no biases, but the critical point of {net.activation_name} needs them "
@@ -84,26 +80,6 @@ def _without_missing_biases(known: Read, net: Network, input_scale: float) -> tu
         f"layer {held.name!r} has no biases, which the critical point of {net.activation_name} needs with "
         f"variance {C_b:.4g}; {_what_is_lost(other, input_scale)}"
     )
-
-
-def _held_without_biases(net: Network, input_scale: float) -> MLP | None:
-    """C_b = 0, and the smallest kernel that C_W can hold so that the whole depth changes little.
-
-    For perceptrons of one activation; None where no such kernel exists. Far from zero an activation such as
-    gelu is two straight lines, which need no biases: the loss falls with the kernel, and grows with depth.
-    """
-    if not isinstance(net, MLP) or len(set(net.activations)) > 1:
-        return None
-    averages = leg_table(net.activations[0])(_KERNELS)
-    C_W = _KERNELS / averages.square
-    rates = np.abs(np.log(np.stack([C_W * averages.slope, C_W * averages.growth]))).max(axis=0)
-    good = np.flatnonzero(rates * (net.depth - 1) <= _LOSS)
-    if not good.size:
-        return None
-    K, hidden = float(_KERNELS[good[0]]), float(C_W[good[0]])
-    scale = min(1.0, 1 / K)  # of the outputs
-    C_W_all = (K / input_scale, *[hidden] * (net.depth - 2), scale * hidden)
-    return net.replace(C_b=0.0, C_W=C_W_all[: net.depth])
 
 
 def _what_is_lost(net: Network, input_scale: float) -> str:

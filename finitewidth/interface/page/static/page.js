@@ -1,5 +1,6 @@
 // Controls, address and requests. The server checks all values, and its messages are shown as text.
 
+import { explain, help, setSymbols } from "./help.js";
 import * as plots from "./plots.js";
 
 const GROUPS = [
@@ -23,13 +24,13 @@ function makeControls() {
   for (const [title, names] of GROUPS) {
     const heading = document.createElement("h2");
     heading.textContent = title;
-    element("controls").append(heading, ...names.map((name) => makeField(setup.controls.find((c) => c.name === name))));
+    document.querySelector(".training").before(heading, ...names.map((name) => makeField(setup.controls.find((c) => c.name === name))));
   }
   element("controls").addEventListener("submit", (event) => event.preventDefault());
 }
 
 function makeField(about) {
-  const row = document.createElement("div"), label = document.createElement("label");
+  const row = document.createElement("div"), label = document.createElement("label"), name = document.createElement("span");
   row.className = "field";
   row.dataset.name = about.name;
   label.textContent = about.label;
@@ -42,16 +43,10 @@ function makeField(about) {
   message.id = `message-${about.name}`;
   message.hidden = true;
   box.setAttribute("aria-describedby", message.id);
-  row.append(label, box);
+  name.className = "name";
+  name.append(label, help(about.name, about.label));
   const slider = about.options ? null : makeSlider(about);
-  if (slider) row.append(slider);
-  if (about.hint) {
-    const hint = document.createElement("span");
-    hint.className = "hint";
-    hint.textContent = about.hint;
-    row.append(hint);
-  }
-  row.append(message);
+  row.append(name, ...(slider ? [slider] : []), box, message);
   box.addEventListener("input", () => changed(about.name, box.value));
   if (slider) slider.addEventListener("input", () => { box.value = fromSlider(about, slider); changed(about.name, box.value, true); });
   fields.set(about.name, { about, box, slider, message, row });
@@ -173,6 +168,7 @@ async function update() {
   try {
     const answer = await ask(`/api/theory?${asked}`, { signal: mine.signal });
     showErrors(answer.errors || {});
+    if (!answer.regression && !current.lastGood) showTheory(await ask("/api/theory", { signal: mine.signal }));
     if (answer.critical) showTheory(answer); else markStale();
     document.body.dataset.drawn = asked;
     if (answer.regression && !answer.finite_missing) await refine(asked, mine.signal);
@@ -186,8 +182,12 @@ async function update() {
   }
 }
 
+const CURVE = ["x", "mean", "uncertainty", "std", "std_uncertainty"];
+const VERDICTS = ["trusted", "doubtful", "meaningless"];
+
 async function refine(asked, signal) {
   const points = new Map();
+  let worst = 0, warning = "";  // the verdict is that of the worst part
   for (let part = 0; part < setup.parts; part += 1) {
     busy(`finite width, part ${part + 1} of ${setup.parts} …`);
     const answer = await ask(`/api/finite/${part}?${asked}`, { signal });
@@ -195,10 +195,13 @@ async function refine(asked, signal) {
       current.finiteNote = Object.values(answer.errors).join(" ");
       break;
     }
-    answer.x.forEach((x, i) => points.set(x, { x, mean: answer.mean[i], std: answer.std[i] }));
+    answer.x.forEach((x, i) => points.set(x, Object.fromEntries(CURVE.map((name) => [name, answer[name][i]]))));
     const sorted = [...points.values()].sort((a, b) => a.x - b.x);
-    current.finite = { x: sorted.map((d) => d.x), mean: sorted.map((d) => d.mean), std: sorted.map((d) => d.std) };
-    current.finiteNote = answer.warning || current.finiteNote;
+    current.finite = Object.fromEntries(CURVE.map((name) => [name, sorted.map((d) => d[name])]));
+    worst = Math.max(worst, VERDICTS.indexOf(answer.verdict));
+    current.verdict = VERDICTS[worst];
+    warning = VERDICTS.indexOf(answer.verdict) === worst && answer.warning ? answer.warning : warning;
+    showTrust(`${VERDICTS[worst]}: ${warning || "of trained networks, what it neglects is small."}`);
     drawRegression();
   }
   drawRegression();
@@ -206,27 +209,38 @@ async function refine(asked, signal) {
 
 function busy(text) { element("busy").textContent = text; }
 
+// wrong values leave the last good plots in grey; an address that begins with them, those of the default state
 function markStale() {
-  document.querySelectorAll(".plot").forEach((plot) => plot.classList.add("stale"));
+  document.querySelectorAll(".plot, #verdict").forEach((place) => place.classList.add("stale"));
 }
 
 // --- showing -------------------------------------------------------------------------------------------
 
 function showTheory(answer) {
   const { critical } = answer;
-  const sampled = current.sampled;
-  current = { ...answer, sampled, finite: null, finiteNote: answer.finite_missing };
+  const { sampled, lastGood } = current;
+  current = { ...answer, lastGood: answer.regression || lastGood, sampled, finite: null, finiteNote: answer.finite_missing };
   const badge = { critical: "critical", close: "nearly critical", off: "not critical" };
   element("state").textContent = badge[critical.verdict.state];
   element("state").dataset.state = critical.verdict.state;
   element("text").textContent = critical.verdict.text;
   element("findings").replaceChildren(...[...critical.findings, ...critical.advice].map(item));
   element("why").textContent = `Class ${critical.class}. ${critical.why}`;
-  element("width-note").textContent = `${critical.width} ${answer.depth.missing}`;
+  element("verdict").classList.remove("stale");
+  showTrust(critical.width);
+  element("width-note").textContent = answer.depth.missing;
   if (state.get("start") !== "own") {
     for (const name of ["C_b", "C_W"]) showValue(name, String(Number(critical[name].toPrecision(6))));
   }
   draw();
+}
+
+// the one verdict on order 1/n: of trained networks where it is known, before that of initialization
+function showTrust(text) {
+  const word = VERDICTS.find((verdict) => text.startsWith(verdict)) || "";
+  element("trust").textContent = `order 1/n ${word || "unknown"}`;
+  element("trust").dataset.state = word;
+  element("trust-text").textContent = text.slice(word.length).replace(/^[:\s]+/, "").replace(/^\((.*)\)\.$/, "At initialization: $1.");
 }
 
 function item(text) {
@@ -244,15 +258,15 @@ function draw() {
 }
 
 function drawRegression() {
+  const data = { ...current.lastGood, finite: current.finite, verdict: current.verdict, sampled: current.sampled, span: setup.span };
+  plots.regression(element("regression"), data);
+  plots.shift(element("shift"), data);
+  plots.spread(element("spread"), data);
   if (!current.regression) {
     for (const id of ["regression", "shift", "spread"]) element(id).classList.add("stale");
     element("regression-note").textContent = Object.values(current.errors || {}).join(" ");
     return;
   }
-  const data = { ...current.regression, finite: current.finite, sampled: current.sampled, span: setup.span };
-  plots.regression(element("regression"), data);
-  plots.shift(element("shift"), data);
-  plots.spread(element("spread"), data);
   const rate = current.regression.largest_learning_rate;
   const hint = state.get("algorithm") === "descent" && rate !== null ? `Gradient descent is stable below η = ${rate.toPrecision(3)}. ` : "";
   element("regression-note").textContent = hint + (current.finiteNote || "");
@@ -293,8 +307,8 @@ function showStatus(mine, status) {
   if (sampled && sampled !== current.sampled && (!current.sampled || current.sampled.members !== sampled.members)) {
     current.sampled = sampled;
     drawRegression();
-    element("progress").value = sampled.members / sampled.of;
   }
+  if (status.progress) element("progress").value = status.progress;
   const trained = sampled ? `${sampled.members} of ${sampled.of} networks` : "compiling and training the first networks …";
   if (status.state === "waiting") trainingNote(`waiting for ${status.before} other training(s) …`);
   else if (status.state === "running") trainingNote(trained);
@@ -328,12 +342,39 @@ function stopTraining() {
   } else trainingNote("");
 }
 
+// --- reset and theme -----------------------------------------------------------------------------------
+
+function reset() {
+  rawQuery = null;
+  for (const { name, default: value } of setup.controls) { state.set(name, String(value)); showValue(name, String(value)); }
+  history.replaceState(null, "", location.pathname);
+  stopTraining();
+  current.sampled = null;
+  arrange({});
+  schedule();
+}
+
+function showTheme() {
+  const dark = document.documentElement.dataset.theme === "dark";
+  element("theme").textContent = dark ? "Light" : "Dark";
+  element("theme").setAttribute("aria-pressed", String(dark));
+  plots.setLook(dark ? setup.dark_look : setup.look);
+  const stale = [...document.querySelectorAll(".plot.stale")];
+  draw();
+  stale.forEach((place) => place.classList.add("stale"));
+}
+
 // --- beginning -----------------------------------------------------------------------------------------
 
 async function begin() {
   setup = await ask("/api/setup");
-  plots.setLook(setup.look);
+  setSymbols(setup.symbols);
   makeControls();
+  document.querySelectorAll(".symbols").forEach(explain);
+  showTheme();
+  document.addEventListener("themechange", showTheme);
+  element("theme").addEventListener("click", () => document.dispatchEvent(new Event("switchtheme")));
+  element("reset").addEventListener("click", reset);
   // the server checks the raw address first: a browser would silently correct parts of it
   rawQuery = location.search.slice(1);
   const given = new URLSearchParams(rawQuery);

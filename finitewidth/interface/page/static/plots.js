@@ -16,14 +16,34 @@ function rows(columns) {
     .filter((row) => names.every((name) => row[name] !== null));
 }
 
-// constant data get some room, because their only tick label would overflow otherwise
-function padded(values, logarithmic) {
-  let [low, high] = d3.extent(values);
-  if (low === undefined) return undefined;
-  if (logarithmic) return high > low * 1.01 ? [low, high] : [low / 2, high * 2];
-  const room = high - low > 1e-9 * Math.abs(high) ? 0.06 * (high - low) : Math.max(0.5 * Math.abs(high), 0.5);
-  return [low - room, high + room];
+// the same with holes where a number does not exist, such as the root of a variance below zero
+function withHoles(columns) {
+  if (!columns) return [];
+  const names = Object.keys(columns);
+  return columns.x.map((_, i) => Object.fromEntries(names.map((name) => [name, columns[name][i] ?? NaN])));
 }
+
+// data that vary by less than a hundredth are constant to the eye: no axis may enlarge what means nothing
+const CONSTANT = 0.01;
+const isConstant = ([low, high]) => high - low < CONSTANT * Math.max(Math.abs(low), Math.abs(high)) || high === low;
+
+function padded(values, logarithmic) {
+  const [low, high] = d3.extent(values.filter(Number.isFinite));
+  if (low === undefined) return undefined;
+  if (isConstant([low, high])) {
+    if (logarithmic) return [low / 2, high * 2];
+    return low === 0 && high === 0 ? [-0.5, 0.5] : d3.extent([0, 1.5 * low, 1.5 * high]);
+  }
+  return logarithmic ? [low, high] : [low - 0.06 * (high - low), high + 0.06 * (high - low)];
+}
+
+// "constant: 3.56", for the title of a plot whose curves are level
+function constancy(values) {
+  const [low, high] = d3.extent(values.filter(Number.isFinite));
+  return low !== undefined && isConstant([low, high]) ? ` (constant: ${Number(((low + high) / 2).toPrecision(3))})` : "";
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 const ENTRY = 215;  // pixels of a legend entry
 
@@ -35,9 +55,9 @@ function drawn(place, { title, legend, note, marks, x, y, height = 300 }) {
   const marginTop = 44 + 18 * rowCount;
   const svg = Plot.plot({
     width, height: height + 18 * rowCount, marginTop, marginLeft: 58, marginRight: 16, marginBottom: 42,
-    style: { fontFamily: '"DejaVu Sans", sans-serif', fontSize: "12px", background: "white" },
-    x: { labelArrow: "none", labelAnchor: "center", ...x },
-    y: { labelArrow: "none", grid: true, ...y, label: null },
+    style: { fontFamily: '"DejaVu Sans", sans-serif', fontSize: "12px", background: colour("--card"), color: colour("--ink") },
+    x: { labelArrow: "none", labelAnchor: "center", grid: true, ...x },
+    y: { labelArrow: "none", grid: true, ticks: 8, ...y, label: null },
     marks,
   });
   const top = d3.select(svg);
@@ -98,13 +118,25 @@ function withErrors(data, value, error) {
   ];
 }
 
-const FINITE = { role: "finite width", band: "finite width, band", label: "width n, ± std" };
+// no band stands for a prediction that means nothing
+function finiteEntry(data, label) {
+  const meaningless = data.verdict === "meaningless";
+  return { role: "finite width", ...(meaningless ? {} : { band: "finite width, band" }), label: `width n, ${meaningless ? "meaningless" : label}` };
+}
+
+function uncertain(finite, data, value, unsure, role = "finite width, band") {
+  if (data.verdict === "meaningless") return [];
+  const low = (d) => value(d) - 2 * unsure(d), high = (d) => value(d) + 2 * unsure(d);
+  return [Plot.areaY(finite, { x: "x", y1: low, y2: high, fill: look[role].color, fillOpacity: look[role].alpha, curve: "monotone-x", clip: true })];
+}
+
 const INFINITE = { role: "infinite width", band: "infinite width, band", label: "infinite width, ± std" };
 
 export function regression(place, data) {
-  const infinite = rows(data.infinite), finite = data.finite ? rows(data.finite) : [], trained = data.sampled ? rows(columnsOf(data.sampled)) : [];
+  const infinite = rows(data.infinite), finite = withHoles(data.finite), trained = data.sampled ? rows(columnsOf(data.sampled)) : [];
   const legend = [INFINITE], marks = [...bandAndLine(infinite, "infinite width", "linear")];
-  if (finite.length) { legend.push(FINITE); marks.push(...bandAndLine(finite, "finite width", "monotone-x")); }
+  const shown = data.verdict === "meaningless" ? finite.map((d) => ({ ...d, std: NaN })) : finite;
+  if (finite.length) { legend.push(finiteEntry(data, "± std")); marks.push(...bandAndLine(shown, "finite width", "monotone-x")); }
   if (trained.length) {
     const { color, linewidth } = look["sampled networks"];
     legend.push({ role: "sampled networks", label: "trained networks, ± std", symbol: { ...DOT, withLine: true } });
@@ -114,7 +146,7 @@ export function regression(place, data) {
   const train = rows(data.train);
   legend.push({ role: "infinite width", label: "training data", symbol: { type: d3.symbolCross } });
   marks.push(Plot.dot(train, { x: "x", y: "y", symbol: "cross", fill: look["infinite width"].color, r: 5 }));
-  const all = [...infinite, ...finite, ...trained].flatMap((d) => [d.mean - d.std, d.mean + d.std]).concat(train.map((d) => d.y));
+  const all = [...infinite, ...shown, ...trained].flatMap((d) => [d.mean, d.mean - d.std, d.mean + d.std]).concat(train.map((d) => d.y)).filter(Number.isFinite);
   drawn(place, { title: "trained networks, output z(x)", legend, marks, height: 330,
     x: { label: "input x (an angle)" }, y: { domain: padded(all) } });
 }
@@ -124,21 +156,21 @@ function columnsOf({ x, mean, mean_error, std, std_error }) { return { x, mean, 
 // the change of the mean at finite width; the curve at infinite width has all inputs of the other curves
 export function shift(place, data) {
   const means = new Map(data.infinite.x.map((x, i) => [x, data.infinite.mean[i]])), at = (x) => means.get(x);
-  const finite = data.finite ? rows(data.finite).map((d) => ({ x: d.x, shift: d.mean - at(d.x) })) : [];
+  const finite = withHoles(data.finite).map((d) => ({ x: d.x, shift: d.mean - at(d.x), uncertainty: d.uncertainty }));
   const trained = data.sampled ? rows(columnsOf(data.sampled)).map((d) => ({ x: d.x, shift: d.mean - at(d.x), error: d.mean_error })) : [];
   const legend = [{ role: "infinite width", label: "infinite width" }];
   const marks = [Plot.ruleY([0], line("infinite width"))];
-  if (finite.length) { legend.push({ role: "finite width", label: "width n" }); marks.push(Plot.lineY(finite, { x: "x", y: "shift", ...line("finite width"), curve: "monotone-x" })); }
+  if (finite.length) { legend.push(finiteEntry(data, "± 2 uncertainties")); marks.push(...uncertain(finite, data, (d) => d.shift, (d) => d.uncertainty), Plot.lineY(finite, { x: "x", y: "shift", ...line("finite width"), curve: "monotone-x" })); }
   if (trained.length) { legend.push({ role: "sampled networks", label: "trained networks, ± 2 s.e.", symbol: { ...DOT, withLine: true } }); marks.push(...withErrors(trained, (d) => d.shift, (d) => d.error)); }
   const all = [0, ...finite.map((d) => d.shift), ...trained.flatMap((d) => [d.shift - 2 * d.error, d.shift + 2 * d.error])];
   drawn(place, { title: "mean, minus that at infinite width", legend, marks, x: { label: "input x", domain: [-data.span, data.span] }, y: { domain: padded(all) } });
 }
 
 export function spread(place, data) {
-  const infinite = rows(data.infinite), finite = data.finite ? rows(data.finite) : [], trained = data.sampled ? rows(columnsOf(data.sampled)) : [];
+  const infinite = rows(data.infinite), finite = withHoles(data.finite), trained = data.sampled ? rows(columnsOf(data.sampled)) : [];
   const legend = [{ role: "infinite width", label: "infinite width" }];
   const marks = [Plot.lineY(infinite, { x: "x", y: "std", ...line("infinite width") })];
-  if (finite.length) { legend.push({ role: "finite width", label: "width n" }); marks.push(Plot.lineY(finite, { x: "x", y: "std", ...line("finite width"), curve: "monotone-x" })); }
+  if (finite.length) { legend.push(finiteEntry(data, "± 2 uncertainties")); marks.push(...uncertain(finite, data, (d) => d.std, (d) => d.std_uncertainty), Plot.lineY(finite, { x: "x", y: "std", ...line("finite width"), curve: "monotone-x" })); }
   if (trained.length) { legend.push({ role: "sampled networks", label: "trained networks, ± 2 s.e.", symbol: { ...DOT, withLine: true } }); marks.push(...withErrors(trained, (d) => d.std, (d) => d.std_error)); }
   const highest = d3.max([...infinite, ...finite, ...trained], (d) => d.std) || 1;
   drawn(place, { title: "spread (std) of networks", legend, marks, x: { label: "input x" }, y: { domain: [0, 1.08 * highest] } });
@@ -158,7 +190,7 @@ export function overDepth(place, depth, name, title) {
   if (finite.length) { legend.push({ role: "finite width", label: "width n" }); marks.push(Plot.lineY(finite, { x: "layer", y: "value", ...line("finite width"), marker: "dot" })); }
   marks.push(Plot.lineY(infinite, { x: "layer", y: "value", ...line("infinite width") }));
   const all = [...infinite, ...finite].map((d) => d.value);
-  drawn(place, { title, legend, marks, x: layers(depth, depth.log_layer),
+  drawn(place, { title: title + constancy(all), legend, marks, x: layers(depth, depth.log_layer),
     y: { domain: padded(all, logarithmic), ...(logarithmic ? { type: "log", tickFormat: "~e", ticks: 5 } : {}) } });
 }
 

@@ -1,0 +1,71 @@
+r"""What a prediction through order 1/n neglects, from the sizes of its contributions before they cancel.
+
+The contributions of order 1/n to an output add up to a correction, often a small difference of large numbers.
+Order $1/n^2$ consists of their products, so that their sizes before they cancel count. Let $S$ be the sum of
+their absolute values at an output, for the mean and for the variance, and $\bar S$ its root mean square over
+the outputs. One standard deviation of what is neglected is
+
+$$\sigma = c\, \rho\, \sqrt{S^2 + \bar S^2}, \qquad \rho^2 = \rho_\text{mean}\, \rho_\text{variance},$$
+
+where each $\rho$ is the root mean square of $S$ in its unit. Units of trained networks are the root mean
+square $y$ of the targets for means, and $y^2$ plus that of the variances at infinite width for variances;
+those of a posterior are its own standard deviation and variance. The constants c were chosen with one half of
+a set of random problems, and the other half judged them (`benchmarks/calibration.py`, docs/uncertainty.md).
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from finitewidth.training.infinite.gaussian import Prediction, Truncation
+
+MEAN = 0.35
+MEAN_ALONE = 0.5  # where no variance is known, and rho is that of the mean
+VARIANCE = 0.22
+
+
+class Units(NamedTuple):
+    """What means and variances are measured by, one number for all outputs or one for each."""
+
+    mean: np.ndarray | float
+    variance: np.ndarray | float
+
+    @classmethod
+    def of_training(cls, prediction: Prediction, Y: np.ndarray) -> "Units":
+        """Targets, and targets together with the spread of infinitely wide networks."""
+        y = _rms(Y)
+        return cls(y, y**2 + _rms(prediction.infinite_width.variance))
+
+
+def truncation_of(prediction: Prediction, units: Units) -> Truncation:
+    """One standard deviation of what is neglected, in the mean and where it is known in the variance."""
+    mean = _size(prediction.contributions.values())
+    of_mean = _relative(mean, units.mean)
+    if not prediction.variance_contributions:
+        return Truncation(MEAN_ALONE * of_mean * _softened(mean))
+    spread = _size(prediction.variance_contributions.values())
+    of_variance = _relative(spread, units.variance)
+    rho = np.sqrt(of_mean * of_variance) if of_mean > 0 else of_variance  # targets of zero have no mean
+    below_zero = -prediction.variance  # by so much at least a variance is wrong
+    unsure = np.maximum(VARIANCE * rho * _softened(spread), below_zero)
+    return Truncation(MEAN * rho * _softened(mean), unsure)
+
+
+def _size(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """The sum of absolute values."""
+    return np.sum([np.abs(part) for part in parts], axis=0)
+
+
+def _relative(size: np.ndarray, unit: np.ndarray | float) -> float:
+    """The root mean square in a unit; zero where the unit is."""
+    return _rms(np.divide(size, unit, out=np.zeros_like(size), where=np.asarray(unit) > 0))
+
+
+def _softened(size: np.ndarray) -> np.ndarray:
+    """No output is better known than all of them are: its size and the root mean square together."""
+    return np.hypot(size, _rms(size))
+
+
+def _rms(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(values**2))) if values.size else 0.0
