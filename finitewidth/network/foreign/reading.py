@@ -27,7 +27,14 @@ def network_of(model: Any, inputs: Any = None, *, parameters: Any = None) -> Net
     and inputs that is written with JAX. Dropout is read as the mode of the model has it: a PyTorch model in
     evaluation, and any model of JAX, has none.
 
-    What is in no network of the library raises an error that names it.
+    What is in no network of the library raises an error that names it. Returns an `fw.Network`.
+
+    ```python
+    import equinox as eqx
+    import jax
+
+    fw.network_of(eqx.nn.MLP(2, 1, 64, 2, key=jax.random.key(0))).layers
+    ```
     """
     if isinstance(model, Network):
         return model
