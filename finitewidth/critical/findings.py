@@ -48,20 +48,18 @@ def losses(
     gradient: np.ndarray,
     lengths: tuple[float, float, float],
     activations: Sequence[str] = (),
-    lost: float = LOST,
 ) -> tuple[Finding, ...]:
     """Everything that is lost on the way, from three curves over the layers and their correlation lengths.
 
     Signals and separations of nearby inputs are relative to the first layer's, gradients to the output's.
-    What is lost changed exponentially by more than the factor `lost`.
     `activations` names the activation on each hidden layer, for networks in which they differ.
     """
     depth = len(signal)
-    forwards = _lost("signal", ("explodes", "vanishes"), signal, lengths[0], depth, lost)
-    forwards += _lost("nearby inputs", ("separate", "merge"), nearby, lengths[1], depth, lost)
+    forwards = _lost("signal", ("explodes", "vanishes"), signal, lengths[0], depth)
+    forwards += _lost("nearby inputs", ("separate", "merge"), nearby, lengths[1], depth)
     backwards = [
         dataclasses.replace(finding, layer=depth + 1 - finding.layer)
-        for finding in _lost("gradient", ("explodes", "vanishes"), gradient[::-1], lengths[2], depth, lost)
+        for finding in _lost("gradient", ("explodes", "vanishes"), gradient[::-1], lengths[2], depth)
     ]
     if not activations:
         return (*forwards, *backwards)
@@ -77,13 +75,11 @@ def merging(what: str, separation: np.ndarray, length: float) -> list[Finding]:
     return _lost(what, ("separate", "merge"), separation, length, len(separation))
 
 
-def _lost(
-    what: str, hows: tuple[str, str], curve: np.ndarray, length: float, depth: int, lost: float = LOST
-) -> list[Finding]:
-    """A change by more than the factor `lost` that is exponential: its length is below half the depth."""
+def _lost(what: str, hows: tuple[str, str], curve: np.ndarray, length: float, depth: int) -> list[Finding]:
+    """A change by more than the factor LOST that is exponential: its length is below half the depth."""
     with np.errstate(divide="ignore", invalid="ignore"):
         size = np.log(np.where(np.isnan(curve), np.inf, curve))
-    beyond = np.flatnonzero(np.abs(size) > math.log(lost))
+    beyond = np.flatnonzero(np.abs(size) > math.log(LOST))
     if not beyond.size or 2 * length > depth:
         return []
     how = hows[0] if size[beyond[0]] > 0 else hows[1]

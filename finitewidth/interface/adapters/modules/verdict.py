@@ -28,10 +28,9 @@ from finitewidth.network.layers.dense import Dense
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 
-# What is lost in one model is a definition, no result: a mean square that changed exponentially by this
-# factor (300 in size). It lies between six relu layers with PyTorch's defaults, which lose 1e4 and train, and
-# forty, which lose 1e30 and do not. `fw.audit` names losses from 1e3 on.
-_LOST = 1e5
+# A model in which a mean square changed by more than this (300 in size) is not called healthy: a definition, no
+# result. Six relu layers with PyTorch's defaults lose 1e4 and train, forty lose 1e30 and do not.
+_HARMFUL = 1e5
 _ROWS = 32  # samples that are measured
 _SHOWN = 12  # layers in the printed table
 _COMPATIBLE = 4  # standard errors; layers that differ by less count as drawn with one variance
@@ -64,7 +63,7 @@ class ModuleAudit:
     @property
     def healthy(self) -> bool:
         """Whether signals, differences of inputs and gradients survive the depth of this model."""
-        return not self.findings
+        return all(1 / _HARMFUL < finding.factor < _HARMFUL for finding in self.findings)
 
     @property
     def width_verdict(self) -> str:
@@ -80,8 +79,8 @@ class ModuleAudit:
     def __str__(self) -> str:
         text = io.StringIO()
         console = Console(file=text, width=140, no_color=True, highlight=False)
-        verdict = [str(finding) for finding in self.findings]
-        for line in verdict or [f"signals and gradients survive all {len(self.layers)} layers"]:
+        verdict = [f"signals and gradients survive all {len(self.layers)} layers"] if self.healthy else []
+        for line in (*verdict, *(str(finding) for finding in self.findings)):
             console.print(f"measured   {line}", soft_wrap=True, markup=False)
         console.print(f"width      {self.width_verdict}", soft_wrap=True, markup=False)
         for note in self.notes:
@@ -321,7 +320,7 @@ def _findings(curves: Curves, spread: Curves) -> tuple[Finding, ...]:
     stream = range(1, len(signal) + 1)
     lengths = [correlation_length(curve, stream, whole=True) for curve in (signal, nearby, gradient)]
     signal, gradient = _beyond_chance(signal, spread.signal), _beyond_chance(gradient, spread.gradient)
-    return losses(signal, nearby, gradient, (lengths[0], lengths[1], lengths[2]), lost=_LOST)
+    return losses(signal, nearby, gradient, (lengths[0], lengths[1], lengths[2]))
 
 
 def _without_zeros(curve: np.ndarray) -> np.ndarray:
