@@ -171,8 +171,7 @@ def _descent(loss: Loss, bend: Curvature, number: int, layers: int, momentum: fl
     """Half of the limit; for the cross-entropy at most that of modes that move inputs apart, over layers.
 
     The second part was read off the best rates of 22 networks without skips (benchmarks/results/advice.md);
-    `layers` is 0 for networks with skips, which half of the limit serves at
-    50 and 100 layers (benchmarks/residual_initialization.py).
+    `layers` is 0 for networks with skips, for which the rule is far too small.
     """
     largest, apart = bend.largest * number, bend.differences * number * layers / 2
     counts = loss.name == "cross-entropy" and apart > largest
