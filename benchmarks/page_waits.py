@@ -136,7 +136,8 @@ def main() -> None:
     text = f"{head}\n\nLoad average before the run: {load:.1f}.\n\n{text}\n"
     print(text)
     if write:
-        RESULTS.write_text(f"# What a visitor of the page waits for\n\n{text}", encoding="utf-8")
+        with RESULTS.open("a", encoding="utf-8") as results:  # after the tables of earlier commits
+            results.write(f"\n{text}")
 
 
 if __name__ == "__main__":

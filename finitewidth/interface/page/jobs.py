@@ -73,10 +73,6 @@ class Jobs:
             self._jobs[secrets.token_urlsafe(9)] = Job(few, seen=math.inf, is_preparation=True)
             self._changed.notify_all()
 
-    def start(self) -> None:
-        """Start the process before the first training."""
-        self._child.start()
-
     def status(self, name: str) -> dict | None:
         """State and latest result of a training; None if no training has that name."""
         with self._changed:

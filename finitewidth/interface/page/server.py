@@ -23,7 +23,7 @@ import finitewidth
 from finitewidth.core.programs import keep_programs
 from finitewidth.interface.figures.look import ROLES, ROLES_ON_DARK
 from finitewidth.interface.page import answers, ensembles, jobs, problem, symbols
-from finitewidth.interface.page.children import Child, Ended, first_result
+from finitewidth.interface.page.children import LOADING, Child, Ended, first_result
 from finitewidth.interface.page.safety import MOST_BODY, SafetyHeaders, bounded_body, is_from_the_page
 from finitewidth.interface.page.values import ACTIVATIONS, BadValues, Values, described, read
 
@@ -76,7 +76,7 @@ class Desk:
 
     def start(self) -> None:
         keep_programs(answers.LEAST_COMPILATION)
-        for child in (self.jobs, *(child for child, _ in self._lanes)):
+        for child, _ in self._lanes:
             child.start()
 
     def close(self) -> None:
@@ -112,6 +112,7 @@ class Page:
         self._warm = warm
         self._last_request = 0.0
         self._last_values: Values | None = None
+        self._has_answered = False
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _app) -> AsyncIterator[None]:
@@ -126,8 +127,7 @@ class Page:
             self.desk.close()
 
     async def _compile_ahead(self) -> None:
-        """The default state at once, then the other activations while nobody is waiting."""
-        self.desk.jobs.prepare(read(""))
+        """The default state at once, then its training and other activations while nobody is waiting."""
         for query in (
             "",
             *(f"activation={name}" for name in _FIRST),
@@ -143,6 +143,8 @@ class Page:
                     await self._idle()
                 with contextlib.suppress(ValueError, Ended):
                     await asyncio.wrap_future(work(values))
+            if not query:
+                self.desk.jobs.prepare(values)
 
     async def _prepare_trainings(self) -> None:
         """Compile the training of the state that a visitor stays with, before the button is pressed."""
@@ -225,6 +227,7 @@ class Page:
             return _json({"errors": error.errors})
         waiting = asyncio.wrap_future(future)
         deadline = loop.time() + 2 * self.desk.time_limit  # half of it for the time in the queue
+        deadline += 0 if self._has_answered else LOADING
         while not (await asyncio.wait({waiting}, timeout=_LOOK_FOR_DISCONNECTION))[0]:
             if await request.is_disconnected():
                 future.cancel()  # unless it has begun; its answer is then kept
@@ -232,6 +235,7 @@ class Page:
             if loop.time() > deadline:
                 begun = not future.cancel()
                 return _json({"errors": {"page": self._too_long() if begun else self._too_busy()}})
+        self._has_answered = True
         try:
             return _json(waiting.result())
         except BadValues as error:
