@@ -29,7 +29,7 @@ from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 
 # A model in which a mean square changed by more than this (300 in size) is not called healthy. This is a
-# definition, no result: six relu layers with PyTorch's defaults lose 1e4 and train, forty lose 1e30 and do not.
+# definition, no result: six relu layers of PyTorch's defaults lose 1e4 and train, forty lose 1e30 and do not.
 _HARMFUL = 1e5
 _ROWS = 32  # samples that are measured
 _SHOWN = 12  # layers in the printed table
