@@ -99,6 +99,7 @@ def test_shares_of_convolutions_in_the_ntk_are_those_of_automatic_differentiatio
     assert verdict.measured.ntk.sum() == pytest.approx(total / len(outputs), rel=1e-10)
 
 
+@pytest.mark.long
 def test_the_prediction_of_residual_networks_agrees_with_draws():
     """Means of log signals and gradients over 10 networks of width 256: within 4 standard errors and 1/n."""
     X = normal(8, 6)

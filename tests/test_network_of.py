@@ -136,6 +136,7 @@ class Damping(eqx.Module):
         return x + 0.5 * self.second(jnp.tanh(self.first(self.norm(x))))
 
 
+@pytest.mark.long
 def test_models_of_equinox_are_networks(key):
     keys = jax.random.split(key, 4)
     linear = [
