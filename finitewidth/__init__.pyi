@@ -53,6 +53,7 @@ from .network.algorithms.projectors import Projectors as Projectors
 from .network.algorithms.schedule import Schedule as Schedule
 from .network.algorithms.stochastic import StochasticGradientDescent as StochasticGradientDescent
 from .network.algorithms.symbols import Symbols as Symbols
+from .network.foreign.reading import network_of as network_of
 from .network.layers.activation import Activation as Activation
 from .network.layers.activation import KinkWarning as KinkWarning
 from .network.layers.attention import Positions as Positions

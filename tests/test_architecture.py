@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "network.losses": {"core"},
     "network.algorithms": {"core", "network.losses"},
     "network": {"core", "network.layers"},
+    "network.foreign": {"core", "network", "network.layers"},  # models of other libraries, as networks
     "gaussian": {"core", "network"},
     "gaussian.two_legs": {"core", "network", "gaussian"},
     "gaussian.four_legs": {"core", "network", "gaussian", "gaussian.two_legs"},

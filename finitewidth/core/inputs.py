@@ -63,6 +63,9 @@ def as_targets(
 
 
 def _as_rectangle(data, name: str) -> np.ndarray:
+    if callable(getattr(data, "detach", None)):  # a tensor of PyTorch, perhaps with gradients, on any device
+        data = data.detach().cpu()
+        data = data.double() if data.is_floating_point() else data
     try:
         return np.asarray(data)
     except ValueError:  # rows of different lengths

@@ -27,6 +27,7 @@ from finitewidth.critical.one_input import OneInput, is_dense, layer_by_layer, l
 from finitewidth.critical.phase_diagram import fixed_point
 from finitewidth.critical.stream_audit import stream_advice, stream_findings, stream_lengths
 from finitewidth.critical.tuning import critical_network
+from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.network import Network
 from finitewidth.theory import single, single_stream
@@ -92,6 +93,7 @@ class Audit:
         return not self.findings and (self.report is None or self.report.verdict == "trusted")
 
 
+@takes_models
 def audit(net: Network, *, input_scale=1.0) -> Audit:
     """The verdict on a network: what explodes or vanishes and where, whether the width is enough, a remedy.
 

@@ -10,7 +10,7 @@ import numpy as np
 from finitewidth.core.display.numbers import number
 from finitewidth.critical.activations.susceptibilities import CRITICAL
 
-LOST = 1e3  # a signal or gradient that changed by this factor, exponentially, is lost
+LOST = 1e3  # a mean square that changed by this factor, exponentially, is lost: a definition
 
 
 @dataclass(frozen=True)

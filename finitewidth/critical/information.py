@@ -22,6 +22,7 @@ from finitewidth.core.inputs import as_count, as_inputs
 from finitewidth.critical.activations.classification import Criticality
 from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.two_legs.expectation import Automatic
+from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
 from finitewidth.theory.solve import solve
 
@@ -94,6 +95,7 @@ class Information:
         return number
 
 
+@takes_models
 def information(net: Network, x) -> Information:
     """Entropy and mutual information of outputs at initialization, for one input x: (n_0,) or (1, n_0).
 

@@ -42,9 +42,12 @@ from finitewidth.critical.architectures.tuning import tuned_layers
 from finitewidth.critical.architectures.weights import with_weights
 from finitewidth.critical.initialization import critical_initialization, critical_points
 from finitewidth.critical.one_input import is_dense, layer_by_layer
+from finitewidth.gaussian.two_legs.leg_table import leg_table
 from finitewidth.network.mlp import MLP, Activations
 from finitewidth.network.network import Network
 
+_KERNELS = np.geomspace(0.1, 1e4, 400)  # at which a network without biases may be held
+_LOSS = 1.0  # logarithm of what gradients and norms may gain or lose over all its layers
 BIAS_SHARE = 0.1  # of the NTK that the weights of a layer add, what its biases should add
 
 
@@ -93,6 +96,26 @@ def critical_version(net: Network, lambda_b=1.0, lambda_W=1.0, input_scale=1.0, 
         dense = iter(critical.dense)
         return net.replace(layers=with_weights(net.layers, lambda _: next(dense)))
     return net.replace(layers=tuned_layers(net.layers, net.input_shape, *rates, input_scale, share))
+
+
+def held_without_biases(net: Network, input_scale: float) -> MLP | None:
+    """C_b = 0, and the smallest kernel that C_W can hold so that the whole depth changes little.
+
+    For perceptrons of one activation; None where no such kernel exists. Far from zero an activation such as
+    gelu is two straight lines, which need no biases: the loss falls with the kernel, and grows with depth.
+    """
+    if not isinstance(net, MLP) or len(set(net.activations)) > 1:
+        return None
+    averages = leg_table(net.activations[0])(_KERNELS)
+    C_W = _KERNELS / averages.square
+    rates = np.abs(np.log(np.stack([C_W * averages.slope, C_W * averages.growth]))).max(axis=0)
+    good = np.flatnonzero(rates * (net.depth - 1) <= _LOSS)
+    if not good.size:
+        return None
+    K, hidden = float(_KERNELS[good[0]]), float(C_W[good[0]])
+    scale = min(1.0, 1 / K)  # of the outputs
+    C_W_all = (K / input_scale, *[hidden] * (net.depth - 2), scale * hidden)
+    return net.replace(C_b=0.0, C_W=C_W_all[: net.depth])
 
 
 def equivalent_rates(net: Network, input_scale: float) -> tuple[np.ndarray, np.ndarray]:

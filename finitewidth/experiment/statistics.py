@@ -31,6 +31,7 @@ from finitewidth.experiment.directions import differentials, outputs_and_ntk
 from finitewidth.experiment.partition import AT_ONCE, MEMORY_BUDGET, Partition, partition
 from finitewidth.experiment.sampling import Parameters, draw_members, fan_in, real_network, up_to
 from finitewidth.experiment.streaming import Moments, merge
+from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
 
 TENSORS = (*FLUCTUATIONS, *DIFFERENTIALS)
@@ -72,6 +73,7 @@ class SampledStatistics:
         self.__dict__.update(state)
 
 
+@takes_models
 def sample_statistics(
     net: Network,
     X,

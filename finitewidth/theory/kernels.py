@@ -16,6 +16,7 @@ from finitewidth.core.progress import Progress
 from finitewidth.core.storage import read_arrays, write_arrays
 from finitewidth.core.tasks import runner
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
+from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.mlp import network_from_dict
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance
@@ -64,6 +65,7 @@ class Kernels:
             ) from None
 
 
+@takes_models
 def kernels(
     net: Network,
     X,

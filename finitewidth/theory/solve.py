@@ -17,6 +17,7 @@ from finitewidth.core.tasks import Runner, runner
 from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.four_legs.families import FAMILIES
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
+from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
 from finitewidth.theory import single, single_stream
 from finitewidth.theory.averages import FourLegs
@@ -30,6 +31,7 @@ from finitewidth.theory.streams import Streams, pair_averages
 from finitewidth.theory.tensors import BARE_TENSORS, MATRICES, TENSORS, existing, why_missing
 
 
+@takes_models
 def solve(
     net: Network,
     X,

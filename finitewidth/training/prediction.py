@@ -6,6 +6,7 @@ from typing import Any
 from finitewidth.core.progress import Progress
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
@@ -18,6 +19,7 @@ from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.sampled import SampledPrediction
 
 
+@takes_models
 def predict(
     net: Network,
     X_train,

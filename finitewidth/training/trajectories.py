@@ -13,6 +13,7 @@ from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.core.progress import Progress
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, as_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
@@ -58,6 +59,7 @@ class Trajectory:
         return np.stack([p.std if isinstance(p, Prediction) else p.std.value for p in self.predictions])
 
 
+@takes_models
 def trajectory(
     net: Network,
     X_train,

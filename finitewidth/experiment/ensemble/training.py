@@ -34,6 +34,7 @@ from finitewidth.experiment.partition import AT_ONCE, MEMORY_BUDGET, Partition, 
 from finitewidth.experiment.sampling import real_network
 from finitewidth.experiment.streaming import JointMoments, Moments, merge, merge_joint
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, as_algorithm
+from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
@@ -46,6 +47,7 @@ class DivergenceWarning(UserWarning):
     """Some members diverged; they are counted, and left out of the estimates."""
 
 
+@takes_models
 def train_ensemble(
     net: Network,
     X_train,

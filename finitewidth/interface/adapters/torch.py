@@ -3,17 +3,22 @@
     import finitewidth as fw
 
     fw.torch.initialize_(model)
-    optimizer = torch.optim.SGD(fw.torch.parameter_groups(model, learning_rate=0.1))
     print(fw.torch.audit(model, inputs))
+    advice = fw.torch.recommend(model, inputs, loss="cross_entropy", optimizer="SGD")
+    optimizer = advice.optimizer()
 
-A model is any torch.nn.Module that computes a multilayer perceptron, however it is written: it is traced, and
-its layers and activations are recognized by the values that they compute. Each hidden layer may have its own
-activation. Operations before the first linear layer (flattening, scaling by fixed numbers) count as
-preparation of the inputs; a softmax, log_softmax or sigmoid at the end counts as part of the loss.
+The audit measures any torch.nn.Module. The initialization needs one that the theory knows: linear layers,
+convolutions, layer norms, average pools and skip connections with elementwise activations between them,
+however it is written. It is traced, and activations are recognized by the values that they compute.
+Operations before the first layer (flattening, scaling by fixed numbers) count as preparation of the inputs;
+a softmax, log_softmax or sigmoid at the end counts as part of the loss. Wrappers (torch.compile,
+DataParallel, DistributedDataParallel) are unwrapped, dropout counts as in evaluation, and frozen parameters
+stay as they are.
 """
 
 import math
 import numbers
+import warnings
 from typing import Any
 
 try:
@@ -21,110 +26,110 @@ try:
 except ImportError:
     raise ImportError('fw.torch needs PyTorch; pip install "finitewidth[torch]".') from None
 
-from finitewidth.critical.tuning import BIAS_SHARE
-from finitewidth.interface.adapters.torch_activations import Given, activations_of
-from finitewidth.interface.adapters.torch_audit import ModuleAudit, as_sample, audited
-from finitewidth.interface.adapters.torch_graph import Chain, read
-from finitewidth.network.mlp import MLP
+from finitewidth.core.inputs import as_count
+from finitewidth.interface.adapters.modules.initialize import critical, draw_
+from finitewidth.interface.adapters.modules.rates import (
+    OptimizerWarning,
+    check_optimizer,
+    descent_rates,
+    groups_of,
+    watch_optimizers,
+)
+from finitewidth.interface.adapters.modules.recommendation import Recommendation, recommended
+from finitewidth.interface.adapters.modules.verdict import ModuleAudit, audited
+from finitewidth.network.foreign.recognition import Given
+from finitewidth.network.foreign.torch_read import declared, read
+from finitewidth.network.network import Network
 
-__all__ = ["ModuleAudit", "audit", "initialize_", "network", "parameter_groups"]
+__all__ = [
+    "InitializationWarning",
+    "ModuleAudit",
+    "OptimizerWarning",
+    "Recommendation",
+    "audit",
+    "check_optimizer",
+    "initialize_",
+    "network",
+    "parameter_groups",
+    "recommend",
+]
+
+
+class InitializationWarning(UserWarning):
+    """The initialization is the best that exists for a model, but not critical."""
 
 
 def network(
     module: torch.nn.Module,
+    inputs: Any = None,
     *,
     activation: Given = None,
     input_scale: float = 1.0,
     lambda_b: float | None = None,
     lambda_W: float = 1.0,
     bias_share: float | None = None,
-) -> MLP:
-    """The critical network (`fw.MLP.critical`) with the widths and the activations of a module.
+) -> Network:
+    """The critical network (`fw.MLP.critical`, `fw.Network.critical`) with the layers of a module.
 
-    `activation` is needed only for activations that are not recognized: one for all hidden layers, or one for
-    each, where None stands for a recognized one. It is compared with the values that the module computes. Two
-    linear layers with nothing between them have the activation "linear". `input_scale` is the mean square of
-    the numbers that enter the first linear layer. A layer without biases has C_b = lambda_b = 0; it is
-    refused if the critical point needs biases.
+    For the network with the initialization that a module has now see `fw.network_of`.
+
+    `inputs`, a batch as the module takes it, is needed for convolutions, which do not say how large images
+    are. `activation` is needed only for activations that are not recognized: one for all hidden layers, or
+    one for each, where None stands for a recognized one. It is compared with the values that the module
+    computes. Two linear layers with nothing between them have the activation "linear". `input_scale` is the
+    mean square of the numbers that enter the first layer. A layer without biases has C_b = lambda_b = 0; if
+    the critical point needs biases, the best that exists without them is taken and a warning says what is
+    lost.
 
     Without `lambda_b`, biases add `bias_share` of what the weights of their layer add to the NTK, by default
     a tenth. With `lambda_b` they learn as in `fw.MLP.critical`, whose own default, lambda_b = 1, had up
     to 2.3 times the loss (benchmarks/results/advice.md).
     """
-    return _critical(read(module), activation, input_scale, lambda_b, lambda_W, bias_share)
+    known = read(module, inputs, activation=activation)
+    return _warned(*critical(known, declared(activation), input_scale, lambda_b, lambda_W, bias_share))
 
 
-def _critical(
-    chain: Chain,
-    activation: Given,
-    input_scale: Any,
-    lambda_b: Any = None,
-    lambda_W: Any = 1.0,
-    bias_share: Any = None,
-) -> MLP:
-    activations = activations_of(chain, activation)
-    if lambda_b is None and bias_share is None:
-        bias_share = BIAS_SHARE
-    rates = {
-        "lambda_b": 1.0 if lambda_b is None else lambda_b,
-        "lambda_W": lambda_W,
-        "bias_share": bias_share,
-    }
-    net = MLP.critical(chain.widths, activations, **rates, input_scale=input_scale)
-    for l, (layer, C_b) in enumerate(zip(chain.layers, net.C_b, strict=True)):
-        if layer.bias is None and C_b > 0:
-            name = net.activations[l - 1].name if l else net.activation_name
-            raise ValueError(
-                f"layer {layer.name!r} has no biases, but the critical point of {name} needs them with "
-                f"variance {C_b:.6g}; make the layer with bias=True, or use an activation that needs none "
-                "(tanh, relu)."
-            )
-    pairs = zip(chain.layers, net.lambda_b, strict=True)
-    return net.replace(lambda_b=tuple(rate if layer.bias is not None else 0.0 for layer, rate in pairs))
+def _warned(net: Network, loss: str | None) -> Network:
+    if loss is not None:
+        warnings.warn(loss, InitializationWarning, stacklevel=3)
+    return net
 
 
 def initialize_(
     module: torch.nn.Module,
+    inputs: Any = None,
     *,
     activation: Given = None,
     input_scale: float = 1.0,
     generator: torch.Generator | None = None,
-) -> MLP:
-    """Draw all weights and biases of a module at its critical point, in place, and return that network.
+) -> Network:
+    r"""Draw all weights and biases of a module at its critical point, in place, and return that network.
 
-    Weights are normal with variance C_W/fan-in, biases with variance C_b. Numbers are drawn in double
-    precision on the device of `generator` (the CPU without one) and then converted to the module's dtype and
-    device, so that one generator gives the same network on every device. For the other arguments see
-    `network`.
+    Weights are normal with variance C_W/fan-in, biases with variance C_b. The last weights in the branch of a
+    skip connection get the share of these that keeps signals at any depth: $1 - \gamma^2$ for
+    $\gamma x + f(x)$, and one over the number of branches for $x + f(x)$. Layer norms get gains of one and
+    offsets of zero. Frozen parameters stay as they are, and nothing is changed if something is refused.
+
+    Numbers are drawn in double precision on the device of `generator` (the CPU without one) and then
+    converted to the module's dtype and device, so that one generator gives the same network on every device.
+    For the other arguments see `network`.
     """
     if not (generator is None or isinstance(generator, torch.Generator)):
         raise ValueError(
             f"generator must be a torch.Generator, got {generator!r}; use "
             "torch.Generator().manual_seed(seed)."
         )
-    chain = read(module)
-    net = _critical(chain, activation, input_scale)
-    with torch.no_grad():
-        for l, layer in enumerate(chain.layers):
-            _draw_(layer.weight, net.C_W[l] / net.widths[l], generator)
-            if layer.bias is not None:
-                _draw_(layer.bias, net.C_b[l], generator)
+    known = read(module, inputs, activation=activation)
+    net = _warned(*critical(known, declared(activation), input_scale))
+    draw_(known, net, generator)
     return net
-
-
-def _draw_(parameter: torch.nn.Parameter, variance: float, generator: torch.Generator | None) -> None:
-    if variance == 0:
-        parameter.zero_()
-        return
-    device = "cpu" if generator is None else generator.device
-    normals = torch.randn(parameter.shape, dtype=torch.float64, device=device, generator=generator)
-    parameter.copy_(normals * math.sqrt(variance))
 
 
 def parameter_groups(
     module: torch.nn.Module,
     learning_rate: float,
     *,
+    inputs: Any = None,
     activation: Given = None,
     input_scale: float = 1.0,
     lambda_b: float | None = None,
@@ -134,9 +139,9 @@ def parameter_groups(
     r"""Groups for a torch optimizer in which all layers learn equally (PDLT section 9.4).
 
     Biases of layer l learn at `learning_rate` $\lambda_b^{(l)}$, weights at `learning_rate`
-    $\lambda_W^{(l)}/n_{l-1}$, with the rates of `fw.MLP.critical`. The learning rate belongs to the library's
-    loss, $\frac12\sum(z-y)^2$ summed over samples and outputs; a mean over N samples (and n_L outputs) has a
-    smaller gradient and needs a larger rate:
+    $\lambda_W^{(l)}/n_{l-1}$, with the rates of `fw.MLP.critical` or `fw.Network.critical`. The learning rate
+    belongs to the library's loss, $\frac12\sum(z-y)^2$ summed over samples and outputs; a mean over N samples
+    (and n_L outputs) has a smaller gradient and needs a larger rate:
 
     | loss in PyTorch | learning_rate to pass |
     |---|---|
@@ -144,31 +149,74 @@ def parameter_groups(
     | `MSELoss()`, the mean | eta N n_L / 2 |
     | `CrossEntropyLoss()`, the mean | eta N |
 
-    Gradient descent is stable for eta below `fw.spectrum(fw.torch.network(module), X).largest_learning_rate`.
-    The rates are for gradient descent, with or without momentum; Adam and similar optimizers rescale every
-    gradient themselves.
+    Gradient descent is stable for eta below `fw.spectrum(fw.torch.network(module), X).largest_learning_rate`;
+    `recommend` finds the rate for a loss by itself. The rates are for gradient descent, with or without
+    momentum. Groups know this: another optimizer warns at its first step. Frozen parameters are left out.
     """
     if not (isinstance(learning_rate, numbers.Real) and math.isfinite(learning_rate) and learning_rate > 0):
         raise ValueError(f"learning_rate must be a finite number above 0, got {learning_rate!r}.")
-    chain = read(module)
-    net = _critical(chain, activation, input_scale, lambda_b, lambda_W, bias_share)
-    groups = []
-    for l, layer in enumerate(chain.layers):
-        rate_W = float(learning_rate) * net.lambda_W[l] / net.widths[l]
-        groups.append({"params": [layer.weight], "lr": rate_W, "name": f"weights of layer {l + 1}"})
-        if layer.bias is not None:
-            rate_b = float(learning_rate) * net.lambda_b[l]
-            groups.append({"params": [layer.bias], "lr": rate_b, "name": f"biases of layer {l + 1}"})
-    return groups
+    known = read(module, inputs, activation=activation)
+    net = _warned(*critical(known, declared(activation), input_scale, lambda_b, lambda_W, bias_share))
+    watch_optimizers()
+    return groups_of(descent_rates(known, net), float(learning_rate), "SGD")
 
 
-def audit(module: torch.nn.Module, sample: Any, *, activation: Given = None) -> ModuleAudit:
+def recommend(
+    module: torch.nn.Module,
+    inputs: Any,
+    *,
+    loss: Any = "cross_entropy",
+    optimizer: Any = "SGD",
+    momentum: float = 0.0,
+    weight_decay: float | None = None,
+    bias_share: float | None = None,
+    activation: Given = None,
+) -> Recommendation:
+    r"""The learning rate and the parameter groups of a module for a loss and an optimizer, with reasons.
+
+    Initialize the module first (`initialize_`): rates belong to the weights that it has.
+
+    `loss` is "squared", "cross_entropy", or a loss module of PyTorch, whose `reduction` counts. At
+    initialization gradient descent is stable below two over the largest eigenvalue of the NTK on `inputs`
+    times the curvature of the loss (`largest_learning_rate`); half of that is recommended. The curvature of
+    the squared loss stays. That of the cross-entropy, diag(p) - p p^T with the probabilities p of the
+    module, changes, and the best rates of deep networks were far below the limit: its rate is at most the
+    limit of the modes that move inputs apart, over the number of layers, which was below the best rate in
+    all 22 networks of benchmarks/results/advice.md. It is a start, not known to be safe. With `momentum` m
+    the stable limit is $2(1+m)$ over the eigenvalue, and the recommended rate is smaller by 1 - m.
+
+    `optimizer` is "SGD", "Adam" or "AdamW", or one of these classes. Adam gets one rate for all parameters,
+    since rates by layer had 1.7 to 3.7 times the loss. It is smaller for wider and deeper networks, so that
+    outputs change by order one in a step. `weight_decay` is that of AdamW at its default rate of 0.001; it
+    is scaled so that rate times decay is the same.
+
+    `inputs` is a batch as the module takes it. `bias_share` is what biases add to the NTK over what the
+    weights of their layer add. Modules that the theory does not know get relative rates by the shapes of
+    their parameters, and the record says so. The module is not changed.
+    """
+    return recommended(
+        module,
+        inputs,
+        loss,
+        optimizer,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        bias_share=bias_share,
+        activation=activation,
+    )
+
+
+def audit(module: torch.nn.Module, sample: Any, *, activation: Given = None, draws: int = 8) -> ModuleAudit:
     """Whether signals and gradients survive a module's depth: measured on `sample`, and predicted.
 
-    `sample` is a batch of inputs, of which 32 evenly spaced ones are used. The audit measures the mean
-    squares of weights, biases, preactivations and gradients, and the neural tangent kernel, of the module as
-    it is. The prediction is that of `fw.audit` for networks whose weights and biases have those mean squares.
-    The module is not changed.
+    Any module can be measured: mean squares of weights, biases and of what each layer gives, gradients of
+    the outputs, the correlation of two inputs, and the neural tangent kernel, layer by layer. `sample` is a
+    batch of inputs, of which 32 evenly spaced ones are used. `draws` copies of the module with the entries of
+    every parameter in another order show how much networks of the same initialization differ.
+
+    The prediction is that of `fw.audit` for networks whose weights and biases have the same mean squares. A
+    module that the theory does not know has none, and `unknown` names the part. `healthy` is about signals:
+    nothing grows or falls exponentially by more than a factor 300 (1e5 in the mean square).
+    `width_verdict` says whether the width is enough. The module is not changed.
     """
-    chain = read(module)
-    return audited(chain, activations_of(chain, activation), as_sample(chain, sample))
+    return audited(module, sample, activation, int(as_count("draws", draws, lowest=2)))

@@ -8,6 +8,7 @@ import numpy as np
 
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import HERE, Runner, runner
+from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.training.bayes.conditioning import Conditioned
@@ -20,6 +21,7 @@ _STEP = 1e-3  # of central differences, relative to the hyperparameter
 _FINE = 1e-10  # accuracy of four-leg averages whose differences are taken
 
 
+@takes_models
 def evidence(
     net: Network,
     X,
@@ -123,5 +125,5 @@ def _warn_of(value: Evidence) -> None:
             f"uncertain by {value.uncertainty:.2g}; widen the network, use fewer data, or take a prior and a "
             "noise that fit the scale of the data.",
             ExpansionWarning,
-            stacklevel=3,
+            stacklevel=4,
         )

@@ -14,6 +14,7 @@ from finitewidth.core.memory import require_memory
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.network.algorithms.newton import Newton
+from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
 from finitewidth.theory.ratios import Verdict
 from finitewidth.theory.vertex.fields import Fields
@@ -161,6 +162,7 @@ class Posterior:
         return self.cumulants
 
 
+@takes_models
 def posterior(
     net: Network,
     X_train,
@@ -203,7 +205,7 @@ def posterior(
     with runner(client, store, progress, kind="posterior", configuration=configuration) as running:
         conditioned = _first_order(running, problem, cumulants)
     assert conditioned.expansion is not None
-    warn_of(conditioned.expansion, conditioned.condition, wording=WORDING, stacklevel=3)
+    warn_of(conditioned.expansion, conditioned.condition, wording=WORDING, stacklevel=4)
     return conditioned
 
 

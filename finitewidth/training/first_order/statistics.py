@@ -25,6 +25,7 @@ from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
@@ -217,6 +218,7 @@ def _with_warning(prediction: Prediction, stacklevel: int) -> Prediction:
 # --- preparing statistics ----------------------------------------------------------------------------
 
 
+@takes_models
 def finite_width(
     net: Network,
     X_train,
@@ -277,7 +279,7 @@ def predict_first_order(
     with runner(client, store, progress, kind="prediction", configuration=configuration) as running:
         prepared = prepare(running, problem, four_leg_tolerance, covariance=covariance, route=route)
         prediction = prepared.predict_with(running, algorithm, covariance)
-    return _with_warning(prediction, stacklevel=5)  # behind `fw.predict`, which calls this
+    return _with_warning(prediction, stacklevel=6)  # behind `fw.predict` and its reader of models
 
 
 def predict_at_times(
@@ -303,7 +305,7 @@ def predict_at_times(
             prepared.predict_with(replace(running, prefix=f"stop_{index}_"), stop, None)
             for index, stop in enumerate(stops)
         ]
-    return tuple(_with_warning(prediction, stacklevel=5) for prediction in predictions)
+    return tuple(_with_warning(prediction, stacklevel=6) for prediction in predictions)
 
 
 def prepare(

@@ -23,6 +23,7 @@ from finitewidth.core.tasks import runner
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
+from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
@@ -158,6 +159,7 @@ def require_ntk(net: Network) -> None:
         )
 
 
+@takes_models
 def fit(
     net: Network,
     X_train,

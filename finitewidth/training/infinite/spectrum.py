@@ -8,6 +8,7 @@ from jaxtyping import Float
 from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
+from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
@@ -54,6 +55,7 @@ class Spectrum:
         return reached
 
 
+@takes_models
 def spectrum(net: Network, X_train) -> Spectrum:
     """Eigenvalues, condition number, largest stable learning rate and time scales of the training NTK.
 

@@ -1,7 +1,7 @@
-"""The activations between the linear layers of a torch module, recognized by the values that they compute.
+"""Activations of foreign models, recognized by the values that they compute.
 
-The operations between two layers are evaluated on numbers, checked to act on every entry separately, and
-compared with the activations of the library; parameters (slope, alpha, beta, ...) are read off the values.
+What stands between two layers is evaluated on numbers, checked to act on every entry separately, and compared
+with the activations of the library; parameters (slope, alpha, beta, ...) are read off the values.
 """
 
 import functools
@@ -12,13 +12,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 
-from finitewidth.interface.adapters.torch_graph import Chain, Piece
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.mlp import ActivationLike
 
 Given = ActivationLike | None | Sequence[ActivationLike | None]  # one for all hidden layers, or one for each
+Function = Callable[[np.ndarray], np.ndarray]  # of a matrix, a row for each sample
 
 _TOLERANCE = 1e-8  # torch's softplus becomes a straight line at 20, with an error of 2e-9
 _ANCHORS = (-1.0, 0.0, 1.0, -31.7, 31.3)  # parameters are read off the values at these points
@@ -30,26 +29,8 @@ _KNOWN = (
 )
 
 
-def activations_of(chain: Chain, given: Given) -> Activation | tuple[Activation, ...]:
-    """The activation of each hidden layer, or one that all of them share.
-
-    An activation is recognized, or it is `given` and compared with the values that the module computes.
-    """
-    activations = []
-    passed = _passed(given, len(chain.between))
-    for index, (piece, wanted) in enumerate(zip(chain.between, passed, strict=True)):
-        place = f"between layers {chain.layers[index].name!r} and {chain.layers[index + 1].name!r}"
-        values = _sampled(piece, chain.widths[index + 1], place)
-        if wanted is not None:
-            _compare(wanted, values, place)
-        activations.append(wanted or _recognized(values, piece, place))
-    if not activations:  # one layer: a passed activation still decides its critical point
-        activations = [one for one in _passed(given, 1) if one] or [as_activation("linear")]
-    return tuple(activations) if len(set(activations)) > 1 else activations[0]
-
-
-def _passed(given: Given, count: int) -> list[Activation | None]:
-    """For each hidden layer the activation that the user passed, or None."""
+def passed(given: Given, count: int) -> list[Activation | None]:
+    """For each of `count` hidden layers the activation that the user passed, or None."""
     if isinstance(given, str | Activation) or not isinstance(given, Sequence):
         return [None if given is None else as_activation(given)] * count
     if len(given) != count:
@@ -60,47 +41,61 @@ def _passed(given: Given, count: int) -> list[Activation | None]:
     return [None if one is None else as_activation(one) for one in given]
 
 
-def _sampled(piece: Piece, width: int, place: str) -> np.ndarray:
+def activation_of(
+    function: Function, width: int, wanted: Activation | None, *, place: str, text: str
+) -> Activation:
+    """The activation that a function of matrices with `width` columns is, or the wanted one if it is that.
+
+    `place` and `text` say in messages where it stands and how it is written.
+    """
+    values = _sampled(function, width, place, text)
+    if wanted is not None:
+        _compare(wanted, values, place)
+        return wanted
+    return _recognized(values, place, text)
+
+
+def _sampled(function: Function, width: int, place: str, text: str) -> np.ndarray:
     """Values at _POINTS of the operations between two layers; an error if they are not elementwise."""
     rows = -(-2 * len(_POINTS) // width)
     order = np.random.default_rng(0).permutation(rows * width)
     entries = np.resize(_POINTS, rows * width)
-    # a random operation must not advance the user's random numbers
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        straight = _evaluated(piece, entries, (rows, width), place)
-        shuffled = _evaluated(piece, entries[order], (rows, width), place)
+    straight = _evaluated(function, entries, (rows, width), place, text)
+    shuffled = _evaluated(function, entries[order], (rows, width), place, text)
     # vectorized code may round the last entries of a row differently
     if not np.allclose(straight[order], shuffled, rtol=1e-12, atol=1e-14, equal_nan=True):
         raise ValueError(
-            f"the operation {place} ({piece}) is not an elementwise function of fixed form; fw.torch needs "
+            f"the operation {place} ({text}) is not an elementwise function of fixed form; the theory needs "
             "an activation that acts on every entry separately."
         )
     values = straight[: len(_POINTS)]
     if not np.isfinite(values).all():
         raise ValueError(
-            f"the operation {place} ({piece}) returns NaN or infinity; use an activation that does not."
+            f"the operation {place} ({text}) returns NaN or infinity; use an activation that does not."
         )
     return values
 
 
-def _evaluated(piece: Piece, entries: np.ndarray, shape: tuple[int, int], place: str) -> np.ndarray:
+def _evaluated(
+    function: Function, entries: np.ndarray, shape: tuple[int, int], place: str, text: str
+) -> np.ndarray:
     try:
-        value = piece(torch.from_numpy(entries).reshape(shape))
-    except (RuntimeError, TypeError, IndexError) as error:
+        value = np.asarray(function(entries.reshape(shape)))
+    except (RuntimeError, TypeError, IndexError, ValueError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise ValueError(
-            f"the operation {place} ({piece}) cannot be evaluated on numbers ({reason}); fw.torch needs an "
+            f"the operation {place} ({text}) cannot be evaluated on numbers ({reason}); the theory needs an "
             "elementwise activation."
         ) from error
-    if not isinstance(value, torch.Tensor) or tuple(value.shape) != shape:
+    if value.shape != shape:
         raise ValueError(
-            f"the operation {place} ({piece}) changes the shape of a layer; fw.torch needs an elementwise "
+            f"the operation {place} ({text}) changes the shape of a layer; the theory needs an elementwise "
             "activation."
         )
-    return value.to(torch.float64).reshape(-1).numpy()
+    return value.astype(np.float64).reshape(-1)
 
 
-def _recognized(values: np.ndarray, piece: Piece, place: str) -> Activation:
+def _recognized(values: np.ndarray, place: str, text: str) -> Activation:
     at = dict(zip(_ANCHORS, values.tolist(), strict=False))
     for candidate in _named(at):
         if _difference(_on_points(candidate), values).max() <= 1:
@@ -110,7 +105,7 @@ def _recognized(values: np.ndarray, piece: Piece, place: str) -> Activation:
         if _difference(np.asarray(function(jnp.asarray(_POINTS))), values).max() <= 1:
             return _twin(kind, *parameters)
     raise ValueError(
-        f"the activation {place} ({piece}) is none that fw.torch knows ({_KNOWN}); pass activation=, a name "
+        f"the activation {place} ({text}) is none that is known ({_KNOWN}); pass activation=, a name "
         "of fw.activations() or the same function written with jax.numpy, and the two are compared."
     )
 

@@ -1,0 +1,337 @@
+"""The learning rate of a module for a loss and an optimizer, with the reasons for it."""
+
+import io
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from finitewidth.core.inputs import as_number, as_positive
+from finitewidth.critical.tuning import BIAS_SHARE
+from finitewidth.interface.adapters.modules.curvature import Curvature, curvature, softmax, squared
+from finitewidth.interface.adapters.modules.measure import copied, differentiable
+from finitewidth.interface.adapters.modules.rates import (
+    Rate,
+    adam_rates,
+    groups_of,
+    known_rates,
+    plain_adam_rates,
+    plain_rates,
+    watch_optimizers,
+)
+from finitewidth.network.foreign.recognition import Given
+from finitewidth.network.foreign.torch_read import Read, as_batch, declared, read
+from finitewidth.network.foreign.torch_trace import unwrapped
+from finitewidth.network.layers.residual import Residual
+from finitewidth.network.network import Network
+
+_ROWS = 128  # inputs on which the curvature is measured
+_DECAY = 1e-3  # the rate of PyTorch's Adam, for which people write weight decays
+_SHOWN = 16  # layers in the printed table
+_OPTIMIZERS = ("SGD", "Adam", "AdamW")
+
+
+class Loss(NamedTuple):
+    """What the learning rate needs to know of a loss."""
+
+    name: str  # "squared" or "cross-entropy"
+    reduction: str  # "mean" or "sum"
+
+    def root(self, samples: int, outputs: int):
+        """The square root of the curvature in the outputs, for the mean over samples."""
+        if self.name == "cross-entropy":
+            return softmax(1 / samples)
+        return squared(2 / (samples * (outputs if self.reduction == "mean" else 1)))
+
+
+@dataclass(frozen=True, eq=False)
+class Recommendation:
+    """Learning rates for one module, loss and optimizer, and why they are what they are."""
+
+    made_for: str  # "SGD", "Adam" or "AdamW"
+    learning_rate: float  # the factor on the relative rates of all groups; of Adam, the one rate
+    largest_learning_rate: float | None  # descent is stable below it at initialization; None for Adam
+    curvature: float | None  # the largest eigenvalue of NTK times curvature of the loss, with relative rates
+    loss: Loss
+    momentum: float
+    groups: list[dict[str, Any]] = field(repr=False)
+    shares: dict[str, float] = field(repr=False)  # of the parameters in the NTK with these rates; sum to one
+    net: Network | None = field(repr=False)  # the critical network of the module, if the theory knows it
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def optimizer(self, **options: Any) -> torch.optim.Optimizer:
+        """The optimizer with these groups; `options` are its other arguments."""
+        kind = getattr(torch.optim, self.made_for)
+        first = {"lr": self.learning_rate} | options
+        return kind([dict(group) for group in self.groups], **first)
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        console = Console(file=text, width=110, no_color=True, highlight=False)
+        lines = [f"torch.optim.{self.made_for}, learning rate {self.learning_rate:.3g}"]
+        lines += [f"reason   {one}" for one in self.reasons] + [f"note     {one}" for one in self.notes]
+        for line in lines:
+            console.print(line, soft_wrap=True, markup=False)
+        console.print(_table(self))
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def _table(advice: Recommendation) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 1))
+    for title in ("group", "rate", "weight decay", "share of the NTK"):
+        table.add_column(title, justify="left" if title == "group" else "right", no_wrap=True)
+    count, shares = len(advice.groups), list(advice.shares.values())  # in the same order
+    kept = sorted(
+        {round(i * (count - 1) / max(1, min(count, _SHOWN) - 1)) for i in range(min(count, _SHOWN))}
+    )
+    for place in kept:
+        group, share = advice.groups[place], shares[place]
+        table.add_row(
+            group["name"],
+            f"{group['lr']:.3g}",
+            f"{group.get('weight_decay', 0.0):.3g}",
+            f"{share:.2%}",
+        )
+    return table
+
+
+def recommended(
+    module: Any,
+    inputs: Any,
+    loss: Any,
+    optimizer: Any,
+    *,
+    momentum: float,
+    weight_decay: float | None,
+    bias_share: float | None,
+    activation: Given,
+) -> Recommendation:
+    """The recommendation for a module; nothing in it is changed."""
+    wanted, kind = as_loss(loss), as_optimizer(optimizer)
+    momentum = _momentum(momentum, kind)
+    decay = _decay(weight_decay, kind)
+    share = as_positive("bias_share", BIAS_SHARE if bias_share is None else bias_share, or_zero=True)
+    model, _ = unwrapped(module)
+    known, notes = _known(module, inputs, activation)
+    double = copied(model)
+    batch = as_batch(inputs, double)
+    if batch.numel() == 0 or (batch.dtype.is_floating_point and not bool(torch.isfinite(batch).all())):
+        raise ValueError("inputs must be a batch of finite numbers that the module accepts, one row each.")
+    rows = batch[:: max(1, math.ceil(len(batch) / _ROWS))]
+    scale = _scale(known, rows)
+    rates, net, more = _rates(model, known, kind, activation, scale, share)
+    bend = _curvature(double, model, rows, rates, wanted)
+    number = len(batch) if wanted.reduction == "sum" else 1
+    skips = known is not None and any(isinstance(layer, Residual) for layer in known.net.walked)
+    layers = 0 if skips else sum(one.kind == "weights" for one in rates)
+    descent = _descent(wanted, bend, number, layers, momentum) if kind == "SGD" else None
+    rate = rates[0].rate if descent is None else descent.rate
+    options = {"momentum": momentum} if kind == "SGD" and momentum else {}
+    groups = groups_of(rates, 1.0 if descent is None else rate, kind, **options)
+    if decay is not None:
+        for group, one in zip(groups, rates, strict=True):
+            group["weight_decay"] = decay * _DECAY / group["lr"] if one.kind == "weights" else 0.0
+    watch_optimizers()
+    names = {id(tensor): name for name, tensor in model.named_parameters()}
+    if descent is None:
+        reasons = _reasons_of_adam(decay)
+    else:
+        reasons = _reasons(descent, wanted, momentum, len(rows), len(batch), share)
+    return Recommendation(
+        made_for=kind,
+        learning_rate=rate,
+        largest_learning_rate=None if descent is None else descent.limit,
+        curvature=None if descent is None else descent.curvature,
+        loss=wanted,
+        momentum=momentum,
+        groups=groups,
+        shares={name: bend.shares[name] for name in (names[id(one.parameter)] for one in rates)},
+        net=net,
+        reasons=reasons,
+        notes=(*notes, *more),
+    )
+
+
+class Descent(NamedTuple):
+    """The rate of gradient descent, and what it was taken from."""
+
+    rate: float
+    limit: float  # descent is stable below it at initialization
+    curvature: float  # the largest eigenvalue
+    apart: float | None  # of modes that move inputs apart, times half the layers: where it set the rate
+
+
+def _descent(loss: Loss, bend: Curvature, number: int, layers: int, momentum: float) -> Descent:
+    """Half of the limit; for the cross-entropy at most that of modes that move inputs apart, over layers.
+
+    The second part was read off the best rates of 22 networks without skips (benchmarks/results/advice.md);
+    `layers` is 0 for networks with skips, for which the rule is far too small.
+    """
+    largest, apart = bend.largest * number, bend.differences * number * layers / 2
+    counts = loss.name == "cross-entropy" and apart > largest
+    rate = (1 - momentum) / (apart if counts else largest)
+    return Descent(rate, 2 * (1 + momentum) / largest, largest, apart if counts else None)
+
+
+def _known(module: Any, inputs: Any, activation: Given) -> tuple[Read | None, tuple[str, ...]]:
+    try:
+        known = read(module, inputs, activation=activation)
+        return known, known.notes
+    except ValueError as error:
+        if activation is not None:
+            raise
+        return None, (f"rates are set by shapes alone, since the theory does not know the module: {error}",)
+
+
+def _scale(known: Read | None, rows: torch.Tensor) -> float:
+    if known is None:
+        return 1.0
+    scale = float((known.front(rows).double() ** 2).mean())
+    if not scale > 0:
+        raise ValueError("inputs are zeros only, so that nothing enters the module; pass real inputs.")
+    return scale
+
+
+def _rates(
+    model: nn.Module, known: Read | None, kind: str, activation: Given, scale: float, share: float
+) -> tuple[list[Rate], Network | None, tuple[str, ...]]:
+    if known is None:
+        return (plain_rates if kind == "SGD" else plain_adam_rates)(model), None, ()
+    try:
+        rates, net = known_rates(known, declared(activation), scale, share)
+    except ValueError as error:  # no critical point: rates by shapes do not need one
+        rates, net, why = plain_rates(model), None, str(error)
+    else:
+        why = None
+    if kind != "SGD":
+        return adam_rates(known, scale), net, ()
+    note = () if why is None else (f"rates are set by shapes alone: {why}",)
+    return rates, net, note
+
+
+def _curvature(
+    double: nn.Module, model: nn.Module, rows: torch.Tensor, rates: list[Rate], loss: Loss
+) -> Curvature:
+    names = {id(tensor): name for name, tensor in model.named_parameters()}
+    relative = {names[id(one.parameter)]: one.rate for one in rates}
+    if not relative:
+        raise ValueError("all parameters of the module are frozen; set requires_grad of those that learn.")
+    with torch.no_grad():
+        outputs = double(rows)
+    if not isinstance(outputs, torch.Tensor) or len(outputs) != len(rows):
+        raise ValueError("module must return one tensor with one row for each input.")
+    try:
+        with differentiable():
+            result = curvature(double, rows, relative, loss.root(len(rows), outputs[0].numel()))
+    except (RuntimeError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise ValueError(
+            f"module has an operation without the derivatives that are needed ({reason})."
+        ) from error
+    if not (math.isfinite(result.largest) and result.largest > 0):
+        raise ValueError(
+            "the loss has no curvature at this initialization, since no gradient passes through the module; "
+            "initialize it (fw.torch.initialize_)."
+        )
+    return result
+
+
+def as_loss(loss: Any) -> Loss:
+    """A loss by its name, or a loss module of PyTorch."""
+    reduction = getattr(loss, "reduction", "mean")
+    kinds = {nn.MSELoss: "squared", nn.CrossEntropyLoss: "cross-entropy", nn.NLLLoss: "cross-entropy"}
+    words = {
+        "squared": "squared",
+        "mse": "squared",
+        "cross_entropy": "cross-entropy",
+        "cross-entropy": "cross-entropy",
+    }
+    name = next((word for kind, word in kinds.items() if isinstance(loss, kind) or loss is kind), None)
+    name = name or (words.get(loss.lower().replace("_", "-")) if isinstance(loss, str) else None)
+    if name is None or reduction not in ("mean", "sum"):
+        raise ValueError(
+            f'loss must be "squared", "cross_entropy", nn.MSELoss() or nn.CrossEntropyLoss() with reduction '
+            f'"mean" or "sum", got {loss!r}.'
+        )
+    return Loss(name, reduction)
+
+
+def as_optimizer(optimizer: Any) -> str:
+    """The name of an optimizer, from its name or its class."""
+    given = optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", "")
+    for name in _OPTIMIZERS:
+        if given.lower() == name.lower():
+            return name
+    raise ValueError(
+        f'optimizer must be "SGD", "Adam" or "AdamW", or one of these classes, got {optimizer!r}.'
+    )
+
+
+def _momentum(momentum: Any, kind: str) -> float:
+    number = as_number(momentum)
+    if not 0 <= number < 1:
+        raise ValueError(f"momentum must be at least 0 and below 1, got {momentum!r}.")
+    if number and kind != "SGD":
+        raise ValueError(f"momentum belongs to SGD, got momentum={momentum!r} for {kind}; leave it out.")
+    return number
+
+
+def _decay(weight_decay: Any, kind: str) -> float | None:
+    if weight_decay is None:
+        return 0.01 if kind == "AdamW" else None
+    if kind != "AdamW":
+        raise ValueError(f"weight_decay is scaled with the rates of AdamW, got it for {kind}; leave it out.")
+    return as_positive("weight_decay", weight_decay, or_zero=True)
+
+
+def _reasons_of_adam(decay: float | None) -> tuple[str, ...]:
+    reasons = [
+        "a step of Adam is as large as its rate: with the smallest 1 / (layers x inputs x size of signals) "
+        "outputs change by order one at any width and depth",
+        "all parameters have one rate, since rates by layer had 1.7 to 3.7 times the loss in three problems",
+        "the best rates there were 2 to 4 times as large: try double",
+    ]
+    if decay is not None:
+        reasons.append(
+            f"rate times weight decay of all weights is {decay * _DECAY:.3g}, as with rate {_DECAY:g} "
+            f"and weight decay {decay:g}, so that weights forget at the same speed"
+        )
+    return tuple(reasons)
+
+
+def _reasons(
+    descent: Descent, loss: Loss, momentum: float, rows: int, count: int, share: float
+) -> tuple[str, ...]:
+    bend = descent.curvature
+    of = f"the {loss.reduction} over {count if loss.reduction == 'sum' else 'a batch of any'} inputs"
+    how = "the probabilities of the outputs" if loss.name == "cross-entropy" else "every output"
+    factor = f" (1 + {momentum:g})" if momentum else ""
+    reasons = [
+        f"the largest eigenvalue of the NTK times the curvature of the {loss.name} loss ({how}) is "
+        f"{bend:.4g} with these relative rates, measured on {rows} inputs, for {of}",
+        f"biases add {share:.3g} of what the weights of their layer add to the NTK",
+        f"descent is stable below 2{factor} / {bend:.4g} = {descent.limit:.4g} at initialization",
+    ]
+    if descent.apart is None:
+        reasons.append("half of that is taken")
+    else:
+        reasons.append(
+            f"1 / {descent.apart:.4g} is taken, which is smaller than half of that: the eigenvalue of modes "
+            "that move inputs apart, times half the number of layers, since the best rates "
+            "that were measured fall with depth"
+        )
+    if momentum:
+        reasons.append(f"momentum adds up steps, so that the rate is smaller by 1 - {momentum:g}")
+    if loss.name == "cross-entropy":
+        reasons.append(
+            "the curvature of the cross-entropy changes in training, so that no rate is known to be safe; "
+            "the best rates of 22 networks without skips were 1.3 to 4 (tanh) and 3 to 30 (relu, gelu) times "
+            "as large: try larger ones"
+        )
+    return tuple(reasons)
