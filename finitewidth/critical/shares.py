@@ -14,12 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from finitewidth.core.display.records import shown
 from finitewidth.critical.architectures.one_signal import contributions_to_ntk
 from finitewidth.critical.architectures.weights import Weights, with_weights
 from finitewidth.network.layers.layer_norm import LayerNorm
 from finitewidth.network.network import Network
 
 
+@shown("Theta", "biases", "weights")
 @dataclass(frozen=True, eq=False)
 class NTKShares:
     """The NTK of one input at infinite width, divided into what biases and weights of each layer add."""

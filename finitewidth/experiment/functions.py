@@ -49,7 +49,7 @@ def as_function(f: Function) -> Callable[[Any, Any], Array]:
     """The function of parameters and inputs that a network or a function stands for."""
     if isinstance(f, Network):
         real_network(f).check_fixed()
-        return functools.partial(outputs, f)
+        return functools.partial(apply, f)
     if not callable(f):
         raise ValueError(f"f must be a function of parameters and inputs or an fw.Network, got {f!r}.")
     return f

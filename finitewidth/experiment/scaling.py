@@ -77,7 +77,7 @@ def fall_with_width(
         every,
         scaled / scale.reshape(shape),
         inverse / np.multiply.outer(scale, scale).reshape(*2 * (len(scale),), *shape[1:]),
-        np.sum(weight * left**2, axis=0) + np.sum(known * scaled**2, axis=0),
+        np.asarray(np.sum(weight * left**2, axis=0) + np.sum(known * scaled**2, axis=0)),
         len(widths) - len(orders),
     )
 

@@ -39,7 +39,7 @@ class TwoStep(AbstractAlgorithm):
     """Two second-order updates that train a network of finite width fully (PDLT section inf.2.2).
 
     ```python
-    fw.predict(net, X, Y, X_test, algorithm=fw.TwoStep()).mean
+    fw.predict(net, X, Y, X_test, algorithm=fw.TwoStep(), covariance=False).mean
     ```
     """
 

@@ -70,7 +70,7 @@ def rank_by_evidence(
     `X`, `Y`, `noise` and `order` as in `evidence`. Returns an `fw.Ranking`.
 
     ```python
-    fw.rank_by_evidence([net, net.replace(C_W=2.0)], X, Y, noise=0.01, order=0)
+    fw.rank_by_evidence({"mine": net, "larger weights": net.replace(C_W=2.0)}, X, Y, noise=0.01, order=0)
     ```
     """
     named = networks if isinstance(networks, Mapping) else {_name(net): net for net in networks}

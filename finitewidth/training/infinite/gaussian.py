@@ -74,6 +74,7 @@ class Sampling:
     "order",
     "condition",
     "route",
+    "note",
     "algorithm",
     "net",
     dimensions={"mean": "sample output", "std": "sample output", "variance": "sample output"},
@@ -195,6 +196,11 @@ class Prediction:
         """Where the variance through order 1/n is negative, beyond rounding: no standard deviation exists."""
         variance = self.variance
         return variance < -_ROUNDING * np.abs(variance).max(initial=0.0)
+
+    @property
+    def note(self) -> str | None:
+        """What a line that shows this record must say besides its numbers, or None."""
+        return "variances below zero" if self.gives_variance and self.below_zero.any() else None
 
     @property
     def existing_std(self) -> Float[np.ndarray, "M n_L"]:
