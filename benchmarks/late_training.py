@@ -1,4 +1,4 @@
-"""Order 1/n late in training: few digits, widths up to 1024.
+"""Order 1/n late in training: few digits, widths up to 512.
 
     python benchmarks/late_training.py           about half an hour of two cores
     python benchmarks/late_training.py --quick   few networks and steps, a check of this script
@@ -23,7 +23,7 @@ from provenance import keep, stamp
 
 STEPS = (100, 1000)
 RIVALS, RIVAL_TESTS = 12, 4
-MEMBERS = {64: 960, 96: 720, 128: 600, 192: 360, 256: 240, 512: 192, 1024: 96}
+MEMBERS = {64: 960, 96: 720, 128: 600, 192: 360, 256: 240, 512: 192}
 PARTS = {"dNTK and ddNTKs": ("dntk", "ddntk_1", "ddntk_2"), "NTK": ("ntk_mean", "ntk_fluctuation")}
 TEXT = """{points} digits in pairs that look alike and are of different classes, {tests} test digits, ten
 outputs, tanh, two hidden layers, learning rate 1 / l_max; deterministic route. The rest is the measured mean
