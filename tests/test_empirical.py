@@ -54,9 +54,9 @@ RATES = {"in": jnp.asarray([[0.5], [1.5], [0.0]]), "out": (2.0, 0.7)}
 PRODUCTS, ALONG = ntk_blocks.ProductBlocks, ntk_blocks.DirectionBlocks
 SIZES = [
     (PRODUCTS, 1e9, 5, 2),
-    (PRODUCTS, 5000, 2, 2),
+    pytest.param(PRODUCTS, 5000, 2, 2, marks=pytest.mark.long),
     (ALONG, 1e9, 5, 2),
-    (ALONG, 3000, 1, 2),
+    pytest.param(ALONG, 3000, 1, 2, marks=pytest.mark.long),
     (ALONG, 1500, 1, 1),
 ]
 

@@ -184,7 +184,14 @@ def test_all_layers_contribute_equally_to_the_ntk(activations):
 # --- the audit -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("activations", [("tanh", "relu") * 100, ("relu", "gelu") * 100, MIXED * 60])
+@pytest.mark.parametrize(
+    "activations",
+    [
+        pytest.param(("tanh", "relu") * 100, marks=pytest.mark.long),
+        pytest.param(("relu", "gelu") * 100, marks=pytest.mark.long),
+        MIXED * 60,
+    ],
+)
 def test_a_critical_network_of_different_activations_loses_nothing(activations):
     audit = fw.audit(fw.MLP.critical((10, *[1000] * len(activations), 1), activations))
     assert audit.findings == () and audit.correlation_length_perp == math.inf and audit.depth_limit is None
