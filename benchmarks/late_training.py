@@ -23,6 +23,7 @@ from provenance import keep, stamp
 
 STEPS = (100, 1000)
 RIVALS, RIVAL_TESTS = 12, 4
+UNTRAINED = {128: 4800, 256: 2400}  # networks for the part of the NTK, which needs no training
 MEMBERS = {64: 960, 96: 720, 128: 600, 192: 360, 256: 240, 512: 192}
 PARTS = {"dNTK and ddNTKs": ("dntk", "ddntk_1", "ddntk_2"), "NTK": ("ntk_mean", "ntk_fluctuation")}
 TEXT = """{points} digits in pairs that look alike and are of different classes, {tests} test digits, ten
@@ -118,7 +119,7 @@ def table(steps: int, rows: list[dict]) -> str:
 
 
 def linearized(data, width: int, members: int, stops: tuple[int, ...]) -> np.ndarray:
-    """Outputs of the same networks trained with their NTK frozen, (members, stop, sample, output)."""
+    """Outputs at the start and trained with a frozen NTK, (members, record, sample, output)."""
     import jax
     import jax.numpy as jnp
 
@@ -137,7 +138,7 @@ def linearized(data, width: int, members: int, stops: tuple[int, ...]) -> np.nda
         moves = [
             H[:, :training] @ (vectors @ ((1 - (1 - eta * values) ** t) / values * residual)) for t in stops
         ]
-        return jnp.stack([z - move.reshape(z.shape) for move in moves])
+        return jnp.stack([z, *(z - move.reshape(z.shape) for move in moves)])
 
     batch = jax.jit(lambda numbers: jax.vmap(one)(draw_members(net, jax.random.key(1), numbers)))
     numbers = np.array_split(np.arange(members, dtype=np.uint32), max(1, members // 24))
@@ -155,7 +156,7 @@ def slopes(store: Path, members: dict[int, int], stops: tuple[int, ...]) -> str:
     rows: dict[tuple[int, str], list] = {}
     for width, count in members.items():
         outputs = trained(data, width, count, stops, store)[:count]
-        frozen = linearized(data, width, count, stops)
+        frozen = linearized(data, width, count, stops)[:, 1:]
         for record, steps in enumerate(stops):
             order_1 = prepared.with_width(width).predict(fw.GradientDescent(1 / top, steps))
             control = np.asarray(control_of(data, width, steps)(outputs[:, 0]))
@@ -170,6 +171,26 @@ def slopes(store: Path, members: dict[int, int], stops: tuple[int, ...]) -> str:
                 row = (width, int(stable.sum()), int((~stable).sum()), width * rms(shift), shares)
                 rows.setdefault((steps, name), []).append(row)
     return "\n\n".join(slope_table(steps, name, part) for (steps, name), part in rows.items())
+
+
+def ntk_slopes(members: dict[int, int], stops: tuple[int, ...]) -> str:
+    """Slopes of the part of the NTK, from networks that are not trained."""
+    import finitewidth as fw
+
+    data = rivals(RIVALS, RIVAL_TESTS)
+    X, Y, X_test, _ = data
+    prepared = fw.finite_width(network(min(members)), X, Y, X_test, four_leg_tolerance=1e-6)
+    top = largest_eigenvalue(network(), X)
+    lines = ["| width | steps | networks | slope of the part of the NTK |", "|---:|---:|---:|---:|"]
+    for width, count in members.items():
+        start, *frozen = linearized(data, width, count, stops).swapaxes(0, 1)
+        for steps, z in zip(stops, frozen, strict=True):
+            order_1 = prepared.with_width(width).predict(fw.GradientDescent(1 / top, steps))
+            shift = sum(order_1.contributions[part] for part in PARTS["NTK"])
+            seen = (z - np.asarray(control_of(data, width, steps)(start)))[:, len(X) :]
+            shares = ((seen - order_1.infinite_width.mean) * shift).sum(axis=(1, 2)) / (shift**2).sum()
+            lines.append(f"| {width} | {steps} | {count} | {shares.mean():.3f} ± {_error(shares):.3f} |")
+    return "\n".join(lines)
 
 
 def slope_table(steps: int, name: str, rows: list) -> str:
@@ -204,9 +225,10 @@ def main() -> None:
     members, stops = ({64: 6, 96: 6}, (10, 30)) if chosen.quick else (MEMBERS, STEPS)
     store = Path(chosen.store) / ("quick" if chosen.quick else "")
     wide = {n: count for n, count in members.items() if chosen.quick or n >= 128}  # narrower ones diverge
+    untrained = {n: 6 for n in members} if chosen.quick else UNTRAINED
     text = "\n\n".join(
         [TEXT.format(points=RIVALS, tests=RIVAL_TESTS), shifts(store, members, stops), TEXT_PARTS,
-         slopes(store, wide, stops)]
+         slopes(store, wide, stops), ntk_slopes(untrained, stops)]
     )  # fmt: skip
     print(text)
     if not chosen.quick:
