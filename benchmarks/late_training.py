@@ -13,6 +13,7 @@ of the measured parts on the predicted ones must tend to one at infinite width.
 """
 
 import argparse
+import functools
 import warnings
 from pathlib import Path
 
@@ -36,7 +37,8 @@ Networks whose linearization diverges (an eigenvalue of their NTK above twice th
 out; their number is stated. The last rows are limits of fits with 1/n and 1/n^2; one is expected."""
 
 
-def rivals(points: int, tests: int):
+@functools.cache
+def rivals(points: int = RIVALS, tests: int = RIVAL_TESTS):
     """Digits in pairs, one at random and the nearest one of another class; then test digits."""
     from sklearn.datasets import load_digits
 
@@ -53,19 +55,33 @@ def rivals(points: int, tests: int):
     return X[chosen], Y[chosen], X[rest], Y[rest]
 
 
-def shifts(store: Path, members: dict[int, int], stops: tuple[int, ...]) -> str:
-    """What order 1/n leaves of the mean, over widths, and its limit at infinite width."""
+@functools.cache
+def _prepared():
+    """Statistics of the problem, which serve all widths and numbers of steps, and the largest eigenvalue."""
     import finitewidth as fw
 
-    data = rivals(RIVALS, RIVAL_TESTS)
-    X, Y, X_test, _ = data
-    prepared = fw.finite_width(network(min(members)), X, Y, X_test, four_leg_tolerance=1e-6)
-    top = largest_eigenvalue(network(), X)
+    X, Y, X_test, _ = rivals()
+    statistics = fw.finite_width(network(min(MEMBERS)), X, Y, X_test, four_leg_tolerance=1e-6)
+    return statistics, largest_eigenvalue(network(), X)
+
+
+def predicted(width: int, steps: int):
+    """The prediction through order 1/n."""
+    import finitewidth as fw
+
+    statistics, top = _prepared()
+    return statistics.with_width(width).predict(fw.GradientDescent(1 / top, steps))
+
+
+def shifts(store: Path, members: dict[int, int], stops: tuple[int, ...]) -> str:
+    """What order 1/n leaves of the mean, over widths, and its limit at infinite width."""
+    data = rivals()
+    X = data[0]
     left: dict[int, list[dict]] = {steps: [] for steps in stops}
     for width, count in members.items():
         outputs = trained(data, width, count, stops, store)[:count]
         for record, steps in enumerate(stops, start=1):
-            order_1 = prepared.with_width(width).predict(fw.GradientDescent(1 / top, steps))
+            order_1 = predicted(width, steps)
             control = np.asarray(control_of(data, width, steps)(outputs[:, 0]))
             rest = (outputs[:, record] - control)[:, len(X) :]
             left[steps].append({"width": width, "members": count} | left_over(width, order_1, rest))
@@ -147,18 +163,14 @@ def linearized(data, width: int, members: int, stops: tuple[int, ...]) -> np.nda
 
 def slopes(store: Path, members: dict[int, int], stops: tuple[int, ...]) -> str:
     """Slopes of both parts of the shift over widths, and their limits."""
-    import finitewidth as fw
-
-    data = rivals(RIVALS, RIVAL_TESTS)
-    X, Y, X_test, _ = data
-    prepared = fw.finite_width(network(min(members)), X, Y, X_test, four_leg_tolerance=1e-6)
-    top = largest_eigenvalue(network(), X)
+    data = rivals()
+    X, Y = data[:2]
     rows: dict[tuple[int, str], list] = {}
     for width, count in members.items():
         outputs = trained(data, width, count, stops, store)[:count]
         frozen = linearized(data, width, count, stops)[:, 1:]
         for record, steps in enumerate(stops):
-            order_1 = prepared.with_width(width).predict(fw.GradientDescent(1 / top, steps))
+            order_1 = predicted(width, steps)
             control = np.asarray(control_of(data, width, steps)(outputs[:, 0]))
             stable = np.abs(frozen[:, record]).max(axis=(1, 2)) < 10
             measured = (
@@ -175,17 +187,13 @@ def slopes(store: Path, members: dict[int, int], stops: tuple[int, ...]) -> str:
 
 def ntk_slopes(members: dict[int, int], stops: tuple[int, ...]) -> str:
     """Slopes of the part of the NTK, from networks that are not trained."""
-    import finitewidth as fw
-
-    data = rivals(RIVALS, RIVAL_TESTS)
-    X, Y, X_test, _ = data
-    prepared = fw.finite_width(network(min(members)), X, Y, X_test, four_leg_tolerance=1e-6)
-    top = largest_eigenvalue(network(), X)
+    data = rivals()
+    X = data[0]
     lines = ["| width | steps | networks | slope of the part of the NTK |", "|---:|---:|---:|---:|"]
     for width, count in members.items():
         start, *frozen = linearized(data, width, count, stops).swapaxes(0, 1)
         for steps, z in zip(stops, frozen, strict=True):
-            order_1 = prepared.with_width(width).predict(fw.GradientDescent(1 / top, steps))
+            order_1 = predicted(width, steps)
             shift = sum(order_1.contributions[part] for part in PARTS["NTK"])
             seen = (z - np.asarray(control_of(data, width, steps)(start)))[:, len(X) :]
             shares = ((seen - order_1.infinite_width.mean) * shift).sum(axis=(1, 2)) / (shift**2).sum()
