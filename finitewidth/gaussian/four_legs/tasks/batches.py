@@ -185,38 +185,50 @@ def _places(
 
 
 class Tables(NamedTuple):
-    """Which products of matrices the arrangements of orders need, as `loops.sums` takes them."""
+    """Which sums the arrangements of orders need, as `loops.sums` takes them.
+
+    Given x, the legs r and s have an average for each two orders, an end; ends with the same difference of
+    orders share products of coefficients, a group. An arrangement is an end and a front, the orders of p, q.
+    """
 
     orders: tuple[int, int]  # the highest derivative, and the number of terms
-    groups: np.ndarray  # difference r - s, lowest r, number of products, number of fronts
-    fronts: np.ndarray  # orders of (p, q) in each group, (group, front, 2)
-    members: np.ndarray  # number of an arrangement, group, r, s, front; those with equal r, s together
+    groups: np.ndarray  # difference r - s, lowest r, number of products beside one for each term
+    first_end: np.ndarray  # of each group
+    ends: np.ndarray  # r, s, group
+    first_member: np.ndarray  # of each end
+    members: np.ndarray  # number of an arrangement, front
+    fronts: np.ndarray  # orders of p and q, (front, 2)
     factors: np.ndarray  # (r, s, k)
     exponents: np.ndarray  # of deviations, (order, k)
 
 
 @functools.lru_cache(maxsize=256)
 def _tables(dealt: tuple[Family, ...], terms: int) -> Tables:
-    """Arrangements with the same orders on (p, q) and the same r - s share their products: a group.
-
-    Term k of orders (r, s) is a product of coefficients c_(r+k) and c_(s+k).
-    """
+    """Term k of orders (r, s) is a product of coefficients c_(r+k) and c_(s+k)."""
     top = max(max(orders) for orders in dealt)
-    differences = sorted({r - s for _, _, r, s in dealt})
-    groups, fronts = [], []
+    fronts = sorted({orders[:2] for orders in dealt})
+    ends = sorted({orders[2:] for orders in dealt}, key=lambda end: (end[0] - end[1], end))
+    differences = sorted({r - s for r, s in ends})
+    groups = []
     for difference in differences:
-        own = [orders for orders in dealt if orders[2] - orders[3] == difference]
-        low = min(orders[2] for orders in own)
-        fronts.append(sorted({orders[:2] for orders in own}))
-        groups.append((difference, low, max(orders[2] for orders in own) - low + terms, len(fronts[-1])))
-    padded = np.zeros((len(groups), max(map(len, fronts)), 2), dtype=int)
-    for one, pairs in zip(padded, fronts, strict=True):
-        one[: len(pairs)] = pairs
-    members = []
-    for number, (p, q, r, s) in sorted(enumerate(dealt), key=lambda numbered: numbered[1][2:]):
-        group = differences.index(r - s)
-        members.append((number, group, r, s, fronts[group].index((p, q))))
+        of_r = [r for r, s in ends if r - s == difference]
+        groups.append((difference, min(of_r), max(of_r) - min(of_r)))
+    numbered = [differences.index(r - s) for r, s in ends]
+    members = [
+        [(number, fronts.index(orders[:2])) for number, orders in enumerate(dealt) if orders[2:] == end]
+        for end in ends
+    ]
     orders = range(top + 1)
     factors = np.array([[term_factors((r, s), top, terms) for s in orders] for r in orders])
     exponents = np.array([2 * term_exponents(order, top, terms)[1] for order in orders]).astype(int)
-    return Tables((top, terms), np.array(groups), padded, np.array(members), factors, exponents)
+    return Tables(
+        (top, terms),
+        np.array(groups),
+        np.searchsorted(numbered, range(len(groups) + 1)),
+        np.array([(r, s, group) for (r, s), group in zip(ends, numbered, strict=True)]),
+        np.cumsum([0, *map(len, members)]),
+        np.array([member for own in members for member in own]),
+        np.array(fronts),
+        factors,
+        exponents,
+    )
