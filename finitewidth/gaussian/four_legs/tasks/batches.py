@@ -13,9 +13,8 @@ import numpy as np
 from finitewidth.core.cores import on_all_cores
 from finitewidth.gaussian.four_legs.coefficients import coefficients, term_exponents, term_factors
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
-from finitewidth.gaussian.four_legs.families import Family, Layers, placements
-from finitewidth.gaussian.four_legs.filling import Filling
-from finitewidth.gaussian.four_legs.interpolation import chebyshev_series
+from finitewidth.gaussian.four_legs.families import Family
+from finitewidth.gaussian.four_legs.interpolation import chebyshev_series, series_from_table
 from finitewidth.gaussian.four_legs.plans import LONG, SHORT, Plan
 from finitewidth.gaussian.four_legs.tasks.given import (
     Given,
@@ -24,6 +23,7 @@ from finitewidth.gaussian.four_legs.tasks.given import (
     has_entries,
     legs_and_places,
 )
+from finitewidth.gaussian.four_legs.tasks.writing import Writer
 from finitewidth.gaussian.four_legs.trapezoid import Unreachable
 
 _SIZE = 16  # tasks in a batch
@@ -38,26 +38,10 @@ class Hermite(NamedTuple):
 
 
 class Batches:
-    """Four-leg sums of tasks, written to their places.
+    """Four-leg sums of tasks, written to their places by a writer."""
 
-    `fixed` is which of p, q, row and column is the fixed sample, if one is. Of two layers, `layers` are those
-    of p, q, row and column, and legs of the second are counted on from the number of samples.
-    """
-
-    def __init__(
-        self,
-        filling: Filling,
-        conditioning: PairConditioning,
-        *,
-        fixed: int = 0,
-        layers: Layers | None = None,
-    ):
-        self.conditioning, self.count = conditioning, filling.count
-        self.targets = [
-            (array.reshape(-1), _places(family, slot, fixed, layers, self.count, conditioning.dealt))
-            for family, arrays in filling.arrays.items()
-            for slot, array in arrays.items()
-        ]
+    def __init__(self, conditioning: PairConditioning, writer: Writer):
+        self.conditioning, self.write = conditioning, writer.write
 
     def fill_pairs(self, tasks: Sequence[Task]) -> None:
         """Tasks that are conditioned on two different legs."""
@@ -76,7 +60,7 @@ class Batches:
         for task, sums in results:
             legs, places = legs_and_places(task)
             rows, columns = (places - [0, len(legs) - 2 - len(task.columns)]).T
-            self._write(np.stack([sums[orders][rows, columns] for orders in self.dealt]), legs, places)
+            self.write(np.stack([sums[orders][rows, columns] for orders in self.dealt]), legs, places)
 
     @property
     def dealt(self) -> tuple[Family, ...]:
@@ -109,15 +93,7 @@ class Batches:
             entries = task.places, task.correlations, task.needed
             block = loops.sums(own, points, pair, np.sqrt(task.variances), entries, tables)
             task.repair(conditioning, block)
-            self._write(block, task.legs, task.places)
-
-    def _write(self, block: np.ndarray, legs: np.ndarray, places: np.ndarray) -> None:
-        """Write sums (arrangements, entries) to their places."""
-        from finitewidth.gaussian.four_legs.tasks import loops
-
-        samples = legs % self.count
-        for target, where in self.targets:
-            loops.scatter(block, samples, places, where, target)
+            self.write(block, task.legs, task.places)
 
     def _coefficients(self, tasks: list[Given], points: list[np.ndarray], plan: Plan) -> Iterator[Hermite]:
         """Hermite coefficients of rows and columns: series, or values where the grid is no longer."""
@@ -126,7 +102,11 @@ class Batches:
         deviations = np.sqrt(np.concatenate([task.variances for task in tasks]))
         lengths = radius * np.sqrt((directions**2).sum(axis=1))
         fewest = min(map(len, points))
-        series = chebyshev_series(tower, lengths, deviations, plan, 2 * fewest)
+        series = series_from_table(tower, float(lengths.max()), deviations, plan, 2 * fewest)
+        if series is None:
+            series = chebyshev_series(tower, lengths, deviations, plan, 2 * fewest)
+        else:
+            lengths = np.full_like(lengths, lengths.max())
         units = directions / np.where(lengths > 0, lengths, 1.0)[:, None]
         ends = np.cumsum([0, *(len(task.variances) for task in tasks)])
         for own, start, end in zip(points, ends, ends[1:], strict=False):
@@ -162,26 +142,6 @@ def _together(tasks: list[Given]) -> Iterator[list[Given]]:
     ordered = sorted(tasks, key=lambda task: task.terms)
     for start in range(0, len(ordered), _SIZE):
         yield ordered[start : start + _SIZE]
-
-
-@functools.lru_cache(maxsize=256)
-def _places(
-    family: Family,
-    slot: int | None,
-    fixed: int,
-    layers: Layers | None,
-    count: int,
-    dealt: tuple[Family, ...],
-) -> np.ndarray:
-    """Where sums go in an array over four slots, or three: arrangement and strides of p, q, row, column."""
-    slots = [number for number in range(4) if number != slot]
-    strides = {number: count ** (len(slots) - 1 - place) for place, number in enumerate(slots)}
-    found = [
-        [dealt.index(orders), *(strides.get(place, 0) for place in places)]
-        for places, orders in placements(family, layers)
-        if slot is None or places[fixed] == slot
-    ]
-    return np.array(found)
 
 
 class Tables(NamedTuple):
