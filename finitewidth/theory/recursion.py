@@ -50,12 +50,15 @@ class State:
         }
 
 
-def next_layer(state: State, step: Step, averages: FourLegs) -> State:
-    """Statistics of layer l + 1; every right-hand side uses those of layer l only."""
+def next_layer(state: State, step: Step, averages: FourLegs, spare: Blocks | None = None) -> State:
+    """Statistics of layer l + 1; every right-hand side uses those of layer l only.
+
+    Memory of `spare` blocks that nobody needs is used again: a system is slow to hand out new memory.
+    """
     recipes = created_recipes(step, averages)
     for maps in feature_maps(step):
         add_moves(recipes, state.blocks, maps, step.width_ratio)
-    return State(*step.means_above, *corrections(state, step), _made(recipes, step.Theta))
+    return State(*step.means_above, *corrections(state, step), _made(recipes, step.Theta, spare))
 
 
 def created_recipes(step: Step, averages: FourLegs) -> Recipes:
@@ -73,8 +76,9 @@ def created_blocks(step: Step, averages: FourLegs) -> Blocks:
     return _made(created_recipes(step, averages), step.Theta)
 
 
-def _made(recipes: Recipes, Theta: np.ndarray) -> Blocks:
-    blocks = {key: np.empty((len(Theta),) * 4) for key in recipes}
+def _made(recipes: Recipes, Theta: np.ndarray, spare: Blocks | None = None) -> Blocks:
+    spare = spare or {}
+    blocks = {key: spare[key] if key in spare else np.empty((len(Theta),) * 4) for key in recipes}
     make_blocks([*blocks.values()], [*recipes.values()], Theta)
     return blocks
 

@@ -26,11 +26,11 @@ from finitewidth.gaussian.four_legs.tasks.given import (
 from finitewidth.gaussian.four_legs.tasks.writing import Writer
 from finitewidth.gaussian.four_legs.trapezoid import Unreachable
 
-_SIZE = 16  # tasks in a batch
+_SIZE = 16  # tasks in a batch, of many
 
 
 class Hermite(NamedTuple):
-    """Hermite coefficients of legs: series (legs, I, D) in unit directions, or values (I, legs, X)."""
+    """Hermite coefficients of legs: series (legs, part, I, D) in unit directions, or values (I, legs, X)."""
 
     series: np.ndarray
     units: np.ndarray  # (legs, 2)
@@ -108,6 +108,8 @@ class Batches:
         else:
             lengths = np.full_like(lengths, lengths.max())
         units = directions / np.where(lengths > 0, lengths, 1.0)[:, None]
+        if series is not None:
+            series = _parted(series, tower.activation.is_odd)
         ends = np.cumsum([0, *(len(task.variances) for task in tasks)])
         for own, start, end in zip(points, ends, ends[1:], strict=False):
             legs = slice(start, end)
@@ -117,7 +119,7 @@ class Batches:
             means = directions[legs] @ own.T
             spread = np.broadcast_to(deviations[legs, None], means.shape)
             values = coefficients(tower, means, spread, plan.rule, plan.terms)
-            yield Hermite(np.empty((0, 0, 0)), units[legs], values)
+            yield Hermite(np.empty((0, 0, 0, 0)), units[legs], values)
 
     def _plan(self, tasks: list[Given]) -> Plan:
         terms = max(task.terms for task in tasks)
@@ -137,11 +139,25 @@ class Batches:
         ]
 
 
+def _parted(series: np.ndarray, is_odd: bool) -> np.ndarray:
+    """Series (legs, I, D) as (legs, 1, I, D) or, of an odd activation, without their zeros as (legs, 2, ...).
+
+    The coefficients of a smoothed odd function are its derivatives: odd and even functions by turns.
+    """
+    if not is_odd:
+        return series[:, None]
+    legs, count, degree = series.shape
+    padded = np.zeros((legs, count + count % 2, degree + degree % 2))
+    padded[:, :count, :degree] = series
+    return np.stack([padded[:, 0::2, 1::2], padded[:, 1::2, 0::2]], axis=1)
+
+
 def _together(tasks: list[Given]) -> Iterator[list[Given]]:
-    """Tasks with about as many Hermite terms, a batch of them at a time."""
-    ordered = sorted(tasks, key=lambda task: task.terms)
-    for start in range(0, len(ordered), _SIZE):
-        yield ordered[start : start + _SIZE]
+    """Tasks with about as many Hermite terms, a batch of them at a time, those with most terms first."""
+    ordered = sorted(tasks, key=lambda task: -task.terms)
+    size = min(max(len(ordered) // 8, 4), _SIZE)
+    for start in range(0, len(ordered), size):
+        yield ordered[start : start + size]
 
 
 class Tables(NamedTuple):

@@ -139,30 +139,43 @@ def grid(first_step, second_step, radius, halve):
 
 @compiled
 def _polynomials(t, result):
-    """Chebyshev polynomials (D, X) at t (X,)."""
-    for n in range(len(result)):
-        for j in range(t.size):
+    """Chebyshev polynomials at t (X,), even and odd degrees apart if there are two parts, (part, D, X)."""
+    parts, degrees, size = result.shape
+    for n in range(parts * degrees):
+        now, last, before = (
+            result[n % parts, n // parts],
+            result[(n - 1) % parts, (n - 1) // parts],
+            result[(n - 2) % parts, (n - 2) // parts],
+        )
+        for j in range(size):
             if n < 2:
-                result[n, j] = t[j] if n else 1.0
+                now[j] = t[j] if n else 1.0
             else:
-                result[n, j] = 2 * t[j] * result[n - 1, j] - result[n - 2, j]
+                now[j] = 2 * t[j] * last[j] - before[j]
 
 
 @compiled
 def _coefficients(series, units, counts, points, values):
-    """The first Hermite coefficients of each leg at points, (L, I, X), from series (L, I, D)."""
-    legs, _, degree = series.shape
+    """The first Hermite coefficients of each leg at points, (L, I, X), from series (L, part, I, D).
+
+    With two parts, coefficients of even number are odd functions, and the others even ones.
+    """
+    legs, parts, most, degrees = series.shape
     size = len(points)
-    t, polynomials = np.empty(size), np.empty((degree, size))
+    t, polynomials, now = np.empty(size), np.empty((parts, degrees, size)), np.empty((most, size))
     for leg in range(legs):
-        few = counts[leg]
-        if few == 0:
+        if counts[leg] == 0:
             continue
         for j in range(size):
             value = units[leg, 0] * points[j, 0] + units[leg, 1] * points[j, 1]
             t[j] = min(max(value, -1.0), 1.0)
         _polynomials(t, polynomials)
-        np.dot(series[leg, :few], polynomials, values[leg, :few])
+        for part in range(parts):
+            few = (counts[leg] - part + parts - 1) // parts
+            np.dot(series[leg, part, :few], polynomials[(part + 1) % parts], now[:few])
+            for i in range(few):
+                for j in range(size):
+                    values[leg, part + parts * i, j] = now[i, j]
 
 
 @compiled
@@ -214,7 +227,10 @@ def _two_series(values, one, two, size, weights, own, count, result, place):
         a, b, c, d = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
         for i in range(count):
             r, s = one + i * size + x, two + i * size + x
-            u, v = product(load(values, r), load(values, s)), product(load(values, r + 8), load(values, s + 8))
+            u, v = (
+                product(load(values, r), load(values, s)),
+                product(load(values, r + 8), load(values, s + 8)),
+            )
             w = spread(weights[own, i])
             a, b = product_sum(u, w, a), product_sum(v, w, b)
             w = spread(weights[own + 1, i])
@@ -232,7 +248,10 @@ def _three_series(values, one, two, size, weights, own, count, result, place):
         a, b, c, d, e, f = spread(0.0), spread(0.0), spread(0.0), spread(0.0), spread(0.0), spread(0.0)
         for i in range(count):
             r, s = one + i * size + x, two + i * size + x
-            u, v = product(load(values, r), load(values, s)), product(load(values, r + 8), load(values, s + 8))
+            u, v = (
+                product(load(values, r), load(values, s)),
+                product(load(values, r + 8), load(values, s + 8)),
+            )
             w = spread(weights[own, i])
             a, b = product_sum(u, w, a), product_sum(v, w, b)
             w = spread(weights[own + 1, i])
@@ -327,13 +346,16 @@ def _powers(deviations, top):
 def sums(hermite, points, pair, deviations, entries, tables):
     """Sums over a grid for all arrangements of orders, (arrangements, E).
 
-    `hermite` is the coefficients of the legs: series (L, I, D) in unit directions (L, 2) or, if there are
-    none, values (I, L, X). `pair` is the weights and the derivatives of legs p and q at the points,
+    `hermite` is the coefficients of the legs: series (L, part, I, D) in unit directions (L, 2) or, if there
+    are none, values (I, L, X). `pair` is the weights and the derivatives of legs p and q at the points,
     (1 + 2 (top + 1), X). `entries` are the two legs of each, their correlation, and the number of Hermite
-    terms, which falls.
+    terms.
     """
     series, units, known = hermite
-    (places, correlations, terms), (orders, groups, first_end, ends, first_member, members) = entries, tables[:6]
+    (places, correlations, terms), (orders, groups, first_end, ends, first_member, members) = (
+        entries,
+        tables[:6],
+    )
     front_orders, factors, exponents = tables[6:]
     top, X = orders[0], len(points)
     counts, powers = _counts(places, terms, top, deviations.size), _powers(deviations, top)

@@ -1,4 +1,4 @@
-"""Where sums of tasks go: to all their places in arrays, or first to one place for each set of four samples."""
+"""Where sums of tasks go: to all their places in arrays, or first to one place for each four samples."""
 
 import functools
 import itertools
@@ -12,7 +12,7 @@ from finitewidth.gaussian.four_legs.filling import Filling
 
 
 class Writer(Protocol):
-    """Takes sums (arrangements, entries) of a task: legs p, q and others, and which two others an entry has."""
+    """Takes sums (arrangements, entries) of a task: its legs, and which two an entry has beside p and q."""
 
     def write(self, block: np.ndarray, legs: np.ndarray, places: np.ndarray) -> None: ...
 
