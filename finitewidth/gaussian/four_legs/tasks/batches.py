@@ -27,6 +27,7 @@ from finitewidth.gaussian.four_legs.tasks.writing import Writer
 from finitewidth.gaussian.four_legs.trapezoid import Unreachable
 
 _SIZE = 16  # tasks in a batch, of many
+_FEW = 4000  # entries for which threads would wait for the interpreter longer than they save
 
 
 class Hermite(NamedTuple):
@@ -75,7 +76,12 @@ class Batches:
                 if len(part.places):
                     group.append(part)
         short, long, beyond = groups
-        list(on_all_cores(self._fill, [*_together(short), *_together(long)]))
+        batches = [*_together(short), *_together(long)]
+        if sum(len(task.places) for task in tasks) < _FEW:
+            for batch in batches:
+                self._fill(batch)
+        else:
+            list(on_all_cores(self._fill, batches))
         return beyond
 
     def _fill(self, tasks: list[Given]) -> None:

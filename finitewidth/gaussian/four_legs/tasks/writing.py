@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from finitewidth.gaussian.four_legs.families import Family, Layers, placements
 from finitewidth.gaussian.four_legs.filling import Filling
 
 
+@runtime_checkable
 class Writer(Protocol):
     """Takes sums (arrangements, entries) of a task: its legs, and which two an entry has beside p and q."""
 
