@@ -109,6 +109,7 @@ def in_groups(train: Callable[[Members], Trained], members: Members, size: int) 
     if size >= count:
         return train(members)
     groups = -(-count // size)
+    size = -(-count // groups)  # equal groups: few members fill up the last one
     places = jnp.arange(groups * size) % count
     grouped = jax.tree.map(lambda leaf: leaf[places].reshape(groups, size, *leaf.shape[1:]), members)
     trained = jax.lax.map(train, grouped)
