@@ -96,7 +96,9 @@ def more_networks(data, chosen) -> str:
         z = ensemble.member_outputs()
         infinite = fw.predict(net, X, Y, X_test, algorithm=algorithm, order=0).mean
         members = (z[:, 1] - np.asarray(control_of(data, width, steps)(z[:, 0])))[:, count:]
-        shift, noise = (np.reshape(scatter[name], infinite.shape) for name in ("predicted", "predicted_error"))
+        shift, noise = (
+            np.reshape(scatter[name], infinite.shape) for name in ("predicted", "predicted_error")
+        )
         part = line(shift, noise, members - infinite, None)
         part |= judged(infinite, infinite + shift, members.mean(axis=0), noise, _error(members))
         rows.append({"width": width, "steps": steps, "members": len(z), "mean": part})
