@@ -18,6 +18,7 @@ import resource
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -175,22 +176,22 @@ def few_inputs_section(quick: bool) -> list[str]:
         "## Few inputs: a training step against one pass over the weights",
         "",
         "Full-batch descent of tanh networks of four layers on inputs of dimension 16, as many as have "
-        "256 MB of weights; times of one step of one member, with both cores at work. A pass reads and writes all "
-        "weights once. The ensemble lies in main memory, from where the first pass takes it. Training takes "
-        "a group of members from there to the end of their training, so that they stay in the cache of a "
-        "core; the second pass and the bare products of the step are of such groups. A step does six "
+        "256 MB of weights; times of one step of one member, with both cores at work. A pass reads and "
+        "writes all weights once. The ensemble lies in main memory, from where the first pass takes it. "
+        "Training takes a group of members from there to the end of their training, so that they stay in "
+        "the cache of a core; the second pass and the bare products are of such groups. A step does six "
         f"operations for each weight and input: a large product runs at {_large_product(quick):.0f} Gflop/s.",
         "",
         "| inputs | width | members | step (us) | pass, memory (us) | step / pass (target 3) | met "
         "| pass, cache (us) | step / pass | bare products (us) | step / products | Gflop/s |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    total, steps = (8e6, 5) if quick else (256e6, 50)
+    total, steps = (8e6, 8) if quick else (256e6, 48)
     for count, width in ((3, 64),) if quick else tuple(itertools.product((3, 10, 20), (64, 128, 256))):
         net, (X, Y) = network(width, dimension=16), data(count, 16)
         one = sum(leaf.size for leaf in jax.tree.leaves(draw(net, KEY)))
-        members = 2 * round(total / 8 / one / 2)
-        found = _few_inputs(net, X, Y, members, steps, runs=2 if quick else 5)
+        members = 8 * round(total / 8 / one / 8)
+        found = _few_inputs(net, X, Y, members, steps, runs=2 if quick else 3)
         step, memory, cache, bare = (1e6 * found[name] for name in ("train", "memory", "cache", "bare"))
         ratio = step / memory
         lines.append(
@@ -202,28 +203,34 @@ def few_inputs_section(quick: bool) -> list[str]:
 
 
 def _few_inputs(net: fw.MLP, X, Y, members: int, steps: int, runs: int) -> dict[str, float]:
-    """Seconds of one step of one member, two halves of the members at once."""
+    """Seconds of one step of one member, two halves of the members at once; a quarter of them is trained."""
     halves = [draw_members(net, KEY, part) for part in jnp.split(jnp.arange(members, dtype=jnp.uint32), 2)]
     in_cache = group_size(plan_of(net, len(X), steps), len(X))
     groups = [jax.tree.map(lambda leaf: leaf[:in_cache], half) for half in halves]
-    train = trainer(net, X, Y, members // 2, steps)
+    trained = [jax.tree.map(lambda leaf: leaf[: members // 8], half) for half in halves]
+    train = trainer(net, X, Y, members // 8, steps)
     bare, arguments = products(net, len(X), in_cache, steps)
-    many = 20 * steps  # of passes that are short
+    few, many = steps // 8, 8 * steps  # passes from memory are long, those in the cache are short
+
+    threads = ThreadPoolExecutor(2)
 
     def both(function, parts):
-        return list(in_any_order(lambda k: jax.block_until_ready(function(parts[k])), [0, 1], at_once=2))
+        return list(threads.map(lambda part: jax.block_until_ready(function(part)), parts))
 
     found = alternately(
         {
-            "train": lambda: both(train, halves),
-            "memory": lambda: both(lambda half: passes(half, steps), halves),
+            "train": lambda: both(train, trained),
+            "memory": lambda: both(lambda half: passes(half, few), halves),
             "cache": lambda: both(lambda group: passes(group, many), groups),
             "bare": lambda: both(lambda group: bare(*group), [arguments, arguments]),
         },
         runs,
     )
-    taken = {"train": members, "memory": members, "cache": 2 * in_cache * 20, "bare": 2 * in_cache}
-    return {name: time / steps / taken[name] for name, time in found.items()}
+    taken = {
+        "train": steps * (members // 4), "memory": few * members, "cache": many * 2 * in_cache,
+        "bare": steps * 2 * in_cache,
+    }  # fmt: skip
+    return {name: time / taken[name] for name, time in found.items()}
 
 
 def _large_product(quick: bool) -> float:

@@ -100,7 +100,7 @@ def _train_batch(
 def group_size(plan: Plan, count: int) -> int:
     """How many members are trained at once: their weights and activations stay in a core's cache."""
     layers = real_network(plan.net)
-    return max(2, int(_CACHE // (8 * (layers.normal_count + 2 * count * sum(layers.sizes)))))
+    return max(1, int(_CACHE // (8 * (layers.normal_count + 2 * count * sum(layers.sizes)))))
 
 
 def in_groups(train: Callable[[Members], Trained], members: Members, size: int) -> Trained:

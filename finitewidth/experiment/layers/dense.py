@@ -46,9 +46,9 @@ def _through(W: Float[Array, "n fan_in"], z: Float[Array, "N fan_in"]) -> Float[
 def _outer_sum(delta: Float[Array, "N n"], s: Float[Array, "N fan_in"]) -> Float[Array, "n fan_in"]:
     """The sum of the samples' outer products.
 
-    For few samples it is written out, in fours that do not wait for each other. The compiler joins it with the
-    update of the weights, one pass over them. Every row of weights meets all samples, which must fit into the
-    first cache for that.
+    For few samples it is written out, in fours that do not wait for each other. The compiler joins it with
+    the update of the weights, one pass over them. Every row of weights meets all samples, which must fit into
+    the first cache for that.
     """
     count = len(s)
     if not 0 < count <= _FEW or s.size > _FIRST_CACHE:
