@@ -4,7 +4,7 @@
     python benchmarks/calibration_posterior.py --quick   three problems, a check of this script
 
 writes benchmarks/results/calibration_posterior.md and keeps what networks gave in calibration_posterior.npz.
-The first problems choose the constant of posteriors (training/first_order/truncation.py), the others judge it,
+The first problems choose the constants of posteriors (training/first_order/truncation.py), the others judge,
 once; problems and split were fixed before any network was drawn. Rounds of networks are added until their
 standard error is a third of the uncertainty, or MOST of them are drawn: what is left over decides nothing.
 """
