@@ -60,7 +60,7 @@ def test_a_variance_below_zero_is_said_and_has_no_standard_deviation():
     net = fw.MLP((4, 2, 1), "linear", C_W=1.0)
     posterior = fw.posterior(net, inputs[:3], np.zeros((3, 1)), inputs[3:], order=1)
     prediction = posterior.prediction
-    assert prediction.below_zero.all() and np.isnan(prediction.existing_std).all()
+    assert prediction.below_zero.all() and np.isnan(prediction.std).all()
     assert np.isnan(prediction.std_uncertainty).all()
     assert (posterior.variance_uncertainty >= -prediction.variance).all()
     assert posterior.verdict == "meaningless" and "variances below zero" in repr(prediction)
