@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 from digits import _error, control_of, trained
-from linearized import linearized
 from many_points import RESULTS, largest_eigenvalue, network, rms
 from provenance import keep, stamp
 
@@ -135,13 +134,31 @@ def table(steps: int, rows: list[dict]) -> str:
 # --- the shift in two parts -----------------------------------------------------------------------------
 
 
-def frozen_outputs(data, width: int, members: int, stops: tuple[int, ...]) -> np.ndarray:
+def linearized(data, width: int, members: int, stops: tuple[int, ...]) -> np.ndarray:
     """Outputs at the start and trained with a frozen NTK, (members, record, sample, output)."""
     import jax
+    import jax.numpy as jnp
 
-    net = network(width)
-    rate = 1 / largest_eigenvalue(net, data[0])
-    return linearized(net, data[:3], rate, stops, np.arange(members), jax.random.key(1))
+    from finitewidth.experiment.directions import ntk
+    from finitewidth.experiment.sampling import draw_members, outputs
+
+    X, Y, X_test, _ = data
+    net, inputs = network(width), jnp.asarray(np.concatenate([X, X_test]))
+    eta, training = 1 / largest_eigenvalue(net, X), Y.size
+
+    def one(parameters):
+        z = outputs(net, parameters, inputs)
+        H = ntk(net, parameters, inputs).transpose(1, 0, 3, 2).reshape(z.size, z.size)
+        values, vectors = jnp.linalg.eigh(H[:training, :training])
+        residual = vectors.T @ (z[: len(X)] - jnp.asarray(Y)).reshape(-1)
+        moves = [
+            H[:, :training] @ (vectors @ ((1 - (1 - eta * values) ** t) / values * residual)) for t in stops
+        ]
+        return jnp.stack([z, *(z - move.reshape(z.shape) for move in moves)])
+
+    batch = jax.jit(lambda numbers: jax.vmap(one)(draw_members(net, jax.random.key(1), numbers)))
+    numbers = np.array_split(np.arange(members, dtype=np.uint32), max(1, members // 24))
+    return np.concatenate([np.asarray(batch(part)) for part in numbers])
 
 
 def slopes(store: Path, members: dict[int, int], stops: tuple[int, ...]) -> str:
@@ -151,7 +168,7 @@ def slopes(store: Path, members: dict[int, int], stops: tuple[int, ...]) -> str:
     rows: dict[tuple[int, str], list] = {}
     for width, count in members.items():
         outputs = trained(data, width, count, stops, store)[:count]
-        frozen = frozen_outputs(data, width, count, stops)[:, 1:]
+        frozen = linearized(data, width, count, stops)[:, 1:]
         for record, steps in enumerate(stops):
             order_1 = predicted(width, steps)
             control = np.asarray(control_of(data, width, steps)(outputs[:, 0]))
@@ -174,7 +191,7 @@ def ntk_slopes(members: dict[int, int], stops: tuple[int, ...]) -> str:
     X = data[0]
     lines = ["| width | steps | networks | slope of the part of the NTK |", "|---:|---:|---:|---:|"]
     for width, count in members.items():
-        start, *frozen = frozen_outputs(data, width, count, stops).swapaxes(0, 1)
+        start, *frozen = linearized(data, width, count, stops).swapaxes(0, 1)
         for steps, z in zip(stops, frozen, strict=True):
             order_1 = predicted(width, steps)
             shift = sum(order_1.contributions[part] for part in PARTS["NTK"])

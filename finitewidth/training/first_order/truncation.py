@@ -5,12 +5,14 @@ Order $1/n^2$ consists of their products, so that their sizes before they cancel
 their absolute values at an output, for the mean and for the variance, and $\bar S$ its root mean square over
 the outputs. One standard deviation of what is neglected is
 
-$$\sigma = c\, \rho\, \sqrt{S^2 + \bar S^2}, \qquad \rho^2 = \rho_\text{mean}\, \rho_\text{variance},$$
+$$\sigma = c\, \frac{\rho}{1+\rho}\, \sqrt{S^2 + \bar S^2}, \qquad
+  \rho^2 = \rho_\text{mean}^2 + \rho_\text{variance}^2,$$
 
-where each $\rho$ is the root mean square of $S$ in its unit. Units of trained networks are the root mean
-square $y$ of the targets for means, and $y^2$ plus that of the variances at infinite width for variances;
-those of a posterior are its own standard deviation and variance. The constants c were chosen with one half of
-a set of random problems, and the other half judged them (`benchmarks/calibration.py`, docs/uncertainty.md).
+where each $\rho$ is the root mean square of $S$ in its unit. Orders behind the next one follow as a geometric
+series, which the factor $1/(1+\rho)$ sums up. Units of trained networks are the root mean square $y$ of the
+targets for means, and $y^2$ plus that of the variances at infinite width for variances; those of a posterior
+are its own standard deviation and variance. Form and constants c were chosen with random problems, and other
+problems judged them (`benchmarks/calibration.py`, docs/uncertainty.md).
 """
 
 from collections.abc import Iterable
@@ -20,9 +22,9 @@ import numpy as np
 
 from finitewidth.training.infinite.gaussian import Prediction, Truncation
 
-MEAN = 0.35
-MEAN_ALONE = 0.5  # where no variance is known, and rho is that of the mean
-VARIANCE = 0.22
+MEAN = 0.33
+MEAN_ALONE = 0.58  # where no variance is known, and rho is that of the mean
+VARIANCE = 0.2
 
 
 class Units(NamedTuple):
@@ -43,13 +45,17 @@ def truncation_of(prediction: Prediction, units: Units) -> Truncation:
     mean = _size(prediction.contributions.values())
     of_mean = _relative(mean, units.mean)
     if not prediction.variance_contributions:
-        return Truncation(MEAN_ALONE * of_mean * _softened(mean))
+        return Truncation(MEAN_ALONE * _summed(of_mean) * _softened(mean))
     spread = _size(prediction.variance_contributions.values())
-    of_variance = _relative(spread, units.variance)
-    rho = np.sqrt(of_mean * of_variance) if of_mean > 0 else of_variance  # targets of zero have no mean
+    share = _summed(np.hypot(of_mean, _relative(spread, units.variance)))
     below_zero = -prediction.variance  # by so much at least a variance is wrong
-    unsure = np.maximum(VARIANCE * rho * _softened(spread), below_zero)
-    return Truncation(MEAN * rho * _softened(mean), unsure)
+    unsure = np.maximum(VARIANCE * share * _softened(spread), below_zero)
+    return Truncation(MEAN * share * _softened(mean), unsure)
+
+
+def _summed(rho: float) -> float:
+    """All orders behind the first, in units of it: rho - rho^2 + ..."""
+    return rho / (1 + rho)
 
 
 def _size(parts: Iterable[np.ndarray]) -> np.ndarray:
