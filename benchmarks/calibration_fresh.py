@@ -21,6 +21,7 @@ from calibration import fw, rms
 from calibration_problems import FIRST, FRESH, LARGE_TARGETS, Case, case, members_for
 
 NARROW, WIDE = {48: 6, 32: 6, 24: 5, 16: 5}, {256: 4, 128: 4, 96: 4, 64: 4}  # places by width
+FLOW, FLOWS = {48: 1, 32: 1, 24: 2}, 1500
 WORK = {256: 1.5e12, 128: 1e12, 96: 6e11, 64: 6e11}  # of an ensemble, by width
 USUAL_WORK = 3e11
 PRECISION = 3.0  # standard errors in an uncertainty
@@ -53,11 +54,14 @@ def place(one: Case, open_places: dict[int, int]) -> dict | None:
     return None
 
 
-def fill(places: dict[int, int], first: int, chosen: list[dict]) -> None:
-    """Candidates from a number on, until all places are taken."""
+def fill(places: dict[int, int], first: int, chosen: list[dict], kind: type = object) -> None:
+    """Candidates from a number on, with algorithms of a kind, until all places are taken."""
     open_places = dict(places)
     for number in itertools.count(first):
-        found = place(case(number), open_places)
+        one = case(number)
+        if not isinstance(one.algorithm, kind):
+            continue
+        found = place(one, open_places)
         if found is not None:
             open_places[found["width"]] -= 1
             chosen.append(found)
@@ -72,6 +76,7 @@ def main() -> None:
     chosen: list[dict] = []
     fill(WIDE, LARGE_TARGETS, chosen)
     fill(NARROW, FIRST, chosen)
+    fill(FLOW, FLOWS, chosen, fw.GradientFlow)  # of which the others have two only
 
 
 if __name__ == "__main__":
