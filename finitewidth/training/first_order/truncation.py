@@ -11,8 +11,10 @@ $$\sigma = c\, \frac{\rho}{1+\rho}\, \sqrt{S^2 + \bar S^2}, \qquad
 where each $\rho$ is the root mean square of $S$ in its unit. Orders behind the next one follow as a geometric
 series, which the factor $1/(1+\rho)$ sums up. Units of trained networks are the root mean square $y$ of the
 targets for means, and $y^2$ plus that of the variances at infinite width for variances; those of a posterior
-are its own standard deviation and variance. Form and constants c were chosen with random problems, and other
-problems judged them (`benchmarks/calibration.py`, docs/uncertainty.md).
+are its own standard deviation and variance. A posterior whose variance moves has a mean that is less sure,
+however little it moves itself: its $S$ contains a fifth of that of the variance. Form and constants c were
+chosen with random problems, and other problems judged them (`benchmarks/calibration.py`,
+`calibration_posterior.py`, docs/uncertainty.md).
 """
 
 from collections.abc import Iterable
@@ -22,9 +24,19 @@ import numpy as np
 
 from finitewidth.training.infinite.gaussian import Prediction, Truncation
 
-MEAN = 0.33
-MEAN_ALONE = 0.58  # where no variance is known, and rho is that of the mean
-VARIANCE = 0.2
+MEAN_ALONE = 0.58  # c where no variance is known, and rho is that of the mean
+
+
+class Constants(NamedTuple):
+    """c of the mean and of the variance, and the share of the variance's S that means have too."""
+
+    mean: float
+    variance: float
+    lent: float
+
+
+TRAINED = Constants(0.33, 0.2, 0.0)
+POSTERIOR = Constants(0.23, 0.25, 0.2)
 
 
 class Units(NamedTuple):
@@ -40,7 +52,7 @@ class Units(NamedTuple):
         return cls(y, y**2 + _rms(prediction.infinite_width.variance))
 
 
-def truncation_of(prediction: Prediction, units: Units) -> Truncation:
+def truncation_of(prediction: Prediction, units: Units, constants: Constants = TRAINED) -> Truncation:
     """One standard deviation of what is neglected, in the mean and where it is known in the variance."""
     mean = _size(prediction.contributions.values())
     of_mean = _relative(mean, units.mean)
@@ -49,8 +61,9 @@ def truncation_of(prediction: Prediction, units: Units) -> Truncation:
     spread = _size(prediction.variance_contributions.values())
     share = _summed(np.hypot(of_mean, _relative(spread, units.variance)))
     below_zero = -prediction.variance  # by so much at least a variance is wrong
-    unsure = np.maximum(VARIANCE * share * _softened(spread), below_zero)
-    return Truncation(MEAN * share * _softened(mean), unsure)
+    unsure = np.maximum(constants.variance * share * _softened(spread), below_zero)
+    moved = np.hypot(mean, constants.lent * spread / np.sqrt(units.variance)) if constants.lent else mean
+    return Truncation(constants.mean * share * _softened(moved), unsure)
 
 
 def _summed(rho: float) -> float:
