@@ -62,7 +62,7 @@ def truncation_of(prediction: Prediction, units: Units, constants: Constants = T
     share = _summed(np.hypot(of_mean, _relative(spread, units.variance)))
     below_zero = -prediction.variance  # by so much at least a variance is wrong
     unsure = np.maximum(constants.variance * share * _softened(spread), below_zero)
-    moved = np.hypot(mean, constants.lent * spread / np.sqrt(units.variance)) if constants.lent else mean
+    moved = np.hypot(mean, constants.lent * _over(spread, units.mean))
     return Truncation(constants.mean * share * _softened(moved), unsure)
 
 
@@ -77,8 +77,13 @@ def _size(parts: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def _relative(size: np.ndarray, unit: np.ndarray | float) -> float:
-    """The root mean square in a unit; zero where the unit is."""
-    return _rms(np.divide(size, unit, out=np.zeros_like(size), where=np.asarray(unit) > 0))
+    """The root mean square in a unit."""
+    return _rms(_over(size, unit))
+
+
+def _over(size: np.ndarray, unit: np.ndarray | float) -> np.ndarray:
+    """A size in a unit; zero where the unit is."""
+    return np.divide(size, unit, out=np.zeros_like(size), where=np.asarray(unit) > 0)
 
 
 def _softened(size: np.ndarray) -> np.ndarray:
