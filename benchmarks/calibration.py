@@ -71,8 +71,9 @@ def merged(measures, number: int, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def result(measures, one: Case) -> Result:
     number = one.number
-    prediction = fw.predict(one.net, *one.problem, algorithm=one.algorithm)
-    alone = fw.predict(one.net, *one.problem, algorithm=one.algorithm, covariance=False)
+    prepared = fw.finite_width(one.net, *one.problem)
+    prediction = prepared.predict(one.algorithm)
+    alone = prepared.predict(one.algorithm, covariance=False)
     infinite, remainders = prediction.infinite_width, {}
     for name, of, unsure in (
         ("mean", "mean", prediction.uncertainty),
@@ -156,7 +157,12 @@ def main() -> None:
     warnings.simplefilter("ignore")
     measures = dict(np.load(FILE))
     cases = [*map(case, range(COUNT)), *fresh_cases()]
-    results = [result(measures, one) for one in cases if f"{one.number}_mean" in measures]
+    text = report([result(measures, one) for one in cases if f"{one.number}_mean" in measures])
+    TABLE.write_text(text, encoding="utf-8")
+    print(text)
+
+
+def report(results: list[Result]) -> str:
     head = (
         "| problem | network | data and training | networks | mean: correction | left over | standard error "
         "| uncertainty | within 2 sigma | variance: correction | left over | standard error | uncertainty "
@@ -179,8 +185,7 @@ def main() -> None:
         *(row(one) for one in results),
         "",
     ]
-    TABLE.write_text("\n".join(text), encoding="utf-8")
-    print("\n".join(summary(results)))
+    return "\n".join(text)
 
 
 if __name__ == "__main__":
