@@ -113,22 +113,24 @@ def table(block: int) -> list[Part]:
 
 
 def plan() -> list[Part]:
-    """Everything, in the order in which it is trained."""
+    """Everything, in the order in which it is trained.
+
+    The rules of `fw.torch.recommend` may be read off the transfers, the biases and the deep networks. The
+    table is kept for judging them, so it comes last.
+    """
     adam = ("Adam by layer", "Adam by layer, outputs", "critical")
     return [
         *biases(),
         *transfer("tanh"),
-        *table(0)[:4],
-        *deep()[:1],
         *transfer("relu"),
-        *table(0)[4:],
-        *deep()[1:],
-        *transfer("tanh", optimizer="adam", methods=adam),
-        *table(1),
         *transfer("gelu"),
+        *transfer("tanh", optimizer="adam", methods=adam),
         *transfer("tanh", loss="squared"),
-        *transfer("relu", optimizer="adam", methods=adam),
         *transfer("tanh", optimizer="momentum"),
+        *transfer("relu", optimizer="adam", methods=adam),
+        *deep(),
+        *table(0),
+        *table(1),
         *table(2),
     ]
 
