@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,15 @@ KEPT = HERE / "results" / "advice.json"
 EIGENVALUES = HERE / "results" / "advice_eigenvalues.json"
 TIE = 1.1  # losses within this factor count as equal
 GUESSING = {"cross-entropy": math.log(10), "squared": 0.45}  # loss of ten classes without learning
+
+
+def keep(path: Path, kept: dict) -> None:
+    """JSON with one line for each problem and method, so that changes can be read."""
+    problems = []
+    for key, entries in kept.items():
+        lines = ",\n  ".join(f"{json.dumps(m)}: {json.dumps(e)}" for m, e in entries.items())
+        problems.append(f"{json.dumps(key)}: {{\n  {lines}}}")
+    path.write_text("{\n" + ",\n".join(problems) + "\n}\n")
 
 
 class Best(NamedTuple):

@@ -131,9 +131,7 @@ class Optimizer:
     Rates and weight decays are (runs, parameters).
     """
 
-    def __init__(
-        self, name: str, parameters: list[torch.Tensor], rates: torch.Tensor, decays: torch.Tensor
-    ):
+    def __init__(self, name: str, parameters: list[torch.Tensor], rates: torch.Tensor, decays: torch.Tensor):
         self.name, self.rates, self.decays, self.steps = name, rates, decays, 0
         states = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}[name]
         self.state = [[torch.zeros_like(p) for p in parameters] for _ in range(states)]
