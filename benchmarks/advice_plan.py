@@ -61,6 +61,7 @@ TABLE_SIZES = (
     (4, 512),
     (64, 32),
 )
+CHEAP = 16 * 2 * 128**2  # cost of a problem of the table that comes early
 ACTIVATIONS = ("tanh", "relu", "gelu")
 OPTIMIZERS = ("sgd", "adam", "momentum", "adamw")
 
@@ -116,9 +117,12 @@ def plan() -> list[Part]:
     """Everything, in the order in which it is trained.
 
     The rules of `fw.torch.recommend` may be read off the transfers, the biases and the deep networks. The
-    table is kept for judging them, so it comes last.
+    table is kept for judging them. Its first two blocks come with the cheap problems first.
     """
     adam = ("Adam by layer", "Adam by layer, outputs", "critical")
+    first = sorted([*table(0), *table(1)], key=_cost)
+    cheap = [part for part in first if _cost(part) < CHEAP]
+    shallower = [part for part in deep() if part.problem.depth == 50]
     return [
         *biases(),
         *transfer("tanh"),
@@ -127,12 +131,20 @@ def plan() -> list[Part]:
         *transfer("tanh", optimizer="adam", methods=adam),
         *transfer("tanh", loss="squared"),
         *transfer("tanh", optimizer="momentum"),
+        *shallower,
+        *deep()[1:2],
+        *cheap,
         *transfer("relu", optimizer="adam", methods=adam),
-        *deep(),
-        *table(0),
-        *table(1),
+        *[part for part in deep() if part not in shallower],
+        *[part for part in first if part not in cheap],
         *table(2),
     ]
+
+
+def _cost(part: Part) -> float:
+    """Something like the time of one method."""
+    problem = part.problem
+    return problem.depth * (problem.width**2 + 64**2) * (2 if problem.adaptive else 1)
 
 
 def centre(problem: Problem, method: str) -> int:
