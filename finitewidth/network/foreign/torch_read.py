@@ -9,7 +9,7 @@ import torch
 from torch import fx, nn
 
 from finitewidth.network.foreign import graph
-from finitewidth.network.foreign.graph import Gap, Held, Node
+from finitewidth.network.foreign.graph import Gap, Held, MissingInputs, Node
 from finitewidth.network.foreign.recognition import Given, activation_of, passed
 from finitewidth.network.foreign.torch_layers import (
     KNOWN,
@@ -145,7 +145,7 @@ class _Reader:
             made = layer_of(self.trace, node)
             if made is not None and made.weights is not None:
                 if isinstance(made.layer, Conv):
-                    raise ValueError(
+                    raise MissingInputs(
                         f"convolution {made.weights.name!r} does not say how large images are; pass inputs, "
                         "a batch that the model accepts."
                     )
