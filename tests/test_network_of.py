@@ -186,6 +186,7 @@ def test_functions_of_parameters_and_inputs_are_networks():
         fw.network_of(lambda held, x: jnp.tanh(x @ held["W"]), np.ones((2, 3)), parameters=parameters)
 
 
+@jax.numpy_dtype_promotion("standard")  # Flax mixes precisions
 def test_modules_of_flax_are_networks():
     flax = pytest.importorskip("flax.linen")
     model = flax.Sequential([flax.Dense(5), flax.LayerNorm(), flax.relu, flax.Dense(2)])
