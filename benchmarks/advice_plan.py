@@ -132,7 +132,6 @@ def plan() -> list[Part]:
         *transfer("tanh", loss="squared"),
         *transfer("tanh", optimizer="momentum"),
         *shallower,
-        *deep()[1:2],
         *cheap,
         *transfer("relu", optimizer="adam", methods=adam),
         *[part for part in deep() if part not in shallower],

@@ -176,23 +176,24 @@ def recommend(
 
     Initialize the module first (`initialize_`): rates belong to the weights that it has.
 
-    `loss` is "squared", "cross_entropy", or a loss module of PyTorch, whose `reduction` counts. At
-    initialization gradient descent is stable below two over the largest eigenvalue of the NTK on `inputs`
-    times the curvature of the loss (`largest_learning_rate`); half of that is recommended. The curvature of
-    the squared loss stays. That of the cross-entropy, diag(p) - p p^T with the probabilities p of the
-    module, changes, and the best rates of deep networks were far below the limit: its rate is at most the
-    limit of the modes that move inputs apart, over the number of layers, which was below the best rate in
-    all 22 networks of benchmarks/results/advice.md. It is a start, not known to be safe. With `momentum` m
-    the stable limit is $2(1+m)$ over the eigenvalue, and the recommended rate is smaller by 1 - m.
+    `loss` is "squared", "cross_entropy", or a loss module of PyTorch, whose `reduction` counts.
+    `optimizer` is "SGD", with `momentum` or without, "Adam" or "AdamW", or one of these classes. What is
+    recommended is what trained best (benchmarks/results/advice.md):
 
-    `optimizer` is "SGD", "Adam" or "AdamW", or one of these classes. Adam gets one rate for all parameters,
-    since rates by layer had 1.7 to 3.7 times the loss. It is smaller for wider and deeper networks, so that
-    outputs change by order one in a step. `weight_decay` is that of AdamW at its default rate of 0.001; it
-    is scaled so that rate times decay is the same.
+    - SGD, squared loss: rates by layer (`parameter_groups`) at nine tenths of the limit of stable descent,
+      which is two over the largest eigenvalue of the NTK on `inputs` times the curvature of the loss.
+      Networks with skips, and modules that the theory does not know, have one rate for all parameters.
+    - SGD, cross-entropy: one rate for all parameters, which depends on the number of layers and little on
+      the eigenvalue, since the curvature of this loss changes in training. The law was measured.
+    - Adam, AdamW: one rate, 2 over the number of layers times the number of inputs of a neuron.
+      `weight_decay` is that of AdamW at its default rate of 0.001; it is scaled so that rate times decay is
+      the same, and biases have none.
+
+    `largest_learning_rate` is the limit of stable descent at initialization; with `momentum` m it is $1+m$
+    times as large, and the recommended rate is smaller by 1 - m. No rate is known to be safe: watch the loss.
 
     `inputs` is a batch as the module takes it. `bias_share` is what biases add to the NTK over what the
-    weights of their layer add. Modules that the theory does not know get relative rates by the shapes of
-    their parameters, and the record says so. The module is not changed.
+    weights of their layer add, where rates are by layer. The module is not changed.
     """
     return recommended(
         module,
