@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 from advice_methods import METHODS
-from advice_plan import BY_LAYER, OVER_BOTH, OVER_DEPTH, OVER_WIDTH, SIZES, Part, Problem, centre, plan
+from advice_plan import OVER_BOTH, OVER_DEPTH, OVER_WIDTH, SIZES, Part, Problem, centre, plan
 from harness import HERE, markdown, processor
 from provenance import stamp
 
 KEPT = HERE / "results" / "advice.json"
-EIGENVALUES = HERE / "results" / "advice_eigenvalues.json"
 TIE = 1.1  # losses within this factor count as equal
 GUESSING = {"cross-entropy": math.log(10), "squared": 0.45}  # loss of ten classes without learning
 
@@ -57,7 +56,7 @@ def report(kept: dict) -> str:
     """All tables of what is there."""
     parts = [part for part in plan() if kept.get(part.problem.key)]
     sections = (opening(kept), methods(), summary(parts, kept), rows(parts, kept), biases(parts, kept))
-    return "\n\n".join([*sections, transfer(kept), rule(kept), deep(parts, kept)]) + "\n"
+    return "\n\n".join([*sections, transfer(kept), deep(parts, kept)]) + "\n"
 
 
 OPENING = """# Advice against what people do already
@@ -237,30 +236,6 @@ def transfers() -> list[tuple[tuple[str, str, str, str], str]]:
     """The settings (activation, data, loss, optimizer) and methods whose best rate is followed over sizes."""
     pairs = [(p.problem[2:], m) for p in plan() if p.section == "transfer" for m in p.methods]
     return list(dict.fromkeys(pairs))
-
-
-RULE = """## Eigenvalues and the best rate of the cross-entropy
-
-The two largest eigenvalues of Theta/N of 200 digits at infinite width, against the best rate of SGD by layer
-with a bias share of 1/10. The limit of descent at initialization is 2 x classes / first. **rule** is
-2 x classes / (depth x second), which was read off the tanh runs. It fits them within a factor 2.4; relu,
-which was run later, misses it by up to 4."""
-
-
-def rule(kept: dict) -> str:
-    """The rule against the best rates, where both are there."""
-    if not EIGENVALUES.exists():
-        return ""
-    lines = []
-    for row in json.loads(EIGENVALUES.read_text()):
-        for width in (32, 64, 128, 256):
-            key = Problem(row["depth"], width, row["activation"]).key
-            entry = kept.get(key, {}).get(BY_LAYER)
-            if entry:
-                limits = (20 / row["first"], 20 / (row["depth"] * row["second"]))
-                cells = (f"{row['first']:.3f}", f"{row['second']:.4f}", *(f"{x:.3g}" for x in limits))
-                lines.append((key, *cells, f"{2.0 ** best(entry).power:g}"))
-    return f"{RULE}\n\n{markdown('problem | first | second | limit | rule | best', lines)}"
 
 
 def deep(parts: list[Part], kept: dict) -> str:

@@ -9,7 +9,7 @@ import json
 import math
 import time
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -72,16 +72,21 @@ def unit(problem: Problem, classes: int) -> float:
     return 2 / classes if problem.loss == "squared" and not problem.adaptive else 1.0
 
 
-def recommended(start: Start, problem: Problem, data: Data) -> Start:
-    """The start with the rates, and the weight decay, of `fw.torch.recommend`."""
+def advice_for(start: Start, problem: Problem, data: Data) -> tuple[Perceptron, Any]:
+    """A network as a torch module, and what `fw.torch.recommend` says of it."""
     model = Perceptron(start, problem.activation)
-    advice = fw.torch.recommend(
+    return model, fw.torch.recommend(
         model,
         data.X[:ROWS],
         loss=nn.MSELoss() if problem.loss == "squared" else nn.CrossEntropyLoss(),
         optimizer=KINDS[problem.optimizer],
         momentum=0.9 if problem.optimizer == "momentum" else 0.0,
     )
+
+
+def recommended(start: Start, problem: Problem, data: Data) -> Start:
+    """The start with the rates, and the weight decay, of `fw.torch.recommend`."""
+    model, advice = advice_for(start, problem, data)
     groups = {id(group["params"][0]): group for group in advice.groups}
     weights = [groups[id(layer.weight)] for layer in model.layers]  # type: ignore[arg-type]
     biases = [groups[id(layer.bias)] for layer in model.layers]  # type: ignore[arg-type]
@@ -158,7 +163,7 @@ def report(tuned: dict) -> str:
     kept = json.loads(UNTUNED.read_text()) if UNTUNED.exists() else {}
     parts = [part for part in problems() if part.problem.key in kept]
     usual = ", ".join(f"{rate:g} for {name}" for name, rate in USUAL.items())
-    names = "rates by layer for descent, one rate for Adam and with skips"
+    names = "rates by layer for SGD and the squared loss, else one rate"
     text = [REPORT.format(rows=ROWS, usual=usual, tuned=names)]
     for optimizer, title in (
         ("sgd", "SGD"),
@@ -179,7 +184,8 @@ def report(tuned: dict) -> str:
 
 def counterpart(way: Untuned, problem: Problem) -> str:
     """The tuned method with the same network and the same relative rates."""
-    return BY_LAYER if way.recommended and way.start == "critical" and not problem.adaptive else way.start
+    by_layer = way.recommended and way.start == "critical" and problem.loss == "squared"
+    return BY_LAYER if by_layer and not problem.adaptive else way.start
 
 
 def _ratios(chosen: list[Part], kept: dict, tuned: dict) -> Iterable[tuple]:
