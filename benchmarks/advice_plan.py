@@ -83,6 +83,23 @@ def biases() -> list[Part]:
     return [Part("biases", problem, BIASES) for problem in problems]
 
 
+def last_layers() -> list[Part]:
+    """How large outputs should start. Added when the squared loss of relu networks was seen to lose."""
+    problems = [
+        Problem(4, 256, "relu", "digits", "squared", "momentum"),
+        Problem(16, 32, "tanh", "clusters", "squared", "sgd"),
+        Problem(64, 32, "tanh", "digits", "squared", "momentum"),
+        Problem(4, 64, "gelu", "clusters", "cross-entropy", "sgd"),
+        Problem(8, 128, "tanh", "digits", "cross-entropy", "sgd"),
+        Problem(32, 64, "relu", "digits", "cross-entropy", "sgd"),
+        Problem(8, 128, "relu", "digits", "cross-entropy", "adamw"),
+        Problem(16, 32, "gelu", "digits", "cross-entropy", "adamw"),
+        Problem(4, 512, "relu", "clusters", "squared", "sgd"),
+    ]
+    names = ["critical", "critical, small last", "critical skips", "critical skips, small last"]
+    return [Part("last layers", problem, names) for problem in problems]
+
+
 def deep() -> list[Part]:
     """Plain and residual networks of 50 and 100 layers side by side."""
     settings = [("tanh", "sgd"), ("relu", "adam"), ("relu", "sgd"), ("tanh", "adam")]
@@ -133,6 +150,7 @@ def plan() -> list[Part]:
         *transfer("tanh", optimizer="momentum"),
         *shallower,
         *cheap,
+        *last_layers(),
         *transfer("relu", optimizer="adam", methods=adam),
         *[part for part in deep() if part not in shallower],
         *[part for part in first if part not in cheap],

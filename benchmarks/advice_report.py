@@ -56,7 +56,8 @@ def report(kept: dict) -> str:
     """All tables of what is there."""
     parts = [part for part in plan() if kept.get(part.problem.key)]
     sections = (opening(kept), methods(), summary(parts, kept), rows(parts, kept), biases(parts, kept))
-    return "\n\n".join([*sections, transfer(kept), deep(parts, kept)]) + "\n"
+    text = [*sections, last_layers(parts, kept), transfer(kept), deep(parts, kept)]
+    return "\n\n".join(one for one in text if one) + "\n"
 
 
 OPENING = """# Advice against what people do already
@@ -171,6 +172,22 @@ def biases(parts: list[Part], kept: dict) -> str:
         [
             "## How fast biases should learn",
             "Rates by layer; the share is what biases add to the NTK over what their layer's weights add.",
+            markdown(" | ".join(["problem", *names]), lines),
+        ]
+    )
+
+
+def last_layers(parts: list[Part], kept: dict) -> str:
+    chosen = complete("last layers", parts, kept)
+    if not chosen:
+        return ""
+    names = chosen[0].methods
+    lines = [(p.problem.key, *_cells(kept[p.problem.key], names, p.problem)) for p in chosen]
+    return "\n\n".join(
+        [
+            "## How large outputs should start",
+            "The last weights as theory sets them, and a tenth of that. These runs were added to the plan "
+            "when relu networks had been seen to lose with the squared loss.",
             markdown(" | ".join(["problem", *names]), lines),
         ]
     )
