@@ -185,7 +185,7 @@ def recommend(
       Networks with skips, and modules that the theory does not know, have one rate for all parameters.
     - SGD, cross-entropy: one rate for all parameters, which depends on the number of layers and little on
       the eigenvalue, since the curvature of this loss changes in training. The law was measured.
-    - Adam, AdamW: one rate, 2 over the number of layers times the number of inputs of a neuron.
+    - Adam, AdamW: one rate, 2 over the number of inputs of a neuron, summed over the layers.
       `weight_decay` is that of AdamW at its default rate of 0.001; it is scaled so that rate times decay is
       the same, and biases have none.
 

@@ -4,11 +4,11 @@ r"""Relative learning rates of the parameters of a module, for gradient descent,
 $\lambda_b^{(l)}$, by the equivalence principle (`critical/tuning.py`).
 
 **Adam** makes steps of the size of the learning rate, whatever the gradient. A step of all weights of a
-neuron changes what it gives by at most the rate times n times the size of what arrives. The smallest of
+neuron changes what it gives by at most the rate times n times the size of what arrives. The rate
 
-$$\frac{2}{L\, n_l\, \max(1, \sqrt{s_l})}$$
+$$\frac{2}{\sum_l n_l \max(1, \sqrt{s_l})}$$
 
-over the L layers, with the mean square $s_l$ that arrives, keeps the change of outputs of order one as width
+with the mean square $s_l$ that arrives, keeps the sum of these changes over the layers of order one as width
 and depth grow. It is taken for all parameters: rates by layer trained worse. The 2 was measured, and that
 small signals are no reason for a larger rate (benchmarks/results/advice.md).
 """
@@ -30,7 +30,7 @@ from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
 
 ADAM = 1e-3  # PyTorch's default, for modules without weights
-CHANGE = 2.0  # of what a neuron gives in a step of Adam, times the number of layers; measured
+CHANGE = 2.0  # of what neurons give in a step of Adam, summed over the layers; measured
 KEY = "made_for"  # of parameter groups: the optimizer that the rates were made for
 
 
@@ -58,12 +58,12 @@ def descent_rates(known: Read, net: Network) -> list[Rate]:
 def adam_rates(known: Read, input_scale: float) -> list[Rate]:
     """The one rate of Adam for a module as it is, from the signals that arrive at each layer."""
     net = known.net
-    shares, L = contributions_to_ntk(net.layers, net.input_shape, input_scale), len(known.held)
-    rates = []
+    shares = contributions_to_ntk(net.layers, net.input_shape, input_scale)
+    changes = 0.0
     for held, share in zip(known.held, shares, strict=True):
         size = math.sqrt(share.of_weights / share.of_biases) if share.of_biases > 0 else 1.0
-        rates.append(CHANGE / (abs(held.scale) * L * held.holder.fan_in * max(size, 1.0)))
-    return one_rate(known.module, min(rates))
+        changes += abs(held.scale) * held.holder.fan_in * max(size, 1.0)
+    return one_rate(known.module, CHANGE / changes)
 
 
 def one_rate(module: nn.Module, rate: float) -> list[Rate]:
@@ -79,7 +79,7 @@ def one_rate(module: nn.Module, rate: float) -> list[Rate]:
 def plain_adam_rates(module: nn.Module) -> list[Rate]:
     """The one rate of Adam for a module that the theory does not know, by the shapes of its parameters."""
     inputs = [tensor[0].numel() for tensor in module.parameters() if tensor.ndim > 1]
-    return one_rate(module, CHANGE / (len(inputs) * max(inputs)) if inputs else ADAM)
+    return one_rate(module, CHANGE / sum(inputs) if inputs else ADAM)
 
 
 def _others(module: nn.Module, rates: list[Rate], rate: float) -> list[Rate]:

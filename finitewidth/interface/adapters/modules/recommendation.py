@@ -313,8 +313,8 @@ def _decay(weight_decay: Any, kind: str) -> float | None:
 
 def _reasons_of_adam(decay: float | None) -> tuple[str, ...]:
     reasons = [
-        "a step of Adam is as large as its rate: with the smallest 2 / (layers x inputs x size of signals) "
-        "outputs change by order one at any width and depth",
+        "a step of Adam is as large as its rate: with 2 over the sum of inputs x size of signals over all "
+        "layers outputs change by order one at any width and depth",
         "all parameters have one rate, since rates by layer trained worse",
     ]
     if decay is not None:
