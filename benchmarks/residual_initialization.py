@@ -24,7 +24,7 @@ import finitewidth as fw
 
 RESULTS = Path(__file__).parent / "results" / "residual_initialization.md"
 WIDTH, BATCH, STEPS = 64, 64, 80
-RATES = tuple(0.4 / 4**k for k in range(5))  # the largest first
+RATES = tuple(0.8 / 2**k for k in range(9))  # the largest first
 LAYERS = (50, 100)
 
 
@@ -196,7 +196,8 @@ def main(quick: bool = False) -> None:
     for name, make in NETWORKS.items():
         for layers in LAYERS:
             loss, accuracy, rate = tuned(make, layers, data, steps)
-            rows.append(f"| {name} | {layers} | {loss:.3g} | {accuracy:.3f} | {rate:.3g} |")
+            cells = f"{loss:.3g} | {accuracy:.3f} | {rate:.3g}" if math.isfinite(loss) else "diverges | | all"
+            rows.append(f"| {name} | {layers} | {cells} |")
             print(rows[-1], flush=True)
             if name in RECOMMENDED:
                 model = make(layers, 0)
