@@ -152,6 +152,17 @@ def test_convolutions_norms_and_slopes_are_initialized_and_the_frozen_stay():
     assert float((model[0].weight.detach() ** 2).mean() * 6) == pytest.approx(net.layers[0].C_W, rel=0.5)
 
 
+def test_outputs_may_start_smaller():
+    for model in (residual(2, 64), stack((6, 64, 2), nn.Tanh)):
+        whole = fw.torch.initialize_(model, generator=generator())
+        X = normal(20, 6)
+        first = model(X).detach()
+        net = fw.torch.initialize_(model, output_scale=0.1, generator=generator())
+        torch.testing.assert_close(model(X).detach(), 0.1 * first)
+        last, before = (n.layers[-1] for n in (net, whole))
+        assert last.C_W == pytest.approx(0.01 * before.C_W) and net.layers[0] == whole.layers[0]
+
+
 def test_gelu_without_biases_gets_the_best_that_exists():
     model = stack((8, *[64] * 19, 2), nn.GELU, bias=False)
     with pytest.warns(fw.torch.InitializationWarning, match="no biases, which the critical point of gelu"):

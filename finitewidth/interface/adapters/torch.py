@@ -26,8 +26,8 @@ try:
 except ImportError:
     raise ImportError('fw.torch needs PyTorch; pip install "finitewidth[torch]".') from None
 
-from finitewidth.core.inputs import as_count
-from finitewidth.interface.adapters.modules.initialize import critical, draw_
+from finitewidth.core.inputs import as_count, as_positive
+from finitewidth.interface.adapters.modules.initialize import critical, draw_, with_outputs
 from finitewidth.interface.adapters.modules.rates import (
     OptimizerWarning,
     check_optimizer,
@@ -101,6 +101,7 @@ def initialize_(
     *,
     activation: Given = None,
     input_scale: float = 1.0,
+    output_scale: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Network:
     r"""Draw all weights and biases of a module at its critical point, in place, and return that network.
@@ -109,6 +110,9 @@ def initialize_(
     skip connection get the share of these that keeps signals at any depth: $1 - \gamma^2$ for
     $\gamma x + f(x)$, and one over the number of branches for $x + f(x)$. Layer norms get gains of one and
     offsets of zero. Frozen parameters stay as they are, and nothing is changed if something is refused.
+
+    `output_scale` is a factor on the last weights and biases. With the squared loss 0.1 trained better, with
+    the cross-entropy 1 did (benchmarks/results/advice.md).
 
     Numbers are drawn in double precision on the device of `generator` (the CPU without one) and then
     converted to the module's dtype and device, so that one generator gives the same network on every device.
@@ -119,8 +123,9 @@ def initialize_(
             f"generator must be a torch.Generator, got {generator!r}; use "
             "torch.Generator().manual_seed(seed)."
         )
+    scale = as_positive("output_scale", output_scale)
     known = read(module, inputs, activation=activation)
-    net = _warned(*critical(known, declared(activation), input_scale))
+    net = with_outputs(_warned(*critical(known, declared(activation), input_scale)), scale)
     draw_(known, net, generator)
     return net
 
