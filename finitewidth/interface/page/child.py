@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 
 from finitewidth.core.programs import keep_programs
-from finitewidth.interface.page import answers, ensembles
+from finitewidth.interface.page import answers, bayes, ensembles, extrapolation, residual
 from finitewidth.interface.page.values import BadValues, Values
 
 
@@ -40,10 +40,17 @@ def _listen(orders: queue.SimpleQueue) -> None:
 def _work(order: dict, tell: Callable[[dict], None]) -> None:
     values = Values(**order["values"])
     try:
-        if order["do"] == "finite":
-            tell({"result": answers.finite(values, order["part"])})
-        else:
-            ensembles.train(values, tell)
+        match order["do"]:
+            case "finite":
+                tell({"result": answers.finite(values, order["part"])})
+            case "bayes":
+                tell({"result": bayes.bayes(values)})
+            case "residual":
+                tell({"result": residual.residual(values)})
+            case "extrapolation":
+                extrapolation.beyond(values, tell)
+            case _:
+                ensembles.train(values, tell)
         tell({"finished": True})
     except BadValues as error:
         tell({"finished": True, "errors": error.errors})
