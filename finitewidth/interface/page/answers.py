@@ -208,17 +208,11 @@ def why_no_finite_width(net: MLP) -> str:
             f"{net.kinked.name} has a kink, where the differentials of the NTK are infinite: training has no "
             "correction of order 1/n, so only infinite width is drawn. Real networks can be trained."
         )
-    return _why_too_deep(net)
+    return why_too_deep(net)
 
 
-def check_depth(net: MLP) -> None:
-    """Refuse networks whose statistics of order 1/n take too long for a page."""
-    reason = _why_too_deep(net)
-    if reason:
-        raise BadValues({"finite": reason})
-
-
-def _why_too_deep(net: MLP) -> str:
+def why_too_deep(net: MLP) -> str:
+    """Why a network is too deep for finite width on a page; empty if it is not."""
     if net.depth <= FINITE_DEPTH:
         return ""
     return (

@@ -2,12 +2,10 @@
 
 import warnings
 
-import numpy as np
-
 from finitewidth.interface.page import answers, problem
 from finitewidth.interface.page.values import Values
 from finitewidth.network.mlp import MLP
-from finitewidth.training.bayes.posterior import Posterior, posterior
+from finitewidth.training.bayes.posterior import posterior
 from finitewidth.training.first_order.expansion import ExpansionWarning
 from finitewidth.training.infinite.bayes import infinite_evidence
 
@@ -15,37 +13,47 @@ from finitewidth.training.infinite.bayes import infinite_evidence
 def bayes(values: Values) -> dict:
     """Posterior mean and spread at infinite width and through order 1/n, and the evidence of the data."""
     net = problem.network(values)
-    answers.check_depth(net)
     answers.check_signal(net)
     x, y = problem.training_points(values)
+    data = problem.inputs(x), y[:, None]
     shown = problem.curve(x)
-    X, Y = problem.inputs(x), y[:, None]
-    infinite = posterior(net, X, Y, problem.inputs(shown), noise=values.noise)
-    compared = problem.compared(x)
+    infinite = posterior(net, *data, problem.inputs(shown), noise=values.noise)
+    evidence = infinite_evidence(net, *data, noise=values.noise, gradient=False).value
+    answer = {
+        "infinite": answers.curve(shown, infinite.prediction),
+        "finite": None,
+        "verdict": "",
+        "evidence": f"Log evidence of the data at infinite width: {evidence:.3g}.",
+        "missing": _why_no_finite_width(net),
+    }
+    return answer if answer["missing"] else {**answer, **_finite_width(net, data, values, evidence)}
+
+
+def _finite_width(net: MLP, data: tuple, values: Values, evidence: float) -> dict:
+    compared = problem.compared(problem.training_inputs(values.points))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ExpansionWarning)
-        finite = posterior(
+        there = posterior(
             net,
-            X,
-            Y,
+            *data,
             problem.inputs(compared),
             noise=values.noise,
             order=1,
             four_leg_tolerance=answers.FOUR_LEG_TOLERANCE,
         )
     return {
-        "infinite": answers.curve(shown, infinite.prediction),
-        "finite": answers.curve(compared, finite.prediction),
-        "verdict": finite.verdict,
+        "finite": answers.curve(compared, there.prediction),
+        "verdict": there.verdict,
         "warning": answers.warnings_in_words(caught),
-        "evidence": _evidence(net, X, Y, finite),
+        "evidence": f"Log evidence of the data: {evidence:.3g} at infinite width; finite width adds "
+        f"{there.log_evidence_correction:+.2g}.",
     }
 
 
-def _evidence(net: MLP, X: np.ndarray, Y: np.ndarray, finite: Posterior) -> str:
-    value = infinite_evidence(net, X, Y, noise=finite.noise, gradient=False).value
-    assert finite.log_evidence_correction is not None  # posteriors of order 1 have it
-    return (
-        f"Log evidence of the data: {value:.4g} at infinite width, and finite width adds "
-        f"{finite.log_evidence_correction:+.2g}."
-    )
+def _why_no_finite_width(net: MLP) -> str:
+    if net.kinked is not None:
+        return (
+            f"The posterior at finite width takes too long for this page where the activation has a kink, as "
+            f"{net.kinked.name} has; fw.posterior computes it. Only infinite width is drawn."
+        )
+    return answers.why_too_deep(net)

@@ -26,12 +26,12 @@ TABS = {
     "bayes": "Bayes beside descent",
     "extrapolation": "Beyond order 1/n",
 }
-STARTS = {"critical": "at the critical point", "own": "with C_b and C_W of my own"}
+STARTS = {"critical": "critical point", "own": "own C_b and C_W"}
 ALGORITHMS = {
-    "flow": "gradient flow, to the end",
-    "flow_time": "gradient flow, until a time",
-    "descent": "gradient descent, a number of steps",
-    "two_step": "two second-order steps",
+    "flow": "flow, to the end",
+    "flow_time": "flow, until time t",
+    "descent": "descent, in steps",
+    "two_step": "two Newton steps",
 }
 TARGETS = {"sine": "sin 2x", "line": "x", "parabola": "x² - ½", "step": "sign of x"}
 
@@ -99,7 +99,7 @@ FIELDS: dict[str, Choice | Number] = {
     "steps": Number("steps", 1, 20_000, 100, whole=True, logarithmic=True),
     "target": Choice("target function", TARGETS, "sine"),
     "points": Number("training points", 2, 5, 4, whole=True),
-    "noise": Number("noise s²", 1e-4, 1.0, 0.01, logarithmic=True),
+    "noise": Number("noise s²", 1e-4, 1.0, 0.1, logarithmic=True),
     "members": Number("networks", 32, 2048, 512, whole=True, logarithmic=True),
 }
 
