@@ -24,7 +24,16 @@ from hypothesis import strategies as st
 
 import finitewidth as fw
 from finitewidth.interface.cli import page as page_command
-from finitewidth.interface.page import answers, jobs, problem, symbols, values
+from finitewidth.interface.page import (
+    answers,
+    bayes,
+    extrapolation,
+    jobs,
+    problem,
+    residual,
+    symbols,
+    values,
+)
 from finitewidth.interface.page.children import Child, Ended
 from finitewidth.interface.page.server import STATIC, Desk, application
 
@@ -72,7 +81,7 @@ def client(desk: Desk):
         ("dept=3", "address", "unknown value 'dept'"),
         ("members=100000", "members", "from 32 to 2048"),
         ("x=" + "1" * 3000, "address", "at most 2000"),
-        ("&".join(f"a{i}=1" for i in range(100)), "address", "more than 30 values"),
+        ("&".join(f"a{i}=1" for i in range(100)), "address", "more than 36 values"),
     ],
 )
 def test_a_bad_value_is_named_with_its_bounds(query, field, says):
@@ -152,6 +161,59 @@ def test_what_cannot_be_shown_says_why():
     with pytest.raises(values.BadValues) as caught:
         answers.theory(values.read("activation=sigmoid"))
     assert "no critical point" in caught.value.errors["start"]
+
+
+def test_the_tabs_say_what_the_library_says():
+    asked = values.read("activation=relu&depth=20&width=64&gamma=0.8")
+    skips = residual.residual(asked)
+    there = fw.aspect("relu", width=64, gamma=0.8)
+    assert skips["reached"] == there.depth
+    np.testing.assert_allclose(skips["ratio"][there.depth - 1], there.ratio, rtol=1e-12)
+    assert f"width {fw.aspect('relu', depth=20, gamma=0.8).width} or more" in skips["text"][2]
+    assert answers.theory(asked)["regression"]["infinite"]["mean"]  # the other tabs have no skips
+    asked = values.read("depth=2&width=20&points=2&noise=0.3")
+    found = bayes.bayes(asked)
+    json.dumps(found, allow_nan=False)
+    x, y = problem.training_points(asked)
+    net = fw.MLP.critical((2, 20, 1), "tanh")
+    expected = fw.posterior(
+        net, problem.inputs(x), y[:, None], problem.inputs(found["finite"]["x"]), noise=0.3, order=1
+    )
+    np.testing.assert_allclose(found["finite"]["mean"], expected.mean[:, 0], atol=1e-4)
+    np.testing.assert_allclose(found["finite"]["std"], expected.std[:, 0], atol=1e-4)
+    kinked = bayes.bayes(values.read("activation=relu&depth=3"))
+    assert "kink" in kinked["missing"] and kinked["finite"] is None and kinked["infinite"]["mean"]
+
+
+def test_an_extrapolation_is_bounded_and_is_that_of_the_library():
+    with pytest.raises(values.BadValues, match="kink"):
+        extrapolation.check(values.read("activation=relu"))
+    with pytest.raises(values.BadValues, match="12 layers"):
+        extrapolation.check(values.read("depth=13"))
+    asked, told = values.read(f"tab=extrapolation&points=2&{SMALL}"), []
+    extrapolation.beyond(asked, told.append)
+    (found,) = [line["result"] for line in told if "result" in line]
+    json.dumps(found, allow_nan=False)
+    x, y = problem.training_points(asked)
+    expected = fw.extrapolate(
+        fw.MLP.critical((2, 4, 1), "tanh"),
+        problem.inputs(x),
+        y[:, None],
+        problem.inputs(found["x"]),
+        algorithm=fw.GradientDescent(0.05, 3),
+        widths=(12, 16, 24),
+        members=32,
+        batch_size=16,
+        progress=False,
+    )
+    limit = expected.prediction.infinite_width.mean
+    np.testing.assert_allclose(found["shift"], (expected.mean.value - limit)[:, 0], atol=1e-12)
+    over, narrow = found["over_width"], found["over_width"]["narrow"]
+    place = found["x"].index(over["x"])
+    assert narrow["width"] == [12, 16, 24]
+    seen = [at.value[place, 0] for at in expected.remainders["mean"]]
+    theory = [over["theory"][over["width"].index(n)] for n in narrow["width"]]
+    np.testing.assert_allclose(np.subtract(narrow["shift"], theory), seen, atol=1e-12)
 
 
 # --- the server ----------------------------------------------------------------------------------------

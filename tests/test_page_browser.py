@@ -189,3 +189,37 @@ def test_a_plot_is_saved_and_a_phone_needs_no_sideways_scrolling(opened, tmp_pat
     root = ElementTree.parse(tmp_path / "saved.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert "infinite width" in "".join(root.itertext()) and "layer" in "".join(root.itertext())
+
+
+def test_residual_networks_are_compared_over_depth_and_gamma(opened):
+    page = opened("activation=relu&depth=20&width=64")
+    page.get_by_role("tab", name="Residual networks").click()
+    settled(page, "tab=residual&activation=relu&depth=20&width=64")
+    assert "20 relu layers of width 64" in page.locator("#trust-text").inner_text()
+    assert curves(page, "depth-ratios") and "γ = 0.95" in page.locator("#depth-ratios").inner_text()
+    assert page.locator("#reach circle").count() == 8  # of seven gammas, and in the legend
+    assert page.locator("#train").is_hidden() and page.locator("#regression").is_hidden()
+    page.get_by_label("skips γ", exact=True).fill("1")
+    page.locator("#message-gamma").wait_for()
+    assert page.locator("#reach.stale").count() == 1
+
+
+def test_the_posterior_stands_beside_trained_networks(opened):
+    query = f"tab=bayes&{SMALL}&noise=0.3"
+    page = opened(query, PHONE)
+    settled(page, query)
+    for plot in ("posterior", "posterior-shift", "posterior-spread"):
+        assert len(curves(page, plot)) >= 3
+    assert "finite width adds" in page.locator("#evidence").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_narrow_networks_add_the_orders_behind_1_over_n(opened):
+    query = f"tab=extrapolation&{SMALL}"
+    page = opened(query)
+    settled(page, query)
+    page.get_by_role("button", name="Train narrow networks").click()
+    page.locator('body[data-trained="finished"]').wait_for(state="attached")
+    assert "32 networks of each width trained" in page.locator("#training-note").inner_text()
+    assert "networks of width 12, 16, 24" in page.locator("#over-width").inner_text()
+    assert "with narrow networks" in page.locator("#spread-beyond").inner_text()

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 
 from finitewidth.core.programs import keep_programs
+from finitewidth.gaussian.four_legs.averages import remember_averages
 from finitewidth.interface.page import answers, bayes, ensembles, extrapolation, residual
 from finitewidth.interface.page.values import BadValues, Values
 
@@ -24,6 +25,7 @@ def main() -> None:
     orders: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
     keep_programs(answers.LEAST_COMPILATION)
+    remember_averages(answers.REMEMBERED)
     while True:
         _work(
             json.loads(orders.get()),

@@ -7,16 +7,18 @@ const NEXT = "further series";
 
 // --- residual networks: one answer for each gamma, the chosen one first -----------------------------------
 
+const COMPARED = [0, 0.5, 0.8, 0.95];  // more lines than these would run into each other
+
 export function ratiosOverDepth(place, chosen, others, depth) {
-  const series = [...others.filter((one) => one.gamma !== chosen.gamma), chosen];
+  const series = [...others.filter((one) => COMPARED.includes(one.gamma) && one.gamma !== chosen.gamma), chosen];
   const highest = 1.2, { deepest, allowed } = chosen, marks = [Plot.ruleY([allowed], line("asymptote"))];
-  for (const one of series) {
+  for (const [i, one] of series.entries()) {
     const role = one === chosen ? "finite width" : one.gamma === 0 ? "infinite width" : NEXT;
-    const data = one.ratio.map((ratio, i) => ({ layer: i + 1, ratio })).filter((d) => d.ratio !== null && d.ratio <= highest);
+    const data = one.ratio.map((ratio, below) => ({ layer: below + 1, ratio })).filter((d) => d.ratio !== null && d.ratio <= highest);
     marks.push(Plot.lineY(data, { x: "layer", y: "ratio", ...line(role), strokeWidth: one === chosen ? 2.6 : 1.2 }));
     const end = data[data.length - 1], above = end && end.layer < deepest;
     marks.push(Plot.text([end], { x: "layer", y: "ratio", text: () => `γ = ${one.gamma}`, fill: style(role).color, fontWeight: one === chosen ? "bold" : "normal",
-      textAnchor: above ? "middle" : "start", dx: above ? 0 : 4, dy: above ? -8 : 0 }));
+      textAnchor: above ? "middle" : "start", dx: above ? 0 : 4, dy: above ? -8 - 13 * (i % 2) : 0 }));
   }
   if (chosen.here !== null && chosen.here <= highest) marks.push(Plot.dot([{ layer: depth, ratio: chosen.here }], { x: "layer", y: "ratio", fill: style("finite width").color, r: 5 }));
   const legend = [
@@ -25,7 +27,7 @@ export function ratiosOverDepth(place, chosen, others, depth) {
     { role: "infinite width", label: "no skips" },
     { role: "asymptote", label: `trusted up to ${allowed}` },
   ];
-  drawn(place, { title: "largest ratio of order 1/n over depth", legend, marks, height: 340, marginRight: 62, x: { label: "layer", domain: [1, deepest] }, y: { domain: [0, highest] } });
+  drawn(place, { title: "largest ratio of order 1/n over depth", legend, marks, height: 340, marginRight: 62, x: { label: "layer", type: "log", domain: [1, deepest], ticks: [1, 2, 5, 10, 20, 50, 100, 200], tickFormat: "d" }, y: { domain: [0, highest + 0.2] } });
 }
 
 export function reach(place, chosen, others, depth) {
@@ -68,7 +70,7 @@ export function posterior(place, data) {
   const s = Math.sqrt(data.noise), { color } = style("infinite width");
   marks.push(Plot.ruleX(train, { x: "x", y1: (d) => d.y - s, y2: (d) => d.y + s, stroke: color }), Plot.dot(train, { x: "x", y: "y", symbol: "cross", fill: color, r: 5 }));
   const all = [...shown, ...trained, ...sampled].flatMap((d) => [d.mean, d.mean - d.std, d.mean + d.std]).concat(train.flatMap((d) => [d.y - s, d.y + s]));
-  drawn(place, { title: "posterior and trained networks, output z(x)", legend, marks, height: 330, x: { label: "input x (an angle)" }, y: { domain: padded(all) } });
+  drawn(place, { title: "posterior beside descent, z(x)", legend, marks, height: 330, x: { label: "input x (an angle)" }, y: { domain: padded(all) } });
 }
 
 function shiftOf(finite, infinite) {
@@ -103,7 +105,7 @@ const togetherEntry = (label) => ({ role: NEXT, label, symbol: { ...DIAMOND, wit
 export function overWidth(place, data, width) {
   const { x, narrow, ...curve } = data.beyond.over_width;
   const inverse = ({ width: widths, ...columns }) => rows({ x: widths.map((n) => 1 / n), ...columns });
-  const together = inverse(curve), dots = inverse(narrow), asked = together.filter((d) => d.x === 1 / width);
+  const together = [{ x: 0, theory: 0, together: 0, together_error: 0 }, ...inverse(curve).sort((a, b) => a.x - b.x)], dots = inverse(narrow), asked = together.filter((d) => d.x === 1 / width);
   const { color } = style(NEXT), { alpha } = style("finite width, band");
   const marks = [Plot.ruleY([0], line("infinite width")),
     Plot.areaY(together, { x: "x", y1: (d) => d.together - 2 * d.together_error, y2: (d) => d.together + 2 * d.together_error, fill: color, fillOpacity: alpha, clip: true }),
