@@ -1,7 +1,7 @@
 """How long commands take to end after Ctrl-C or SIGTERM at a random moment.
 
 Writes benchmarks/results/interrupts.md. Each run starts in an empty directory; the signal comes 0.3 s to
-15 s later. Children that outlive a command, and what is printed, are counted too.
+8 s later. Children that outlive a command, and what is printed, are counted too.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ COMMANDS = {
     "audit": ["audit", "784,100x200,10", "--activation", "gelu"],
     "page": ["page", "--no-browser"],
 }
-RUNS = 5
-LONGEST = 15.0
+RUNS = 4
+LONGEST = 8.0
 
 
 def started(arguments: list[str], folder: str) -> subprocess.Popen:

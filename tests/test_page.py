@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -414,7 +415,8 @@ def test_networks_are_trained_in_a_child_process_that_can_be_ended():
 # --- the command and the package -----------------------------------------------------------------------
 
 
-def test_the_command_serves_loopback_and_ends_on_an_interrupt():
+def test_the_command_serves_loopback_and_an_interrupt_ends_it_while_it_computes_and_trains():
+    earlier = signal.signal(signal.SIGINT, signal.SIG_DFL)  # also where this process ignores Ctrl-C
     run = subprocess.Popen(
         [sys.executable, "-m", "finitewidth", "page", "--no-browser", "--json"],
         stdout=subprocess.PIPE,
@@ -423,15 +425,21 @@ def test_the_command_serves_loopback_and_ends_on_an_interrupt():
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
+    signal.signal(signal.SIGINT, earlier)
     assert run.stdout is not None
     document = json.loads(run.stdout.readline())
     assert document["command"] == "page" and document["address"].startswith("http://127.0.0.1:")
     wait_until(lambda: reached(document["address"]))
-    children = psutil.Process(run.pid).children()
-    run.send_signal(signal.SIGTERM)
-    _, errors = run.communicate(timeout=30)
+    with httpx.Client(base_url=document["address"], timeout=60) as http:
+        name = http.post("/api/jobs", content="members=2048&steps=20000", headers=FROM_PAGE).json()["id"]
+        wait_until(lambda: http.get(f"/api/jobs/{name}").json()["state"] == "running", 60)
+        with contextlib.suppress(httpx.ReadTimeout):  # the server goes on computing until it is interrupted
+            http.get("/api/finite/0", params={"activation": "mish", "depth": 12}, timeout=0.05)
+        children = psutil.Process(run.pid).children()
+        run.send_signal(random.choice([signal.SIGINT, signal.SIGTERM]))
+        _, errors = run.communicate(timeout=30)
     assert (run.returncode, errors) == (0, "finitewidth: interrupted; the page keeps no results.\n")
-    assert children and not psutil.wait_procs(children, timeout=30)[1]
+    assert len(children) > 1 and not psutil.wait_procs(children, timeout=30)[1]
 
 
 def reached(address: str) -> bool:
