@@ -1,4 +1,4 @@
-"""Twenty people at the page at once, for 80 seconds: errors, answer times and memory.
+"""Twenty people at the page at once, for a minute: errors, answer times and memory.
 
     python benchmarks/page_load.py            # or --quick: five people, fifteen seconds, nothing written
 
@@ -207,7 +207,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="five people for fifteen seconds")
     quick = parser.parse_args().quick
-    people, seconds = (5, 15.0) if quick else (20, 80.0)
+    people, seconds = (5, 15.0) if quick else (20, 60.0)
     with server() as (address, process):
         first = first_answers(address)
         visitors, memory = visit(address, process, people, seconds)

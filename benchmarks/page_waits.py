@@ -4,7 +4,8 @@
 
 Starts `finitewidth page` twice with a folder of compiled programs of its own: empty, then as the first server
 left it. The visitor asks for the default state as soon as the server answers, waits, clicks to train, chooses
-gelu, and looks at the other tabs afterwards. Seconds of the clock, and of the processor (server and children together).
+gelu, and looks at the other tabs afterwards. Seconds of the clock, and of the
+processor (server and children together).
 """
 
 import argparse

@@ -186,34 +186,32 @@ def test_the_tabs_say_what_the_library_says():
     assert "kink" in kinked["missing"] and kinked["finite"] is None and kinked["infinite"]["mean"]
 
 
-def test_an_extrapolation_is_bounded_and_is_that_of_the_library():
-    with pytest.raises(values.BadValues, match="kink"):
-        extrapolation.check(values.read("activation=relu"))
-    with pytest.raises(values.BadValues, match="12 layers"):
-        extrapolation.check(values.read("depth=13"))
-    asked, told = values.read(f"tab=extrapolation&points=2&{SMALL}"), []
-    extrapolation.beyond(asked, told.append)
-    (found,) = [line["result"] for line in told if "result" in line]
+def test_an_extrapolation_is_refused_where_it_would_take_too_long():
+    for query, says in (("activation=relu", "kink"), ("depth=13", "12 layers"), ("algorithm=flow", "finite")):
+        with pytest.raises(values.BadValues, match=says):
+            extrapolation.check(values.read(query))
+
+
+@pytest.mark.long
+def test_an_extrapolation_is_that_of_the_library(monkeypatch):
+    made, told = [], []
+
+    def extrapolated(*arguments, **options):
+        made.append(fw.extrapolate(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(extrapolation, "extrapolate", extrapolated)
+    extrapolation.beyond(values.read(f"tab=extrapolation&points=2&{SMALL}"), told.append)
+    (found,), (there,) = [line["result"] for line in told if "result" in line], made
     json.dumps(found, allow_nan=False)
-    x, y = problem.training_points(asked)
-    expected = fw.extrapolate(
-        fw.MLP.critical((2, 4, 1), "tanh"),
-        problem.inputs(x),
-        y[:, None],
-        problem.inputs(found["x"]),
-        algorithm=fw.GradientDescent(0.05, 3),
-        widths=(12, 16, 24),
-        members=32,
-        batch_size=16,
-        progress=False,
-    )
-    limit = expected.prediction.infinite_width.mean
-    np.testing.assert_allclose(found["shift"], (expected.mean.value - limit)[:, 0], atol=1e-12)
+    assert there.n == 4 and there.widths == (12, 16, 24) and there.members == 32
+    limit = there.prediction.infinite_width.mean
+    np.testing.assert_allclose(found["shift"], (there.mean.value - limit)[:, 0], atol=1e-12)
+    np.testing.assert_allclose(np.square(found["std"]), there.variance.value[:, 0], atol=1e-12)
     over, narrow = found["over_width"], found["over_width"]["narrow"]
     place = found["x"].index(over["x"])
-    assert narrow["width"] == [12, 16, 24]
-    seen = [at.value[place, 0] for at in expected.remainders["mean"]]
     theory = [over["theory"][over["width"].index(n)] for n in narrow["width"]]
+    seen = [at.value[place, 0] for at in there.remainders["mean"]]
     np.testing.assert_allclose(np.subtract(narrow["shift"], theory), seen, atol=1e-12)
 
 

@@ -24,7 +24,7 @@ from finitewidth.training.prediction import predict
 
 SHOWN_RATIOS = ("V", "A", "B")
 LEAST_COMPILATION = 0.02  # seconds from which a compiled program is kept for the next start of the page
-REMEMBERED = 200e6  # bytes of four-leg averages, which serve other depths, learning rates and widths
+REMEMBERED = 50e6  # bytes of four-leg averages, which serve other depths, learning rates and widths
 FINITE_DEPTH = 12  # layers up to which bands at finite width are computed
 FOUR_LEG_TOLERANCE = 1e-5  # too small to be seen in a plot
 _ANY_WIDTH = 64  # statistics depend on ratios of widths only, so one preparation serves all widths
@@ -191,7 +191,7 @@ def positions(points: int, part: int) -> np.ndarray:
     return np.unique(np.concatenate([problem.training_inputs(points), problem.PARTS[part]]))
 
 
-@functools.lru_cache(maxsize=192)
+@functools.lru_cache(maxsize=64)
 def _statistics(net: MLP, points: int, part: int) -> FiniteWidth:
     return finite_width(
         net,
