@@ -197,7 +197,7 @@ def test_residual_networks_are_compared_over_depth_and_gamma(opened):
     settled(page, "tab=residual&activation=relu&depth=20&width=64")
     assert "20 relu layers of width 64" in page.locator("#trust-text").inner_text()
     assert curves(page, "depth-ratios") and "γ = 0.95" in page.locator("#depth-ratios").inner_text()
-    assert page.locator("#reach circle").count() == 8  # of seven gammas, and in the legend
+    assert page.locator("#reach [aria-label='dot'] path").count() == 7  # gammas
     assert page.locator("#train").is_hidden() and page.locator("#regression").is_hidden()
     page.get_by_label("skips γ", exact=True).fill("1")
     page.locator("#message-gamma").wait_for()

@@ -132,7 +132,7 @@ async function refine(asked, signal) {
 function busy(text) { element("busy").textContent = text; }
 
 // wrong values leave the last good plots in grey; an address that begins with them, those of the default state
-function markStale(which = ".plot, #verdict") {
+function markStale(which = `[data-on="${shownTab()}"] .plot, #verdict`) {
   document.querySelectorAll(which).forEach((place) => place.classList.add("stale"));
 }
 
