@@ -2,6 +2,8 @@
 
 import warnings
 
+import numpy as np
+
 from finitewidth.interface.page import answers, problem
 from finitewidth.interface.page.values import Values
 from finitewidth.network.mlp import MLP
@@ -29,7 +31,7 @@ def bayes(values: Values) -> dict:
     return answer if answer["missing"] else {**answer, **_finite_width(net, data, values, evidence)}
 
 
-def _finite_width(net: MLP, data: tuple, values: Values, evidence: float) -> dict:
+def _finite_width(net: MLP, data: tuple[np.ndarray, np.ndarray], values: Values, evidence: float) -> dict:
     compared = problem.compared(problem.training_inputs(values.points))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ExpansionWarning)
