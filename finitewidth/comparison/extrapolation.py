@@ -8,7 +8,7 @@ and take part in the fit with this size as their standard deviation.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,12 @@ class Extrapolation:
     prepared: FiniteWidth = field(repr=False)
     algorithm: AbstractAlgorithm
     falls: Mapping[str, Fall] = field(repr=False)  # of the remainder of mean and variance
+    remainders: Mapping[str, Sequence[Estimate]] = field(repr=False)  # networks minus theory at each width
 
     def at(self, n: int) -> "Extrapolation":
         """The same at another width of all hidden layers."""
         as_count("n", n, lowest=2)
-        return Extrapolation(n, self.widths, self.members, self.prepared, self.algorithm, self.falls)
+        return replace(self, n=n)
 
     @property
     def prediction(self) -> Prediction:
@@ -101,6 +102,7 @@ def extrapolate(
     algorithm: AbstractAlgorithm,
     widths: Sequence[int] = (24, 32, 48),
     members: int = 4000,
+    batch_size: int | None = None,
     key=0,
     client: Any = None,
     store: str | Path | None = None,
@@ -112,6 +114,7 @@ def extrapolate(
     `net` must have the same width, and order 1/n must exist. Errors are those of the ensembles and of the
     orders that the fit neglects, larger where the fit is worse than both allow. Each width draws
     networks of its own from `key`. With `store`, each ensemble is kept in a folder of its own inside it.
+    `batch_size`, `client` and `progress` as in `train_ensemble`.
     """
     narrow = _checked(net, widths)
     prepared = finite_width(net, X_train, Y_train, X_test, covariance=True)
@@ -126,6 +129,7 @@ def extrapolate(
             X_test,
             algorithm=algorithm,
             members=members,
+            batch_size=batch_size,
             key=jax.random.fold_in(key, n),  # one key for all widths would draw the same first neurons
             control=control_variate(small.net, X_train, Y_train, X_test, algorithm),
             client=client,
@@ -136,7 +140,7 @@ def extrapolate(
             left[name].append(remainder)
     first = _first_order(_predicted(prepared, algorithm, WIDE))
     falls = {name: fall_of_remainder(narrow, estimates, first[name]) for name, estimates in left.items()}
-    return Extrapolation(prepared.n, narrow, members, prepared, algorithm, falls)
+    return Extrapolation(prepared.n, narrow, members, prepared, algorithm, falls, left)
 
 
 def _checked(net: Network, widths: Sequence[int]) -> tuple[int, ...]:

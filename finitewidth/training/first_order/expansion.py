@@ -127,7 +127,7 @@ def warn_of(
         return
     warnings.warn(
         f"{what} (depth over width {expansion.depth_over_width:.2g}, condition number of the "
-        f"{wording.kernel} {condition:.1e}); {remedy}.",
+        f"{wording.kernel} {_plain(condition)}); {remedy}.",
         ExpansionWarning,
         stacklevel=stacklevel,
     )
