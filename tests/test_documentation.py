@@ -42,31 +42,6 @@ def test_code_of_a_page_runs_and_prints_what_the_page_shows(page, tmp_path, monk
     CHECKS.get(page, lambda names, printed: None)(document.namespace, all_printed)
 
 
-EXAMPLES = {
-    name: re.findall(r"```python\n(.*?)```", inspect.getdoc(getattr(fw, name)) or "", re.S)
-    for name in fw.__all__
-    if not inspect.ismodule(getattr(fw, name))
-}
-SAMPLED = ("compare", "control_variate", "sample_posterior", "sample_statistics", "train_ensemble")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.long] * (name in SAMPLED))
-        for name, blocks in EXAMPLES.items()
-        if blocks
-    ],
-)
-def test_examples_of_the_reference_run(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    document = READER.parse(ROOT / "docs" / "api" / "network.md")
-    for _ in evaluated(document):  # the names of the examples
-        pass
-    for block in EXAMPLES[name]:
-        exec(block, document.namespace)
-
-
 @pytest.mark.parametrize(
     "shown, printed, same",
     [

@@ -26,9 +26,17 @@ from finitewidth.training.bayes.conditioning import Conditioned
 
 @dataclass(frozen=True, eq=False)
 class HiddenLayer:
-    """One layer given the data, through order 1/n; samples are training inputs and then test inputs."""
+    """One layer given the data, through order 1/n; samples are training inputs and then test inputs.
 
-    index: int
+    `layer` of an `fw.Posterior` makes it.
+
+    ```python
+    hidden = fw.posterior(net, X, Y, X_test, noise=0.1, order=1).layer(1)
+    hidden.second_moment, hidden.shift
+    ```
+    """
+
+    index: int  # l, from 1
     infinite_width: Float[np.ndarray, "N N"] = field(repr=False)  # K, which data do not move
     prior: Float[np.ndarray, "N N"] = field(repr=False)  # K + G1/n, the mean kernel before data
     shift: Float[np.ndarray, "N N"] = field(repr=False)  # what the data add to the mean kernel

@@ -36,10 +36,16 @@ class RidgePath:
 def choose_ridge(
     net: Network, X_train, Y_train, *, ridges: Sequence[float] | np.ndarray | None = None
 ) -> RidgePath:
-    """Cross-validation errors over ridges, by default from 1e-12 to 1 times the largest eigenvalue.
+    """Cross-validation errors over ridges.
 
-    `net`, `X_train` and `Y_train` as in `fit`. Returns a record of both errors for each ridge, with
-    `best_leave_one_out` and `best_generalized`.
+    Args:
+        net: The network.
+        X_train: Training inputs (N, n_0).
+        Y_train: Targets (N, n_L).
+        ridges: The ridges to try; by default from 1e-12 to 1 times the largest eigenvalue.
+
+    Returns:
+        Both errors for each ridge, with `best_leave_one_out` and `best_generalized`.
 
     ```python
     fw.choose_ridge(net, X, Y).best_leave_one_out

@@ -87,8 +87,13 @@ class _Expanded(NamedTuple):
 def delta_expansion(net: Network, x_plus, x_minus) -> DeltaExpansion:
     """K and Theta of two nearby inputs through second order in their distance, at every layer.
 
-    `x_plus` and `x_minus` are the two inputs (n_0,). Returns one number for each layer and quantity, and
-    `robustness` and `curvature`.
+    Args:
+        net: The network.
+        x_plus: One input (n_0,).
+        x_minus: The other input (n_0,).
+
+    Returns:
+        One number for each layer and quantity, and `robustness` and `curvature`.
 
     ```python
     fw.delta_expansion(net, X[0], X[0] + 0.01).curvature[-1]
