@@ -30,7 +30,8 @@ class Attributes(griffe.Extension):
             is_public = not name.startswith("_") and not member.is_alias and member.is_attribute
             if is_public and ("property" in member.labels or not built_by_users):
                 text = member.docstring.value if member.docstring else comments.get(name)
-                listed += [item(name, member, text)] * bool(text)
+                if text:
+                    listed.append(item(name, member, text))
                 cls.del_member(name)
         if not built_by_users and "__init__" in cls.members:  # records are made by functions
             cls.del_member("__init__")

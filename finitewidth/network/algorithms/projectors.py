@@ -39,8 +39,8 @@ class Projectors(AbstractAlgorithm):
         Z_IIB: Of the second ddNTK.
 
     ```python
-    flow = fw.Projectors(Z_A=lambda a, b: 1 / (a * b) - 1 / (b * (a + b)))
-    fw.predict(net, X, Y, X_test, algorithm=flow, covariance=False).mean
+    mine = fw.Projectors(Z_A=lambda a, b: 1 / (a * (a + b)))
+    fw.predict(net, X, Y, X_test, algorithm=mine, covariance=False).mean
     ```
     """
 
