@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from finitewidth.core.checkpoint import digest
-from finitewidth.core.display.records import shown
+from finitewidth.core.display.records import over_samples, shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_inputs, merge_inputs
 from finitewidth.core.keys import as_key
@@ -40,7 +40,7 @@ PAIR = 2  # neurons that differentials are computed of: they cost the fourth pow
 LEAST_BATCHES = 200  # the standard errors are then known to 5 %
 
 
-@shown("layer", "members", "estimates", "net")
+@shown("layer", "members", "estimates", "net", dimensions=over_samples(("G", "H"), TENSORS))
 @dataclass(frozen=True, eq=False)
 class SampledStatistics:
     """Statistics of one layer, estimated from sampled networks.

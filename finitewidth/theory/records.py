@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.core.display.records import shown
+from finitewidth.core.display.records import over_samples, shown
 from finitewidth.network.network import Network
 from finitewidth.theory import labelled
 from finitewidth.theory.checks import check_layer
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import xarray
 
 
-@shown("index", "n", "arrays", "net")
+@shown("index", "n", "arrays", "net", dimensions=over_samples((*MATRICES, "G", "H"), TENSORS))
 @dataclass(frozen=True, eq=False)
 class Layer:
     """Statistics of the preactivations and the NTK of one layer, 1/n of the previous layer stripped.

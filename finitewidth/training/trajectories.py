@@ -156,6 +156,7 @@ def _stops(algorithm: AbstractAlgorithm, times) -> list[AbstractAlgorithm]:
     return [as_algorithm(algorithm).at_time(float(time)) for time in times]
 
 
+@shown("time", "loss")
 @dataclass(frozen=True, eq=False)
 class Stopping:
     """Where on a path the expected loss on held-out data is lowest."""

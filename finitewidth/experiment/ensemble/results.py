@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import xarray
 
 
+@shown("mean", "variance_ratio")
 class Controlled(NamedTuple):
     """Trained outputs with a control variate, and the factor by which the variance of a mean is smaller."""
 

@@ -11,6 +11,7 @@ from finitewidth.training.first_order.expansion import ExpansionWarning
 from finitewidth.training.infinite.bayes import Evidence
 
 
+@shown("name", "evidence")
 @dataclass(frozen=True)
 class RankedNetwork:
     """One network of a comparison."""

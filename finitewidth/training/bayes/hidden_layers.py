@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import over_samples, shown
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.theory.checks import check_layer
 from finitewidth.theory.steps import Step
@@ -24,6 +25,13 @@ from finitewidth.theory.vertex.fields import Fields
 from finitewidth.training.bayes.conditioning import Conditioned
 
 
+@shown(
+    "index",
+    "movement",
+    "shift",
+    "mean",
+    dimensions=over_samples(("infinite_width", "prior", "shift", "kernel", "second_moment"), ()),
+)
 @dataclass(frozen=True, eq=False)
 class HiddenLayer:
     """One layer given the data, through order 1/n; samples are training inputs and then test inputs.

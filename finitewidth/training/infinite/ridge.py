@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import Kernels, kernels
@@ -21,6 +22,13 @@ from finitewidth.training.infinite.fitting import ntk, require_ntk
 from finitewidth.training.infinite.solver import Eigenbasis, condition_of, eigenbasis
 
 
+@shown(
+    "best_leave_one_out",
+    "best_generalized",
+    "ridges",
+    "leave_one_out",
+    dimensions=dict.fromkeys(("ridges", "leave_one_out", "generalized"), "ridge"),
+)
 @dataclass(frozen=True, eq=False)
 class RidgePath:
     """Mean squared errors, per sample and output, that cross-validation expects at several ridges."""

@@ -14,12 +14,22 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import require_dense
 from finitewidth.training.textbook.delta_expansion import two_inputs
 
 
+@shown(
+    "robustness",
+    "variance",
+    "K_d",
+    "psi",
+    "Theta_d",
+    "cos_zeta",
+    dimensions=dict.fromkeys(("K_d", "psi", "Theta_d", "cos_zeta", "robustness", "variance"), "layer"),
+)
 @dataclass(frozen=True, eq=False)
 class FiniteAngle:
     """Diagonal entries and angles at every layer."""

@@ -126,6 +126,7 @@ def _sampled(prediction: SampledPrediction, loss: AbstractLoss, bias, Y) -> Test
     return TestLoss(float(bias.sum()), float(variance.sum()), stderr, True, bias, variance)
 
 
+@shown("robustness", "variance")
 @dataclass(frozen=True, eq=False)
 class Neighbour:
     """A test input beside one training input: the parts of bias and variance (PDLT 10.56-10.63)."""
