@@ -29,7 +29,12 @@ def text(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", PAGES)
+TRAINING = ("docs/extrapolation.md",)  # narrow networks of three widths, as test_extrapolation.py does
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.long] * (page in TRAINING)) for page in PAGES]
+)
 def test_code_of_a_page_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     if page == "docs/pytorch.md":
         pytest.importorskip("torch")
