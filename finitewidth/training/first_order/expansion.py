@@ -14,7 +14,16 @@ _NEGATIVE = 1e-6  # eigenvalues closer to zero than this may be rounding of the 
 
 
 class ExpansionWarning(UserWarning):
-    """The expansion in 1/n is not to be trusted: what it neglects is not small."""
+    """The expansion in 1/n is not to be trusted: what it neglects is not small.
+
+    ```python
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fw.ExpansionWarning)  # the verdict says the same
+        fw.predict(net, X, Y, X_test).verdict
+    ```
+    """
 
 
 class Wording(NamedTuple):
