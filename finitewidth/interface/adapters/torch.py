@@ -138,8 +138,8 @@ def initialize_(
         inputs: A batch as the module takes it, as in `network`.
         activation: Activations that are not recognized, as in `network`.
         input_scale: The mean square of the numbers that enter the first layer.
-        output_scale: A factor on the last weights and biases. With the squared loss 0.1 trained better, with the
-            cross-entropy 1 did (benchmarks/results/advice.md).
+        output_scale: A factor on the last weights and biases. With the squared loss 0.1 trained better, with
+            the cross-entropy 1 did (benchmarks/results/advice.md).
         generator: The randomness. Numbers are drawn in double precision on its device (the CPU without one)
             and then converted to the module's dtype and device, so that one generator gives the same network
             on every device.
