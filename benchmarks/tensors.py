@@ -369,7 +369,7 @@ def bare_section(quick: bool) -> list[str]:
     ]
     rows, processor = [], []
     for count, tolerance in ((4, 1e-8),) if quick else ((4, 1e-8), (16, 1e-8), (32, 1e-6), (64, 1e-4)):
-        f = measured("bare", count=count, tolerance=tolerance, runs=2 if count == 64 else 4)
+        f = measured("bare", count=count, tolerance=tolerance, runs=2 if count == 64 else 3)
         ratios = (f"{f[name]:.3f} | {f['seconds'] / f[name]:.1f}" for name in ("earlier", "now", "small"))
         rows.append(
             f"| {count} | {tolerance:.0e} | {f['operations']:.2e} | {f['points']:.2e} | {f['first']:.2f} "
