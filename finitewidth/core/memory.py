@@ -11,9 +11,8 @@ def require_memory(needed: float, what: str, remedy: str) -> None:
         return
     available = psutil.virtual_memory().available
     if needed > 0.9 * available:
-        raise ValueError(
-            f"{what} needs {_gigabytes(needed)} GB but {_gigabytes(available)} GB of memory are free; {remedy}."
-        )
+        sizes = f"{_gigabytes(needed)} GB but {_gigabytes(available)} GB of memory are free"
+        raise ValueError(f"{what} needs {sizes}; {remedy}.")
 
 
 def _gigabytes(size: float) -> str:
