@@ -130,9 +130,21 @@ def critical(build: Callable[[int], nn.Module]) -> Callable[[int, int], nn.Modul
     return make
 
 
+def balanced(layers: int, seed: int) -> nn.Module:
+    """As `fw.torch.initialize_`, with the share of a branch in both of its layers, the root in each."""
+    model, root = critical(residual)(layers, seed), ((layers - 2) // 2) ** 0.25
+    with torch.no_grad():
+        for part in model.modules():
+            if isinstance(part, Branch):
+                part.first.weight.div_(root)
+                part.last.weight.mul_(root)
+    return model
+
+
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "skips, `fw.torch.initialize_`": critical(residual),
     "skips with gamma, `fw.torch.initialize_`": critical(damped),
+    "skips, `fw.torch.initialize_`, share in both layers": balanced,
     "skips, He and 1/sqrt(branches)": scaled,
     "skips, zero last layers": zero,
     "skips, Fixup": fixup,
