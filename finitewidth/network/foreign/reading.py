@@ -22,15 +22,19 @@ def network_of(model: Any, inputs: Any = None, *, parameters: Any = None) -> Net
     connections, with and without a fixed factor, become layers of the library; activations are recognized by
     the values that they compute. `C_b` and `C_W` are the mean squares of biases and of weights times their
     number of inputs, as measured. Learning rates are those of gradient descent with one rate for all
-    parameters ($\lambda_W$ is the number of inputs, $\lambda_b = 1$), and zero for what is frozen.
+    parameters ($\lambda_W$ is the number of inputs, $\lambda_b = 1$), and zero for what is frozen. Dropout is
+    read as the mode of the model has it: a PyTorch model in evaluation, and any model of JAX, has none.
+    Gains of layer norms in models of JAX count as fixed.
 
-    `inputs` is a batch as the model takes it. It is needed where the model does not say how large inputs
-    are, such as in front of a convolution. Networks have channels last, whatever the model has. `parameters`
-    are needed for models that do not hold them: `model` is then a Flax module, or a function of parameters
-    and inputs that is written with JAX. Dropout is read as the mode of the model has it: a PyTorch model in
-    evaluation, and any model of JAX, has none. Gains of layer norms in models of JAX count as fixed.
+    Args:
+        model: A model. If it does not hold its parameters it is a Flax module, or a function of parameters
+            and inputs that is written with JAX.
+        inputs: A batch as the model takes it. It is needed where the model does not say how large inputs are,
+            such as in front of a convolution. Networks have channels last, whatever the model has.
+        parameters: The parameters of a model that does not hold them.
 
-    What is in no network of the library raises an error that names it. Returns an `fw.Network`.
+    Returns:
+        The network. What is in no network of the library raises an error that names it.
 
     ```python
     import equinox as eqx

@@ -20,9 +20,12 @@ from finitewidth.network.layers.weights import RateRule
 
 
 class Residual(AbstractLayer):
-    """gamma * shortcut(z) + body(z), where the body is a sequence of layers that ends in weights.
+    """gamma * shortcut(z) + body(z). Blocks may be nested.
 
-    `shortcut` is a sequence of layers too, none for the identity. Blocks may be nested.
+    Args:
+        layers: The body, a sequence of layers that ends in weights.
+        gamma: The factor of the skip connection.
+        shortcut: Layers on the skip connection; none for the identity.
 
     ```python
     block = fw.Residual("tanh", fw.Dense(64), gamma=0.9)

@@ -111,7 +111,16 @@ def groups_of(rates: list[Rate], factor: float, made_for: str, **options: Any) -
 
 
 class OptimizerWarning(UserWarning):
-    """Parameter groups are used by another optimizer than the one they were made for."""
+    """Parameter groups are used by another optimizer than the one they were made for.
+
+    ```python
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fw.torch.OptimizerWarning)  # stop at it
+        # optimizer.step()
+    ```
+    """
 
 
 @functools.cache  # once in a process
@@ -133,6 +142,19 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> bool:
     """Whether an optimizer is the one that its groups were made for; a warning says so if it is not.
 
     Every optimizer with groups of `fw.torch` is checked at its first step; this asks before.
+
+    Args:
+        optimizer: An optimizer of PyTorch.
+
+    Returns:
+        True if it is, or if its groups are not of `fw.torch`.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    fw.torch.check_optimizer(torch.optim.SGD(fw.torch.parameter_groups(model, 0.05), lr=0.05))
+    ```
     """
     used = type(optimizer).__name__
     for group in optimizer.param_groups:

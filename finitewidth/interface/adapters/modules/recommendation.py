@@ -55,19 +55,29 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Recommendation:
-    """Learning rates for one module, loss and optimizer, and why they are what they are."""
+    """Learning rates for one module, loss and optimizer, and why they are what they are.
+
+    `fw.torch.recommend` makes it.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    print(fw.torch.recommend(model, torch.as_tensor(X, dtype=torch.float32), loss="squared"))
+    ```
+    """
 
     made_for: str  # "SGD", "Adam" or "AdamW"
     learning_rate: float  # the factor on the relative rates of all groups; of Adam, the one rate
     largest_learning_rate: float | None  # descent is stable below it at initialization; None for Adam
     curvature: float | None  # the largest eigenvalue of NTK times curvature of the loss, with relative rates
-    loss: Loss
-    momentum: float
-    groups: list[dict[str, Any]] = field(repr=False)
+    loss: Loss  # the loss as it was understood
+    momentum: float  # that of SGD
+    groups: list[dict[str, Any]] = field(repr=False)  # for the optimizer
     shares: dict[str, float] = field(repr=False)  # of the parameters in the NTK with these rates; sum to one
     net: Network | None = field(repr=False)  # the critical network whose rates by layer these are
-    reasons: tuple[str, ...]
-    notes: tuple[str, ...]
+    reasons: tuple[str, ...]  # why, in sentences
+    notes: tuple[str, ...]  # what was passed over
 
     def optimizer(self, **options: Any) -> torch.optim.Optimizer:
         """The optimizer with these groups; `options` are its other arguments."""

@@ -41,12 +41,23 @@ _ALIKE, _DIFFERENT = 0.5, 1.5  # standard deviations of the logarithm of gradien
 
 @dataclass(frozen=True, eq=False)
 class ModuleAudit:
-    """The verdict on one model, measured, and predicted where the theory knows all of it."""
+    """The verdict on one model, measured, and predicted where the theory knows all of it.
+
+    `fw.torch.audit` makes it.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    verdict = fw.torch.audit(model, torch.as_tensor(X, dtype=torch.float32))
+    verdict.healthy, verdict.width_verdict, verdict.findings
+    ```
+    """
 
     layers: tuple[str, ...]  # names, in the order of work
     C_b: Estimate  # (L,), mean squares of biases, with the sampling error of Gaussian entries
     C_W: Estimate  # (L,), mean squares of weights times fan-in
-    measured: Curves = field(repr=False)
+    measured: Curves = field(repr=False)  # signals, gradients, correlation and NTK, layer by layer
     spread: Curves = field(repr=False)  # standard deviations over draws of the logarithms of the first two
     predicted: Curves | None = field(
         repr=False
