@@ -63,9 +63,9 @@ def report(kept: dict) -> str:
 OPENING = """# Advice against what people do already
 
 {stamp}. {processor}, one thread, PyTorch {torch}. `python benchmarks/advice.py` trains what is missing and
-writes this page. `advice_plan.py` fixed the plan before anything was trained; afterwards only its order was
-changed, so that cheap rows come first. {done} of its {all} entries are here ({minutes:.0f} minutes of
-processor time).
+writes this page. `advice_plan.py` fixed the plan before anything was trained. Afterwards its order was
+changed, so that the runs that laws are read off and cheap rows come first, and one section was added, on
+outputs that start small. {done} of its {all} entries are here ({minutes:.0f} minutes of processor time).
 
 Every run has 80 steps of 64 samples in **float32**, as practitioners train (the library itself computes in
 float64). *digits* are the 8 by 8 images of scikit-learn, *clusters* a harder generated set (64 inputs, 10
