@@ -120,8 +120,7 @@ def in_any_order(
     elif len(devices) > 1:
         yield from _on_devices(work, tasks, devices)
     else:
-        for task in tasks[:1]:
-            yield _numbered(work, task)  # the first one compiles
+        yield from _on_devices(work, tasks[:1], devices)  # the first one compiles, for the others as well
         yield from _on_devices(work, tasks[1:], devices * at_once)
 
 

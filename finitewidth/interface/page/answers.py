@@ -180,7 +180,7 @@ def curve(x, prediction: Prediction) -> dict:
     parts = {
         "mean": prediction.mean,
         "uncertainty": prediction.uncertainty,
-        "std": prediction.existing_std,
+        "std": prediction.std,
         "std_uncertainty": prediction.std_uncertainty,
     }
     return json_value({"x": x, **{name: part[:, 0] for name, part in parts.items()}})

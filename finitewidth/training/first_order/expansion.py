@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.training.first_order.truncation import Units, truncation_of
+from finitewidth.training.first_order.truncation import POSTERIOR, Units, truncation_of
 from finitewidth.training.infinite.gaussian import Expansion, Prediction, Truncation
 
 _ROUNDING = 1e-10
@@ -14,7 +14,16 @@ _NEGATIVE = 1e-6  # eigenvalues closer to zero than this may be rounding of the 
 
 
 class ExpansionWarning(UserWarning):
-    """The expansion in 1/n is not to be trusted: what it neglects is not small."""
+    """The expansion in 1/n is not to be trusted: what it neglects is not small.
+
+    ```python
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fw.ExpansionWarning)  # the verdict says the same
+        fw.predict(net, X, Y, X_test).verdict
+    ```
+    """
 
 
 class Wording(NamedTuple):
@@ -54,7 +63,7 @@ def judged_posterior(prediction: Prediction, untrained: float) -> Prediction:
     """
     variance = np.maximum(prediction.infinite_width.variance, _ROUNDING * untrained)
     units = Units(np.sqrt(variance), variance)
-    return _measured(prediction, truncation_of(prediction, units), units, untrained)
+    return _measured(prediction, truncation_of(prediction, units, POSTERIOR), units, untrained)
 
 
 def _measured(prediction: Prediction, neglected: Truncation, scales: Units, untrained: float) -> Prediction:
