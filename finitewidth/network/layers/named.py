@@ -7,7 +7,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,8 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array
 
-Derivatives = Callable[[Array, int], tuple[Array, ...]]
+Numbers = Array | np.ndarray  # for arrays of NumPy no program is compiled
+Derivatives = Callable[[Any, int], tuple[Any, ...]]  # of what they are given
 
 
 class Formula(NamedTuple):
@@ -218,12 +219,12 @@ ON_ARRAYS = ("tanh", "sigmoid", "softplus", "swish")
 # --- exact derivatives --------------------------------------------------------------------------
 
 
-def _tanh_derivatives(z: Array, highest: int) -> tuple[Array, ...]:
+def _tanh_derivatives(z: Numbers, highest: int) -> tuple[Any, ...]:
     """Polynomials in t = tanh z: unlike automatic differentiation they keep all digits of small values."""
     t = np.tanh(z) if isinstance(z, np.ndarray) else jnp.tanh(z)
     square = t * t
     slope = 1 - square
-    derivatives: tuple[Callable[[], Array], ...] = (
+    derivatives: tuple[Callable[[], Any], ...] = (
         lambda: t,
         lambda: slope,
         lambda: -2 * t * slope,
@@ -234,7 +235,7 @@ def _tanh_derivatives(z: Array, highest: int) -> tuple[Array, ...]:
     return tuple(derivative() for derivative in derivatives[: highest + 1])
 
 
-def _sigmoid_derivatives(z: Array, highest: int) -> tuple[Array, ...]:
+def _sigmoid_derivatives(z: Numbers, highest: int) -> tuple[Any, ...]:
     """sigmoid(z) = (1 + tanh(z/2)) / 2."""
     t = _tanh_derivatives(z / 2, highest)
     value = scipy.special.expit(z) if isinstance(z, np.ndarray) else jax.nn.sigmoid(z)
