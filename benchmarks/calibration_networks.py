@@ -2,6 +2,7 @@
 
     python benchmarks/calibration_networks.py           all problems, half an hour of one core
     python benchmarks/calibration_networks.py --again   more networks where standard errors are not small yet
+    python benchmarks/calibration_networks.py --fresh   the problems that judge, those of calibration_fresh.py
 
 Results go to benchmarks/results/calibration_networks.npz as they come; problems in it are not run again. The
 second round looks at standard errors and predictions alone, never at what networks leave over: it brings the
@@ -19,7 +20,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # the finitewidth of this tree
 
-from calibration_problems import COUNT, Case, case, members_for  # noqa: E402
+from calibration_problems import COUNT, Case, case, fresh_cases, members_for  # noqa: E402
 
 import finitewidth as fw  # noqa: E402
 
@@ -69,8 +70,9 @@ def main() -> None:
     measures = dict(np.load(FILE)) if FILE.exists() else {}
     warnings.simplefilter("ignore")
     second = "--again" in sys.argv
-    for number in range(COUNT):
-        one, start = case(number), time.perf_counter()
+    cases = fresh_cases() if "--fresh" in sys.argv else map(case, range(COUNT))
+    for one in cases:
+        number, start = one.number, time.process_time()
         if second and f"{number}_mean" in measures:
             first = {name: measures[f"{number}_{name}"] for name in ("mean_stderr", "members")}
             one = again(one, first)
@@ -80,7 +82,7 @@ def main() -> None:
         results = measured(one, KEY + number + (1000 if second else 0))
         measures |= {f"{name}_{key}": value for key, value in results.items()}
         np.savez_compressed(FILE, **measures)
-        print(f"{name}: {one.net!r}, {one.members} members, {time.perf_counter() - start:.0f} s", flush=True)
+        print(f"{name}: {one.net!r}, {one.members} members, {time.process_time() - start:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

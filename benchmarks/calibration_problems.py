@@ -1,10 +1,13 @@
 """Random learning problems whose remainder behind order 1/n is measured by real networks.
 
-Problems are numbered. Those of even number choose the recipe of error bars, those of odd number judge it; the
-split and the problems were fixed before any result was seen.
+Problems are numbered. The first 64 have chosen the recipe of error bars. Others judge it: they are drawn in
+the same way, but their widths are set (`fresh_cases`, from the list that calibration_fresh.py has written),
+and they were fixed before any of their networks was trained.
 """
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_diabetes, load_digits
@@ -12,12 +15,15 @@ from sklearn.datasets import load_diabetes, load_digits
 import finitewidth as fw
 
 COUNT = 64
+FRESH = Path(__file__).resolve().parent / "results" / "calibration_fresh.json"
 ACTIVATIONS = ("tanh", "gelu", "sin", "swish", "erf", "softplus")
 WIDTHS = (16, 16, 24, 24, 32, 32, 48, 48, 64, 96, 128, 256)
 C_W = {"tanh": 1.3, "gelu": 1.9, "sin": 1.2, "swish": 1.9, "erf": 1.0, "softplus": 1.5}
 # operations that the ensemble of one problem may take: lowered after the first nine, when they had taken
 # three times as long as planned beside other programs, and before any result was looked at
 WORK, EARLY_WORK, EARLY = 1.5e11, 5e11, 9
+FIRST, LARGE_TARGETS = 1000, 2000  # numbers of candidates that judge; from the second on targets are larger
+USUAL_WIDTH = 32  # where targets of order one are large enough
 FLOW = 4.0  # times as long as descent an adaptive step takes
 ENOUGH = 4.0  # times width**3 networks: differences between networks fall as n**-1/2, remainders as n**-2
 
@@ -38,20 +44,30 @@ class Case:
 
     @property
     def judges(self) -> bool:
-        return self.number % 2 == 1
+        return self.number >= COUNT
 
     @property
     def problem(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.X_train, self.Y_train, self.X_test
 
 
-def case(number: int) -> Case:
+def fresh_cases() -> list[Case]:
+    """The problems that judge."""
+    listed = json.loads(FRESH.read_text()) if FRESH.exists() else []
+    return [case(one["number"], one["width"], one["members"]) for one in listed]
+
+
+def case(number: int, width: int | None = None, members: int | None = None) -> Case:
+    """A problem by its number; width and number of networks are drawn with it unless they are given."""
     rng = np.random.default_rng([20261118, number])
     name = str(rng.choice(ACTIVATIONS))
-    depth, width = int(rng.integers(2, 6)), int(rng.choice(WIDTHS))
+    depth, drawn = int(rng.integers(2, 6)), int(rng.choice(WIDTHS))
+    width = drawn if width is None else width
     outputs, points = int(rng.integers(1, 4)), int(np.exp(rng.uniform(np.log(3), np.log(20.99))))
     kind = str(rng.choice(["random", "digits", "diabetes"]))
     X, Y = _data(kind, points + 3, outputs, rng)
+    if number >= LARGE_TARGETS:
+        Y = Y * np.sqrt(width / USUAL_WIDTH)
     scale = float(rng.uniform(0.8, 1.2))
     widths = (X.shape[1], *[width] * (depth - 1), outputs)
     net = fw.MLP(widths, name, C_b=float(rng.choice([0.0, 0.1, 0.3])), C_W=scale * C_W[name])
@@ -64,7 +80,7 @@ def case(number: int) -> Case:
         rate = float(rng.uniform(0.2, 0.9))
         steps = max(2, round(progress / rate))
         algorithm = fw.GradientDescent(rate / largest, steps)
-    members = _members(number, net, points, steps)
+    members = _members(number, net, points, steps) if members is None else members
     return Case(number, net, X[:points], Y[:points], X[points:], algorithm, kind, members, steps)
 
 

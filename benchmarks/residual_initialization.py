@@ -23,29 +23,37 @@ from torch import nn
 import finitewidth as fw
 
 RESULTS = Path(__file__).parent / "results" / "residual_initialization.md"
-WIDTH, BATCH, STEPS = 64, 64, 120
-RATES = tuple(0.4 / 4**k for k in range(5))  # the largest first
+WIDTH, BATCH, STEPS = 64, 64, 80
+RATES = tuple(0.8 / 2**k for k in range(9))  # the largest first
 LAYERS = (50, 100)
 
 
 class Branch(nn.Module):
-    """x + f(x) with two layers in f."""
+    """gamma x + f(x) with two layers in f."""
 
-    def __init__(self, width: int, *, scalars: bool = False):
+    def __init__(self, width: int, *, scalars: bool = False, gamma: float = 1.0):
         super().__init__()
+        self.gamma = gamma
         self.first, self.last = nn.Linear(width, width), nn.Linear(width, width)
         starts = [0.0, 0.0, 0.0, 1.0] if scalars else []
         self.scalars = nn.ParameterList([torch.full((1,), one) for one in starts])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not len(self.scalars):
-            return x + self.last(torch.relu(self.first(x)))
+            return self.gamma * x + self.last(torch.relu(self.first(x)))
         before, between, after, factor = self.scalars
         return x + factor * self.last(torch.relu(self.first(x + before)) + between) + after
 
 
 def residual(layers: int, *, scalars: bool = False) -> nn.Sequential:
     branches = [Branch(WIDTH, scalars=scalars) for _ in range((layers - 2) // 2)]
+    return nn.Sequential(nn.Linear(64, WIDTH), *branches, nn.Linear(WIDTH, 10))
+
+
+def damped(layers: int) -> nn.Sequential:
+    """With the gamma at which one over the number of branches is critical: 1 - gamma^2."""
+    count = (layers - 2) // 2
+    branches = [Branch(WIDTH, gamma=math.sqrt(1 - 1 / count)) for _ in range(count)]
     return nn.Sequential(nn.Linear(64, WIDTH), *branches, nn.Linear(WIDTH, 10))
 
 
@@ -124,15 +132,15 @@ def critical(build: Callable[[int], nn.Module]) -> Callable[[int, int], nn.Modul
 
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "skips, `fw.torch.initialize_`": critical(residual),
+    "skips with gamma, `fw.torch.initialize_`": critical(damped),
     "skips, He and 1/sqrt(branches)": scaled,
     "skips, zero last layers": zero,
     "skips, Fixup": fixup,
     "skips, He": unscaled,
     "skips, PyTorch's defaults": by_default(residual),
     "plain, `fw.torch.initialize_`": critical(plain),
-    "plain, PyTorch's defaults": by_default(plain),
 }
-RECOMMENDED = ("skips, `fw.torch.initialize_`", "plain, `fw.torch.initialize_`")
+RECOMMENDED = tuple(name for name in NETWORKS if "initialize_" in name)
 
 
 class Data(NamedTuple):
@@ -188,7 +196,8 @@ def main(quick: bool = False) -> None:
     for name, make in NETWORKS.items():
         for layers in LAYERS:
             loss, accuracy, rate = tuned(make, layers, data, steps)
-            rows.append(f"| {name} | {layers} | {loss:.3g} | {accuracy:.3f} | {rate:.3g} |")
+            cells = f"{loss:.3g} | {accuracy:.3f} | {rate:.3g}" if math.isfinite(loss) else "diverges | | all"
+            rows.append(f"| {name} | {layers} | {cells} |")
             print(rows[-1], flush=True)
             if name in RECOMMENDED:
                 model = make(layers, 0)

@@ -340,6 +340,14 @@ def test_groups_give_every_member_its_own_records(size):
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
+def test_a_shape_is_compiled_once_for_all_threads_keys_and_numbers():
+    before = batch._train_batch._cache_size()
+    for key, (rate, steps) in enumerate(((0.01, 3), (0.02, 2))):
+        net = fw.MLP((X_TRAIN.shape[1], 5, Y.shape[1]), "tanh")
+        trained(net, algorithm=fw.GradientDescent(rate, steps), members=40, key=key)
+    assert batch._train_batch._cache_size() == before + 1
+
+
 def test_programs_are_kept_unless_the_user_has_one_already(monkeypatch, tmp_path):
     before = jax.config.jax_compilation_cache_dir
     try:

@@ -260,9 +260,20 @@ def variance_pulls(estimate: fw.Prediction, exact: fw.Prediction) -> dict[str, n
     "algorithm", [*also_long(fw.GradientFlow(0.8)), fw.GradientDescent(0.05, 30)], ids=["flow", "descent"]
 )
 def test_every_contribution_to_the_variance_agrees_with_whole_tensors(prepared, algorithm):
-    estimate = sampled(algorithm, samples=20_000, variance=True)
-    for name, pull in variance_pulls(estimate, prepared.predict(algorithm)).items():
+    estimate, exact = sampled(algorithm, samples=20_000, variance=True), prepared.predict(algorithm)
+    for name, pull in variance_pulls(estimate, exact).items():
         assert np.abs(pull).max() < PULL, name
+    errors = estimate.sampling.contributions, estimate.sampling.variance.contributions
+    sizes = exact.contributions, exact.variance_contributions
+    slack = sum(_total(error) / _total(size) for error, size in zip(errors, sizes, strict=True))
+    for name in ("uncertainty", "variance_uncertainty"):  # made of the same contributions, twice of each
+        np.testing.assert_allclose(getattr(estimate, name), getattr(exact, name), rtol=2 * slack)
+    assert slack < 0.1 and estimate.verdict == exact.verdict
+
+
+def _total(parts: dict[str, np.ndarray]) -> float:
+    """The root mean square of the sum of absolute values."""
+    return float(np.sqrt(np.mean(np.sum([np.abs(part) for part in parts.values()], axis=0) ** 2)))
 
 
 @pytest.mark.long

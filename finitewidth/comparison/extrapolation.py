@@ -8,7 +8,7 @@ and take part in the fit with this size as their standard deviation.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +73,12 @@ class Extrapolation:
     prepared: FiniteWidth = field(repr=False)  # the theory through order 1/n
     algorithm: AbstractAlgorithm  # how networks are trained
     falls: Mapping[str, Fall] = field(repr=False)  # of the remainder of mean and variance
+    remainders: Mapping[str, Sequence[Estimate]] = field(repr=False)  # networks minus theory at each width
 
     def at(self, n: int) -> "Extrapolation":
         """The same at another width of all hidden layers."""
         as_count("n", n, lowest=2)
-        return Extrapolation(n, self.widths, self.members, self.prepared, self.algorithm, self.falls)
+        return replace(self, n=n)
 
     @property
     def prediction(self) -> Prediction:
@@ -118,6 +119,7 @@ def extrapolate(
     algorithm: AbstractAlgorithm,
     widths: Sequence[int] = (24, 32, 48),
     members: int = 4000,
+    batch_size: int | None = None,
     key=0,
     client: Any = None,
     store: str | Path | None = None,
@@ -138,6 +140,7 @@ def extrapolate(
         widths: Widths of the ensembles.
         members: Networks of each ensemble.
         key: The randomness.
+        batch_size: Networks that are trained at once, as in `train_ensemble`.
         client: A Dask client that trains the ensembles.
         store: A folder with one ensemble for each width; a run that was killed continues from there.
         progress: A progress bar, as in `train_ensemble`.
@@ -172,6 +175,7 @@ def extrapolate(
             X_test,
             algorithm=algorithm,
             members=members,
+            batch_size=batch_size,
             key=jax.random.fold_in(key, n),  # one key for all widths would draw the same first neurons
             control=control_variate(small.net, X_train, Y_train, X_test, algorithm),
             client=client,
@@ -182,7 +186,7 @@ def extrapolate(
             left[name].append(remainder)
     first = _first_order(_predicted(prepared, algorithm, WIDE))
     falls = {name: fall_of_remainder(narrow, estimates, first[name]) for name, estimates in left.items()}
-    return Extrapolation(prepared.n, narrow, members, prepared, algorithm, falls)
+    return Extrapolation(prepared.n, narrow, members, prepared, algorithm, falls, left)
 
 
 def _checked(net: Network, widths: Sequence[int]) -> tuple[int, ...]:

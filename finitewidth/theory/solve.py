@@ -198,10 +198,11 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
     four_leg_error = max((step.moments.derivative_error for step in ladder), default=0.0)
     work = functools.partial(_averages, [_Legs.of(step) for step in ladder], request.accuracy)
     results = running.results(work, len(ladder), name="layers", what="averaging over layers")
-    layer = 1
+    layer, spare = 1, None
     for result in results:  # neither zip nor enumerate, which hold on to the last while the next is made
         averages = FourLegs.from_arrays(result)
-        state = next_layer(state, ladder[layer - 1], averages)
+        above = next_layer(state, ladder[layer - 1], averages, spare)
+        state, spare = above, None if layer in request.kept else state.blocks
         four_leg_error, layer = max(four_leg_error, averages.error), layer + 1
         if layer in request.kept:
             arrays[layer] = _arrays(state, request.at(net, layer))

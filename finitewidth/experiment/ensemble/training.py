@@ -40,7 +40,7 @@ from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 
 LEAST_BATCHES = 16  # so that progress shows, and workers find work
-ARITHMETIC = 2  # counts changes of the order of sums, after which batches in a store have other last bits
+ARITHMETIC = 3  # counts changes of the order of sums, after which batches in a store have other last bits
 
 
 class DivergenceWarning(UserWarning):

@@ -26,8 +26,8 @@ try:
 except ImportError:
     raise ImportError('fw.torch needs PyTorch; pip install "finitewidth[torch]".') from None
 
-from finitewidth.core.inputs import as_count
-from finitewidth.interface.adapters.modules.initialize import critical, draw_
+from finitewidth.core.inputs import as_count, as_positive
+from finitewidth.interface.adapters.modules.initialize import critical, draw_, with_outputs
 from finitewidth.interface.adapters.modules.rates import (
     OptimizerWarning,
     check_optimizer,
@@ -123,6 +123,7 @@ def initialize_(
     *,
     activation: Given = None,
     input_scale: float = 1.0,
+    output_scale: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Network:
     r"""Draw all weights and biases of a module at its critical point, in place, and return that network.
@@ -137,6 +138,8 @@ def initialize_(
         inputs: A batch as the module takes it, as in `network`.
         activation: Activations that are not recognized, as in `network`.
         input_scale: The mean square of the numbers that enter the first layer.
+        output_scale: A factor on the last weights and biases. With the squared loss 0.1 trained better, with
+            the cross-entropy 1 did (benchmarks/results/advice.md).
         generator: The randomness. Numbers are drawn in double precision on its device (the CPU without one)
             and then converted to the module's dtype and device, so that one generator gives the same network
             on every device.
@@ -156,8 +159,9 @@ def initialize_(
             f"generator must be a torch.Generator, got {generator!r}; use "
             "torch.Generator().manual_seed(seed)."
         )
+    scale = as_positive("output_scale", output_scale)
     known = read(module, inputs, activation=activation)
-    net = _warned(*critical(known, declared(activation), input_scale))
+    net = with_outputs(_warned(*critical(known, declared(activation), input_scale)), scale)
     draw_(known, net, generator)
     return net
 
@@ -237,17 +241,18 @@ def recommend(
     Initialize the module first (`initialize_`): rates belong to the weights that it has. The module is not
     changed.
 
-    At initialization gradient descent is stable below two over the largest eigenvalue of the NTK on `inputs`
-    times the curvature of the loss (`largest_learning_rate`); half of that is recommended. The curvature of
-    the squared loss stays. That of the cross-entropy, diag(p) - p p^T with the probabilities p of the
-    module, changes, and the best rates of deep networks were far below the limit: its rate is at most the
-    limit of the modes that move inputs apart, over the number of layers, which was below the best rate in
-    all 22 networks of benchmarks/results/advice.md. It is a start, not known to be safe. With momentum m
-    the stable limit is $2(1+m)$ over the eigenvalue, and the recommended rate is smaller by 1 - m.
+    What is recommended is what trained best (benchmarks/results/advice.md):
 
-    Adam gets one rate for all parameters, since rates by layer had 1.7 to 3.7 times the loss. It is smaller
-    for wider and deeper networks, so that outputs change by order one in a step. Modules that the theory does
-    not know get relative rates by the shapes of their parameters, and the record says so.
+    - SGD, squared loss: rates by layer (`parameter_groups`) at nine tenths of the limit of stable descent,
+      which is two over the largest eigenvalue of the NTK on `inputs` times the curvature of the loss.
+      Networks with skips, and modules that the theory does not know, have one rate for all parameters.
+    - SGD, cross-entropy: one rate for all parameters, which depends on the number of layers and little on
+      the eigenvalue, since the curvature of this loss changes in training. The law was measured.
+    - Adam, AdamW: one rate, 2 over the number of inputs of a neuron, summed over the layers.
+      The product of rate and weight decay stays the same, and biases have none.
+
+    `largest_learning_rate` is the limit of stable descent at initialization; with `momentum` m it is $1+m$
+    times as large, and the recommended rate is smaller by 1 - m. No rate is known to be safe: watch the loss.
 
     Args:
         module: The module.
@@ -257,7 +262,8 @@ def recommend(
         momentum: That of SGD.
         weight_decay: That of AdamW at its default rate of 0.001; it is scaled so that rate times decay is the
             same.
-        bias_share: What biases add to the NTK over what the weights of their layer add.
+        bias_share: What biases add to the NTK over what the weights of their layer add, where rates
+            are by layer.
         activation: Activations that are not recognized, as in `network`.
 
     Returns:

@@ -103,7 +103,7 @@ def _draw_outputs(
         if at_order.verdict == "meaningless":
             label = f"{label} (meaningless)"
         else:
-            std = at_order.existing_std[order, 0]
+            std = at_order.std[order, 0]
             draw_band(axes, x, mean - std, mean + std, role, f"{words[role]}, ± standard deviation")
         draw_line(axes, x, mean, role, label)
     if members is not None:

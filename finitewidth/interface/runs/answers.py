@@ -83,7 +83,7 @@ def _spreads(finite: Prediction | None) -> dict[str, np.ndarray | None]:
     """Spreads at order 1/n, what they neglect, and their standard errors where they were sampled."""
     if finite is None or not finite.gives_variance:
         return {}
-    std, stderr = finite.existing_std, None
+    std, stderr = finite.std, None
     if finite.sampling is not None:
         stderr = finite.variance_stderr / np.where(std > 0, 2 * std, np.nan)
     return {

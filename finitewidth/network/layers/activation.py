@@ -139,6 +139,7 @@ class Activation(AbstractLayer):
         where = "comes first" if values is Values.DATA else f"follows {values.value}"
         remedies = {
             Values.ACTIVATED: ", or compose two activations in one function",
+            Values.SUMMED: ", or move the activation into the block: z + f(sigma(z))",
             Values.CARRIED: ", or set lambda_gain=0",
         }
         remedy = remedies.get(values, "")

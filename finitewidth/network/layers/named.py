@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import scipy.special
 from jaxtyping import Array
 
 Derivatives = Callable[[Array, int], tuple[Array, ...]]
@@ -128,7 +130,8 @@ def _softplus() -> Formula:
 
     def exact(z, highest):
         slope_and_beyond = _sigmoid_derivatives(z, highest - 1) if highest else ()
-        return (jax.nn.softplus(z), *slope_and_beyond)
+        value = np.logaddexp(z, 0.0) if isinstance(z, np.ndarray) else jax.nn.softplus(z)
+        return (value, *slope_and_beyond)
 
     return Formula("softplus", jax.nn.softplus, "softplus", exact=exact)
 
@@ -209,29 +212,33 @@ def _exponential_linear(alpha: float) -> Callable[[Array], Array]:
     return lambda z: jnp.where(z > 0, z, alpha * jnp.expm1(jnp.where(z > 0, 0.0, z)))
 
 
+# families whose exact derivatives take NumPy arrays too, without a program that must be compiled and started
+ON_ARRAYS = ("tanh", "sigmoid", "softplus", "swish")
+
 # --- exact derivatives --------------------------------------------------------------------------
 
 
 def _tanh_derivatives(z: Array, highest: int) -> tuple[Array, ...]:
     """Polynomials in t = tanh z: unlike automatic differentiation they keep all digits of small values."""
-    t = jnp.tanh(z)
+    t = np.tanh(z) if isinstance(z, np.ndarray) else jnp.tanh(z)
     square = t * t
     slope = 1 - square
-    derivatives = (
-        t,
-        slope,
-        -2 * t * slope,
-        slope * (6 * square - 2),
-        t * slope * (16 - 24 * square),
-        slope * (16 - 120 * square * slope),
+    derivatives: tuple[Callable[[], Array], ...] = (
+        lambda: t,
+        lambda: slope,
+        lambda: -2 * t * slope,
+        lambda: slope * (6 * square - 2),
+        lambda: t * slope * (16 - 24 * square),
+        lambda: slope * (16 - 120 * square * slope),
     )
-    return derivatives[: highest + 1]
+    return tuple(derivative() for derivative in derivatives[: highest + 1])
 
 
 def _sigmoid_derivatives(z: Array, highest: int) -> tuple[Array, ...]:
     """sigmoid(z) = (1 + tanh(z/2)) / 2."""
     t = _tanh_derivatives(z / 2, highest)
-    return (jax.nn.sigmoid(z), *(t[m] / 2 ** (m + 1) for m in range(1, highest + 1)))
+    value = scipy.special.expit(z) if isinstance(z, np.ndarray) else jax.nn.sigmoid(z)
+    return (value, *(t[m] / 2 ** (m + 1) for m in range(1, highest + 1)))
 
 
 # --- names and parameters -----------------------------------------------------------------------

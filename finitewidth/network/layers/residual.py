@@ -88,7 +88,8 @@ class Residual(AbstractLayer):
     def values_behind(self, values: Values) -> Values:
         values_behind(self.layers, values)
         skipped = values_behind(self.shortcut, values)
-        return Values.CARRIED if skipped is Values.GAINED else skipped
+        carried = {Values.GAINED: Values.CARRIED, Values.ACTIVATED: Values.SUMMED}
+        return carried.get(skipped, skipped)
 
     def walk(self) -> Iterator[AbstractLayer]:
         yield self

@@ -87,13 +87,15 @@ class Posterior:
 
     @property
     def std(self) -> Float[np.ndarray, "M n_L"]:
-        """Standard deviations of the outputs themselves."""
+        """Standard deviations of the outputs themselves; NaN where the variance is below zero."""
         return self.prediction.std
 
     @property
     def observed_std(self) -> Float[np.ndarray, "M n_L"]:
-        """Standard deviations of new noisy observations."""
-        return np.sqrt(np.maximum(self.variance + self.noise, 0.0))
+        """Standard deviations of new noisy observations; NaN where their variance is below zero."""
+        observed = self.variance + self.noise
+        nothing = self.prediction.below_zero & (observed < 0)
+        return np.where(nothing, np.nan, np.sqrt(np.maximum(observed, 0.0)))
 
     @property
     def within_samples(self) -> Float[np.ndarray, "M n_L n_L"]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.training.first_order.truncation import Units, truncation_of
+from finitewidth.training.first_order.truncation import POSTERIOR, Units, truncation_of
 from finitewidth.training.infinite.gaussian import Expansion, Prediction, Truncation
 
 _ROUNDING = 1e-10
@@ -63,7 +63,7 @@ def judged_posterior(prediction: Prediction, untrained: float) -> Prediction:
     """
     variance = np.maximum(prediction.infinite_width.variance, _ROUNDING * untrained)
     units = Units(np.sqrt(variance), variance)
-    return _measured(prediction, truncation_of(prediction, units), units, untrained)
+    return _measured(prediction, truncation_of(prediction, units, POSTERIOR), units, untrained)
 
 
 def _measured(prediction: Prediction, neglected: Truncation, scales: Units, untrained: float) -> Prediction:
@@ -136,7 +136,7 @@ def warn_of(
         return
     warnings.warn(
         f"{what} (depth over width {expansion.depth_over_width:.2g}, condition number of the "
-        f"{wording.kernel} {condition:.1e}); {remedy}.",
+        f"{wording.kernel} {_plain(condition)}); {remedy}.",
         ExpansionWarning,
         stacklevel=stacklevel,
     )

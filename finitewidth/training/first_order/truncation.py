@@ -2,15 +2,19 @@ r"""What a prediction through order 1/n neglects, from the sizes of its contribu
 
 The contributions of order 1/n to an output add up to a correction, often a small difference of large numbers.
 Order $1/n^2$ consists of their products, so that their sizes before they cancel count. Let $S$ be the sum of
-their absolute values at an output, for the mean and for the variance, and $\bar S$ its root mean square over
-the outputs. One standard deviation of what is neglected is
+their absolute values at an output in some unit, for the mean and for the variance, and $\rho$ the root mean
+square of $S$ over the outputs. One standard deviation of what is neglected is, in the same unit,
 
-$$\sigma = c\, \rho\, \sqrt{S^2 + \bar S^2}, \qquad \rho^2 = \rho_\text{mean}\, \rho_\text{variance},$$
+$$\sigma = c\, \frac{\rho}{1+\rho}\, \sqrt{S^2 + \rho_S^2}, \qquad
+  \rho^2 = \rho_\text{mean}^2 + \rho_\text{variance}^2,$$
 
-where each $\rho$ is the root mean square of $S$ in its unit. Units of trained networks are the root mean
-square $y$ of the targets for means, and $y^2$ plus that of the variances at infinite width for variances;
-those of a posterior are its own standard deviation and variance. The constants c were chosen with one half of
-a set of random problems, and the other half judged them (`benchmarks/calibration.py`, docs/uncertainty.md).
+where $\rho_S$ is that of the mean or of the variance. Orders behind the next one follow as a geometric
+series, which the factor $1/(1+\rho)$ sums up. Units of trained networks are the root mean square $y$ of the
+targets for means, and $y^2$ plus that of the variances at infinite width for variances; those of a posterior
+are the standard deviation and variance of each output. A posterior whose variance moves has a mean that is
+less sure, however little it moves itself: its $S$ contains a fifth of that of the variance, in quadrature.
+Form and constants c were chosen with random problems, and other problems judged them
+(`benchmarks/calibration.py`, `calibration_posterior.py`, docs/uncertainty.md).
 """
 
 from collections.abc import Iterable
@@ -20,9 +24,19 @@ import numpy as np
 
 from finitewidth.training.infinite.gaussian import Prediction, Truncation
 
-MEAN = 0.35
-MEAN_ALONE = 0.5  # where no variance is known, and rho is that of the mean
-VARIANCE = 0.22
+MEAN_ALONE = 0.58  # c where no variance is known, and rho is that of the mean
+
+
+class Constants(NamedTuple):
+    """c of the mean and of the variance, and the share of the variance's S that means have too."""
+
+    mean: float
+    variance: float
+    lent: float
+
+
+TRAINED = Constants(0.33, 0.2, 0.0)
+POSTERIOR = Constants(0.23, 0.25, 0.2)
 
 
 class Units(NamedTuple):
@@ -38,28 +52,29 @@ class Units(NamedTuple):
         return cls(y, y**2 + _rms(prediction.infinite_width.variance))
 
 
-def truncation_of(prediction: Prediction, units: Units) -> Truncation:
+def truncation_of(prediction: Prediction, units: Units, constants: Constants = TRAINED) -> Truncation:
     """One standard deviation of what is neglected, in the mean and where it is known in the variance."""
-    mean = _size(prediction.contributions.values())
-    of_mean = _relative(mean, units.mean)
+    mean = _size(prediction.contributions.values(), units.mean)
     if not prediction.variance_contributions:
-        return Truncation(MEAN_ALONE * of_mean * _softened(mean))
-    spread = _size(prediction.variance_contributions.values())
-    of_variance = _relative(spread, units.variance)
-    rho = np.sqrt(of_mean * of_variance) if of_mean > 0 else of_variance  # targets of zero have no mean
+        return Truncation(MEAN_ALONE * _summed(_rms(mean)) * _softened(mean) * units.mean)
+    spread = _size(prediction.variance_contributions.values(), units.variance)
+    share = _summed(np.hypot(_rms(mean), _rms(spread)))
     below_zero = -prediction.variance  # by so much at least a variance is wrong
-    unsure = np.maximum(VARIANCE * rho * _softened(spread), below_zero)
-    return Truncation(MEAN * rho * _softened(mean), unsure)
+    of_variance = constants.variance * share * _softened(spread) * units.variance
+    moved = np.hypot(mean, constants.lent * spread)
+    of_mean = constants.mean * share * _softened(moved) * units.mean
+    return Truncation(of_mean, np.maximum(of_variance, below_zero))
 
 
-def _size(parts: Iterable[np.ndarray]) -> np.ndarray:
-    """The sum of absolute values."""
-    return np.sum([np.abs(part) for part in parts], axis=0)
+def _summed(rho: float) -> float:
+    """All orders behind the first, in units of it: rho - rho^2 + ..."""
+    return rho / (1 + rho)
 
 
-def _relative(size: np.ndarray, unit: np.ndarray | float) -> float:
-    """The root mean square in a unit; zero where the unit is."""
-    return _rms(np.divide(size, unit, out=np.zeros_like(size), where=np.asarray(unit) > 0))
+def _size(parts: Iterable[np.ndarray], unit: np.ndarray | float) -> np.ndarray:
+    """The sum of absolute values in a unit; zero where the unit is."""
+    size = np.sum([np.abs(part) for part in parts], axis=0)
+    return np.divide(size, unit, out=np.zeros_like(size), where=np.asarray(unit) > 0)
 
 
 def _softened(size: np.ndarray) -> np.ndarray:

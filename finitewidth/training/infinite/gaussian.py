@@ -14,7 +14,7 @@ from finitewidth.theory.ratios import Verdict, verdict
 # a matrix between output components and one between samples, whose product is a part of the covariance
 Factor = tuple[Float[np.ndarray, "n_L n_L"], Float[np.ndarray, "M M"]]
 
-_ROUNDING = 1e-9  # of the largest variance
+_ROUNDING = 1e-9  # of the largest variance, or of the largest mean squared
 
 
 @dataclass(frozen=True)
@@ -198,14 +198,15 @@ class Prediction:
 
     @property
     def std(self) -> Float[np.ndarray, "M n_L"]:
-        """Standard deviations over the ensemble; zero stands where there is none, see `below_zero`."""
-        return np.sqrt(np.maximum(self.variance, 0.0))
+        """Standard deviations over the ensemble; NaN where there is none, see `below_zero`."""
+        return np.where(self.below_zero, np.nan, np.sqrt(np.maximum(self.variance, 0.0)))
 
     @property
     def below_zero(self) -> Bool[np.ndarray, "M n_L"]:
         """Where the variance through order 1/n is negative, beyond rounding: no standard deviation exists."""
         variance = self.variance
-        return variance < -_ROUNDING * np.abs(variance).max(initial=0.0)
+        scale = max(np.abs(variance).max(initial=0.0), np.square(self.mean).max(initial=0.0))
+        return (variance < -_ROUNDING * scale) & (self.order > 0)
 
     @property
     def note(self) -> str | None:
@@ -213,14 +214,9 @@ class Prediction:
         return "variances below zero" if self.gives_variance and self.below_zero.any() else None
 
     @property
-    def existing_std(self) -> Float[np.ndarray, "M n_L"]:
-        """`std` with NaN where there is none, for tables and figures."""
-        return np.where(self.below_zero, np.nan, self.std)
-
-    @property
     def std_uncertainty(self) -> Float[np.ndarray, "M n_L"]:
         """What order 1/n neglects in `std`, one standard deviation; NaN where there is none."""
-        unsure, std = self.variance_uncertainty, self.existing_std
+        unsure, std = self.variance_uncertainty, self.std
         return np.where(
             unsure == 0, 0.0, np.divide(unsure, 2 * std, out=np.full_like(std, np.nan), where=std > 0)
         )
