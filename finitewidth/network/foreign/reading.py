@@ -68,11 +68,11 @@ def takes_models(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def reading(*args: Any, **options: Any) -> Any:
+        X = args[1] if len(args) > 1 else options.get("X", options.get("X_train"))
         if args:
-            X = args[1] if len(args) > 1 else options.get("X", options.get("X_train"))
-            return function(_network_for(args[0], X), *args[1:], **options)
+            net, *rest = args
+            return function(_network_for(net, X), *rest, **options)
         if "net" in options:
-            X = options.get("X", options.get("X_train"))
             options["net"] = _network_for(options["net"], X)
         return function(**options)
 
