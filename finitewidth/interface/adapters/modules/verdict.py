@@ -3,6 +3,7 @@
 import io
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -121,7 +122,7 @@ def _table(verdict: ModuleAudit) -> Table:
     depth = len(verdict.layers)
     for l in sorted({round(x) for x in np.linspace(0, depth - 1, min(depth, _SHOWN))}):
         sides = [verdict.measured] if verdict.predicted is None else [verdict.measured, verdict.predicted]
-        numbers = [_shown(side[place][l]) for place in range(3) for side in sides]
+        numbers = [_shown(float(side[place][l])) for place in range(3) for side in sides]
         variances = [f"{e.value[l]:.3g} ± {e.stderr[l]:.1g}" for e in (verdict.C_b, verdict.C_W)]
         alike = f"{verdict.measured.correlation[l]:.3f}"
         table.add_row(f"{l + 1} {verdict.layers[l]}", *variances, *numbers, alike)
@@ -206,7 +207,7 @@ def _variances(double: torch.nn.Module, names: tuple[str, ...]) -> tuple[Estimat
     return estimate(".bias"), estimate(".weight")
 
 
-def _tensor(parameters: dict[str, torch.Tensor], layer: str, suffix: str) -> torch.Tensor | None:
+def _tensor(parameters: Mapping[str, torch.Tensor], layer: str, suffix: str) -> torch.Tensor | None:
     """The weights or biases of a layer; the first ones of a module such as attention, which has several."""
     layer, kind = re.sub(r" \(\d+\)$", "", layer), suffix.removeprefix(".")  # a number counts repeated calls
     own = [one for name, one in parameters.items() if name.rpartition(".")[0] == layer and kind in name]
