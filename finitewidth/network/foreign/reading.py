@@ -68,10 +68,10 @@ def takes_models(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def reading(*args: Any, **options: Any) -> Any:
-        X = args[1] if len(args) > 1 else options.get("X", options.get("X_train"))
+        X = options.get("X", options.get("X_train"))
         if args:
-            net, *rest = args
-            return function(_network_for(net, X), *rest, **options)
+            model, *others = args
+            return function(_network_for(model, others[0] if others else X), *others, **options)
         if "net" in options:
             options["net"] = _network_for(options["net"], X)
         return function(**options)
@@ -84,8 +84,9 @@ def _network_for(model: Any, X: Any) -> Network:
     try:
         return network_of(model)
     except MissingInputs:
-        if np.ndim(X) < 2:
+        numbers = X.detach().cpu() if hasattr(X, "detach") else X  # of a tensor with gradients or on a device
+        batch = np.atleast_1d(np.asarray(numbers))[:2]
+        if batch.ndim < 2:
             raise
         flax = any(kind.__module__.startswith("flax") for kind in type(model).__mro__)
-        batch = np.asarray(X, dtype=float)[:2]
         return network_of(model, batch if flax else np.moveaxis(batch, -1, 1))
