@@ -3,24 +3,26 @@
     python benchmarks/advice.py              train what is missing of the plan, then write the tables
     python benchmarks/advice.py --minutes 20     stop after so much processor time; a later call goes on
     python benchmarks/advice.py --report     only write the tables from the runs that are kept
-    python benchmarks/advice.py --eigenvalues    the eigenvalues of the NTK that the rule for rates needs
+    python benchmarks/advice.py --untuned    train with the rates of `fw.torch.recommend` and with usual ones
+    python benchmarks/advice.py --laws       rates of `fw.torch.recommend` for the runs its laws were read off
 
 Each method is tuned over rates of a factor two: seven of them, and more at an end where the best one lies.
 Runs are kept in benchmarks/results/advice.json and never repeated; the tables go to
-benchmarks/results/advice.md. `advice_plan.py` has the plan, `advice_methods.py` the methods and
-`advice_training.py` the training, of all seeds and rates at once.
+benchmarks/results/advice.md. `advice_plan.py` has the plan, `advice_methods.py` the methods,
+`advice_training.py` the training, of all seeds and rates at once, and `advice_untuned.py` what is not tuned.
 """
 
 import argparse
-import itertools
 import json
 import time
 
+import advice_laws
+import advice_untuned
 import numpy as np
 import torch
-from advice_methods import METHODS, Shape, drawn, fw
-from advice_plan import ACTIVATIONS, Part, centre, plan
-from advice_report import EIGENVALUES, KEPT, best, report
+from advice_methods import METHODS, Shape, drawn
+from advice_plan import Part, centre, plan
+from advice_report import KEPT, best, keep, report
 from advice_training import DATA, Data, Outcome, Setting, train
 from harness import say, write
 
@@ -81,38 +83,23 @@ def run(minutes: float) -> None:
             start = time.process_time()
             entries[method] = measured(part, method, data[part.problem.data])
             entries[method]["seconds"] = round(time.process_time() - start, 1)
-            KEPT.write_text(_lines(kept))
+            keep(KEPT, kept)
             say(f"{part.problem.key} | {method}: {best(entries[method])}, {entries[method]['seconds']} s")
-
-
-def eigenvalues() -> list[dict]:
-    """The two largest eigenvalues of Theta/N at infinite width, of 200 digits and a bias share of 1/10."""
-    X = DATA["digits"]().X[:200].double().numpy()
-    rows = []
-    for activation, depth in itertools.product(ACTIVATIONS, (4, 8, 16, 32)):
-        net = fw.MLP.critical((X.shape[1], *[64] * (depth - 1), 10), activation, bias_share=0.1)
-        second, first = np.linalg.eigvalsh(fw.kernels(net, X).Theta)[-2:] / len(X)
-        rows.append({"activation": activation, "depth": depth, "first": first, "second": second})
-    return rows
-
-
-def _lines(kept: dict) -> str:
-    """JSON with one line for each problem and method, so that changes can be read."""
-    problems = []
-    for key, entries in kept.items():
-        lines = ",\n  ".join(f"{json.dumps(m)}: {json.dumps(e)}" for m, e in entries.items())
-        problems.append(f"{json.dumps(key)}: {{\n  {lines}}}")
-    return "{\n" + ",\n".join(problems) + "\n}\n"
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=1000.0, help="processor time after which to stop")
     parser.add_argument("--report", action="store_true", help="write the tables of what is kept")
-    parser.add_argument("--eigenvalues", action="store_true", help="compute those of the rule for rates")
+    parser.add_argument("--laws", action="store_true", help="rates that are recommended for tuned runs")
+    parser.add_argument("--untuned", action="store_true", help="train at rates that are not tuned")
     given = parser.parse_args()
-    if given.eigenvalues:
-        EIGENVALUES.write_text(json.dumps(eigenvalues(), indent=1) + "\n")
+    if given.laws:
+        advice_laws.run()
+    elif given.untuned:
+        advice_untuned.run(given.minutes)
     elif not given.report:
         run(given.minutes)
-    write("advice", report(json.loads(KEPT.read_text())))
+    kept = json.loads(KEPT.read_text())
+    sections = (report(kept).rstrip(), advice_untuned.report(kept), advice_laws.report(kept))
+    write("advice", "\n\n".join(sections) + "\n")

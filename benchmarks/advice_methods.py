@@ -132,6 +132,14 @@ def critical_skips(shape: Shape, optimizer: str) -> Start:
     return _drawn(residual_net(shape), shape, skips=True)
 
 
+def with_small_outputs(draw: Callable[[Shape, str], Start], shape: Shape, optimizer: str) -> Start:
+    """The last weights and biases a tenth as large."""
+    start = draw(shape, optimizer)
+    start.weights[-1] /= 10
+    start.biases[-1] /= 10
+    return start
+
+
 def equal(shape: Shape, optimizer: str) -> Start:
     """Learning rates with lambda_b = lambda_W = 1."""
     net, start = critical_net(shape), critical(shape, optimizer)
@@ -208,6 +216,13 @@ METHODS = {
     "critical": Method(critical, says="our initialization, one rate"),
     "critical skips": Method(
         critical_skips, says="z + W sigma(z), our initialization of residual networks, one rate"
+    ),
+    "critical, small last": Method(
+        _part(with_small_outputs, critical),
+        says="our initialization with a tenth of the last weights, one rate",
+    ),
+    "critical skips, small last": Method(
+        _part(with_small_outputs, critical_skips), says="the same for our residual networks"
     ),
     "lambda_b = 1": Method(equal, True, "our initialization, rates by layer with lambda_b = lambda_W = 1"),
     "bias share 1": Method(_part(balanced, 1.0), True, "our initialization, rates by layer, balanced biases"),

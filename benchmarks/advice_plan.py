@@ -61,6 +61,7 @@ TABLE_SIZES = (
     (4, 512),
     (64, 32),
 )
+CHEAP = 16 * 2 * 128**2  # cost of a problem of the table that comes early
 ACTIVATIONS = ("tanh", "relu", "gelu")
 OPTIMIZERS = ("sgd", "adam", "momentum", "adamw")
 
@@ -80,6 +81,23 @@ def biases() -> list[Part]:
     problems = [Problem(*size, activation) for size in sizes for activation in ACTIVATIONS]
     problems += [Problem(*size, "tanh", loss="squared") for size in sizes]
     return [Part("biases", problem, BIASES) for problem in problems]
+
+
+def last_layers() -> list[Part]:
+    """How large outputs should start. Added when the squared loss of relu networks was seen to lose."""
+    problems = [
+        Problem(4, 256, "relu", "digits", "squared", "momentum"),
+        Problem(16, 32, "tanh", "clusters", "squared", "sgd"),
+        Problem(64, 32, "tanh", "digits", "squared", "momentum"),
+        Problem(4, 64, "gelu", "clusters", "cross-entropy", "sgd"),
+        Problem(8, 128, "tanh", "digits", "cross-entropy", "sgd"),
+        Problem(32, 64, "relu", "digits", "cross-entropy", "sgd"),
+        Problem(8, 128, "relu", "digits", "cross-entropy", "adamw"),
+        Problem(16, 32, "gelu", "digits", "cross-entropy", "adamw"),
+        Problem(4, 512, "relu", "clusters", "squared", "sgd"),
+    ]
+    names = ["critical", "critical, small last", "critical skips", "critical skips, small last"]
+    return [Part("last layers", problem, names) for problem in problems]
 
 
 def deep() -> list[Part]:
@@ -113,24 +131,37 @@ def table(block: int) -> list[Part]:
 
 
 def plan() -> list[Part]:
-    """Everything, in the order in which it is trained."""
+    """Everything, in the order in which it is trained.
+
+    The rules of `fw.torch.recommend` may be read off the transfers, the biases and the deep networks. The
+    table is kept for judging them. Its first two blocks come with the cheap problems first.
+    """
     adam = ("Adam by layer", "Adam by layer, outputs", "critical")
+    first = sorted([*table(0), *table(1)], key=_cost)
+    cheap = [part for part in first if _cost(part) < CHEAP]
+    shallower = [part for part in deep() if part.problem.depth == 50]
     return [
         *biases(),
         *transfer("tanh"),
-        *table(0)[:4],
-        *deep()[:1],
         *transfer("relu"),
-        *table(0)[4:],
-        *deep()[1:],
-        *transfer("tanh", optimizer="adam", methods=adam),
-        *table(1),
         *transfer("gelu"),
+        *transfer("tanh", optimizer="adam", methods=adam),
         *transfer("tanh", loss="squared"),
-        *transfer("relu", optimizer="adam", methods=adam),
         *transfer("tanh", optimizer="momentum"),
+        *shallower,
+        *cheap,
+        *last_layers(),
+        *transfer("relu", optimizer="adam", methods=adam),
+        *[part for part in deep() if part not in shallower],
+        *[part for part in first if part not in cheap],
         *table(2),
     ]
+
+
+def _cost(part: Part) -> float:
+    """Something like the time of one method."""
+    problem = part.problem
+    return problem.depth * (problem.width**2 + 64**2) * (2 if problem.adaptive else 1)
 
 
 def centre(problem: Problem, method: str) -> int:

@@ -3,18 +3,27 @@
 import json
 import math
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from advice_methods import METHODS
-from advice_plan import BY_LAYER, OVER_BOTH, OVER_DEPTH, OVER_WIDTH, SIZES, Part, Problem, centre, plan
+from advice_plan import OVER_BOTH, OVER_DEPTH, OVER_WIDTH, SIZES, Part, Problem, centre, plan
 from harness import HERE, markdown, processor
 from provenance import stamp
 
 KEPT = HERE / "results" / "advice.json"
-EIGENVALUES = HERE / "results" / "advice_eigenvalues.json"
 TIE = 1.1  # losses within this factor count as equal
 GUESSING = {"cross-entropy": math.log(10), "squared": 0.45}  # loss of ten classes without learning
+
+
+def keep(path: Path, kept: dict) -> None:
+    """JSON with one line for each problem and method, so that changes can be read."""
+    problems = []
+    for key, entries in kept.items():
+        lines = ",\n  ".join(f"{json.dumps(m)}: {json.dumps(e)}" for m, e in entries.items())
+        problems.append(f"{json.dumps(key)}: {{\n  {lines}}}")
+    path.write_text("{\n" + ",\n".join(problems) + "\n}\n")
 
 
 class Best(NamedTuple):
@@ -47,15 +56,16 @@ def report(kept: dict) -> str:
     """All tables of what is there."""
     parts = [part for part in plan() if kept.get(part.problem.key)]
     sections = (opening(kept), methods(), summary(parts, kept), rows(parts, kept), biases(parts, kept))
-    return "\n\n".join([*sections, transfer(kept), rule(kept), deep(parts, kept)]) + "\n"
+    text = [*sections, last_layers(parts, kept), transfer(kept), deep(parts, kept)]
+    return "\n\n".join(one for one in text if one) + "\n"
 
 
 OPENING = """# Advice against what people do already
 
 {stamp}. {processor}, one thread, PyTorch {torch}. `python benchmarks/advice.py` trains what is missing and
-writes this page. `advice_plan.py` fixed the plan before anything was trained; afterwards only its order was
-changed, so that cheap rows come first. {done} of its {all} entries are here ({minutes:.0f} minutes of
-processor time).
+writes this page. `advice_plan.py` fixed the plan before anything was trained. Afterwards its order was
+changed, so that the runs that laws are read off and cheap rows come first, and one section was added, on
+outputs that start small. {done} of its {all} entries are here ({minutes:.0f} minutes of processor time).
 
 Every run has 80 steps of 64 samples in **float32**, as practitioners train (the library itself computes in
 float64). *digits* are the 8 by 8 images of scikit-learn, *clusters* a harder generated set (64 inputs, 10
@@ -167,6 +177,22 @@ def biases(parts: list[Part], kept: dict) -> str:
     )
 
 
+def last_layers(parts: list[Part], kept: dict) -> str:
+    chosen = complete("last layers", parts, kept)
+    if not chosen:
+        return ""
+    names = chosen[0].methods
+    lines = [(p.problem.key, *_cells(kept[p.problem.key], names, p.problem)) for p in chosen]
+    return "\n\n".join(
+        [
+            "## How large outputs should start",
+            "The last weights as theory sets them, and a tenth of that. These runs were added to the plan "
+            "when relu networks had been seen to lose with the squared loss.",
+            markdown(" | ".join(["problem", *names]), lines),
+        ]
+    )
+
+
 def transfer(kept: dict) -> str:
     text = [
         "## The best rate over width and depth",
@@ -227,30 +253,6 @@ def transfers() -> list[tuple[tuple[str, str, str, str], str]]:
     """The settings (activation, data, loss, optimizer) and methods whose best rate is followed over sizes."""
     pairs = [(p.problem[2:], m) for p in plan() if p.section == "transfer" for m in p.methods]
     return list(dict.fromkeys(pairs))
-
-
-RULE = """## Eigenvalues and the best rate of the cross-entropy
-
-The two largest eigenvalues of Theta/N of 200 digits at infinite width, against the best rate of SGD by layer
-with a bias share of 1/10. The limit of descent at initialization is 2 x classes / first. **rule** is
-2 x classes / (depth x second), which was read off the tanh runs. It fits them within a factor 2.4; relu,
-which was run later, misses it by up to 4."""
-
-
-def rule(kept: dict) -> str:
-    """The rule against the best rates, where both are there."""
-    if not EIGENVALUES.exists():
-        return ""
-    lines = []
-    for row in json.loads(EIGENVALUES.read_text()):
-        for width in (32, 64, 128, 256):
-            key = Problem(row["depth"], width, row["activation"]).key
-            entry = kept.get(key, {}).get(BY_LAYER)
-            if entry:
-                limits = (20 / row["first"], 20 / (row["depth"] * row["second"]))
-                cells = (f"{row['first']:.3f}", f"{row['second']:.4f}", *(f"{x:.3g}" for x in limits))
-                lines.append((key, *cells, f"{2.0 ** best(entry).power:g}"))
-    return f"{RULE}\n\n{markdown('problem | first | second | limit | rule | best', lines)}"
 
 
 def deep(parts: list[Part], kept: dict) -> str:

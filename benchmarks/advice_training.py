@@ -81,12 +81,18 @@ class Start:
     normalized: bool = False  # LayerNorm with gains and offsets behind each hidden layer
     skips: bool = False  # z + W sigma(z) instead of W sigma(z) between hidden layers
     gains: list[torch.Tensor] = field(default_factory=list)
+    weight_decay: float = 0.01  # of AdamW, its default
+    bias_decay: float = 0.01  # of biases and gains; PyTorch treats all parameters alike
 
     def parameters(self) -> list[torch.Tensor]:
         return [*self.weights, *self.biases, *self.gains]
 
     def rates(self) -> list[float]:
         return [*self.weight_rates, *self.bias_rates, *[1.0] * len(self.gains)]
+
+    def decays(self) -> list[float]:
+        others = len(self.biases) + len(self.gains)
+        return [*[self.weight_decay] * len(self.weights), *[self.bias_decay] * others]
 
 
 def forward(start: Start, parameters: list[torch.Tensor], activation: str, X: torch.Tensor) -> torch.Tensor:
@@ -120,19 +126,23 @@ LOSSES = {"cross-entropy": cross_entropy, "squared": squared}
 
 
 class Optimizer:
-    """PyTorch's SGD, Adam and AdamW with their defaults, for parameters with a leading axis of runs."""
+    """PyTorch's SGD, Adam and AdamW with their defaults, for parameters with a leading axis of runs.
 
-    def __init__(self, name: str, parameters: list[torch.Tensor], factors: list[float], rates: torch.Tensor):
-        self.name, self.rates, self.factors, self.steps = name, rates, factors, 0
+    Rates and weight decays are (runs, parameters).
+    """
+
+    def __init__(self, name: str, parameters: list[torch.Tensor], rates: torch.Tensor, decays: torch.Tensor):
+        self.name, self.rates, self.decays, self.steps = name, rates, decays, 0
         states = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}[name]
         self.state = [[torch.zeros_like(p) for p in parameters] for _ in range(states)]
 
     def step(self, parameters: list[torch.Tensor]) -> None:
         self.steps += 1
-        for i, (p, factor) in enumerate(zip(parameters, self.factors, strict=True)):
-            rate = (self.rates * factor).view(-1, *[1] * (p.ndim - 1))
+        for i, p in enumerate(parameters):
+            shape = (-1, *[1] * (p.ndim - 1))
+            rate = self.rates[:, i].view(shape)
             if self.name == "adamw":
-                p.mul_(1 - 0.01 * rate)
+                p.mul_(1 - self.decays[:, i].view(shape) * rate)
             p.sub_(self._direction(i, p.grad).mul_(rate))
             p.grad = None
 
@@ -147,7 +157,7 @@ class Optimizer:
         return (mean / scale).div_(1 - 0.9**self.steps)
 
     def keep(self, alive: torch.Tensor) -> None:
-        self.rates = self.rates[alive]
+        self.rates, self.decays = self.rates[alive], self.decays[alive]
         self.state = [[s[alive] for s in kind] for kind in self.state]
 
 
@@ -180,8 +190,10 @@ def train(starts: list[Start], rates: list[float], setting: Setting) -> Outcome:
     seed = torch.arange(S).repeat_interleave(R)
     columns = zip(*(s.parameters() for s in starts), strict=True)
     parameters = [torch.stack(c)[seed].contiguous().requires_grad_() for c in columns]
-    factors = starts[0].rates()
-    optimizer = Optimizer(setting.optimizer, parameters, factors, torch.tensor(rates).repeat(S))
+    factors = torch.tensor([s.rates() for s in starts])[seed]
+    decays = torch.tensor([s.decays() for s in starts])[seed]
+    each = torch.tensor(rates).repeat(S)[:, None] * factors
+    optimizer = Optimizer(setting.optimizer, parameters, each, decays)
     generators = [torch.Generator().manual_seed(1000 + s) for s in range(S)]
     runs, first = torch.arange(S * R), None
     worth = LOSSES[setting.loss]

@@ -76,6 +76,35 @@ def trained(data, width: int, members: int, stops, store: Path) -> np.ndarray:
     return np.load(finished)
 
 
+def more_networks(data, chosen) -> str:
+    """Other networks, after the first number of steps, beside the predictions that were written."""
+    import finitewidth as fw
+
+    X, Y, X_test, _ = data
+    count, steps, rows = len(X), STEPS[0], []
+    for written in json.loads((RESULTS / "digits.json").read_text()):
+        width, scatter = written["width"], written["scatter"]
+        if written["steps"] != steps or width not in chosen.widths:
+            continue
+        net = network(width)
+        algorithm = fw.GradientDescent(1 / largest_eigenvalue(net, X), steps)
+        ensemble = fw.train_ensemble(
+            net, X, Y, X_test, algorithm=algorithm, members=chosen.more, key=3, batch_size=24, record_at=(0,),
+            store=Path(chosen.store) / f"more_{width}.zarr", keep_members=True, progress=False,
+        )  # fmt: skip
+        assert ensemble.diverged == 0
+        z = ensemble.member_outputs()
+        infinite = fw.predict(net, X, Y, X_test, algorithm=algorithm, order=0).mean
+        members = (z[:, 1] - np.asarray(control_of(data, width, steps)(z[:, 0])))[:, count:]
+        shift, noise = (
+            np.reshape(scatter[name], infinite.shape) for name in ("predicted", "predicted_error")
+        )
+        part = line(shift, noise, members - infinite, None)
+        part |= judged(infinite, infinite + shift, members.mean(axis=0), noise, _error(members))
+        rows.append({"width": width, "steps": steps, "members": len(z), "mean": part})
+    return slope_table(rows, "mean")
+
+
 def untrained(data, width: int, count: int) -> np.ndarray:
     """Initial outputs of other networks, (count, sample, output)."""
     import jax
@@ -237,12 +266,16 @@ def main() -> None:
     parser.add_argument("--store", default="digits", help="where finished parts are kept")
     parser.add_argument("--widths", type=int, nargs="+", default=sorted(MEMBERS))
     parser.add_argument("--steps", type=int, nargs="+", default=STEPS)
+    parser.add_argument("--more", type=int, help="train as many other networks and print their table")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     store = Path(chosen.store)
     store.mkdir(exist_ok=True, parents=True)
     stops = (10, 30) if chosen.quick else STEPS
     data = digits(*((20, 8) if chosen.quick else (POINTS, HELD_OUT)))
+    if chosen.more:
+        print(more_networks(data, chosen))
+        return
     started, rows = time.perf_counter(), []
     predictions = {one: theory(data, one, store) for one in stops if chosen.quick or one in chosen.steps}
     for width in chosen.widths:

@@ -1,15 +1,16 @@
 """Ensembles of real networks: time against bare matrix products, loops and other methods, and memory.
 
     python benchmarks/ensemble.py            # some minutes; writes benchmarks/results/ensemble.md
+    python benchmarks/ensemble.py --only few_inputs    # one section; the others stay as they were written
     python benchmarks/ensemble.py --quick    # small; prints and writes nothing
 
 Every ratio is between times measured alternately in one run.
 """
 
 import argparse
-import datetime
 import functools
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -17,11 +18,13 @@ import resource
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from provenance import keep, stamp
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # the finitewidth of this tree; the checks
@@ -68,13 +71,13 @@ def network(width: int, depth: int = 4, dimension: int = 64) -> fw.MLP:
 # --- training ---------------------------------------------------------------------------------------
 
 
-def trainer(net: fw.MLP, X, Y, members: int, steps: int):
-    """Full-batch descent of all members, as train_ensemble does it."""
-    plan = Plan(
+def plan_of(net: fw.MLP, count: int, steps: int) -> Plan:
+    """Full-batch descent on so many inputs."""
+    return Plan(
         net,
         fw.GradientDescent(1e-3, steps),
         fw.MSE(),
-        train_count=len(X),
+        train_count=count,
         points=(float(steps),),
         training_error=None,
         tolerance=1e-8,
@@ -85,6 +88,11 @@ def trainer(net: fw.MLP, X, Y, members: int, steps: int):
         controls_covariance=False,
         floor=0.0,
     )
+
+
+def trainer(net: fw.MLP, X, Y, members: int, steps: int):
+    """Full-batch descent of all members, as train_ensemble does it."""
+    plan = plan_of(net, len(X), steps)
 
     def observe(parameters):
         return {"loss": jax.vmap(lambda p: plan.loss.value(outputs(net, p, X), Y))(parameters)}
@@ -167,41 +175,70 @@ def few_inputs_section(quick: bool) -> list[str]:
     lines = [
         "## Few inputs: a training step against one pass over the weights",
         "",
-        "Full-batch descent of 64 tanh networks of four layers on inputs of dimension 16; times of one step "
-        "of one member, on one core. The pass reads and writes all weights of all members once a step, in "
-        "one compiled loop, in the cache where the weights of 64 members are, and otherwise in memory. A "
-        "step multiplies each weight with each input three times, which takes longer than the pass from a "
-        "few inputs on: the bare products of two members, which are in the cache, are given as well.",
+        "Full-batch descent of tanh networks of four layers on inputs of dimension 16, as many as have "
+        "256 MB of weights; times of one step of one member, with both cores at work. A pass reads and "
+        "writes all weights once. The ensemble lies in main memory, from where the first pass takes it. "
+        "Training takes a group of members from there to the end of their training, so that they stay in "
+        "the cache of a core; the second pass and the bare products are of such groups. A step does six "
+        f"operations for each weight and input: a large product runs at {_large_product(quick):.0f} Gflop/s.",
         "",
-        "| inputs | width | weights (MB) | step (us) | pass (us) | bare products (us) | to the pass "
-        "(target 3) | met | to the products |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| inputs | width | members | step (us) | pass, memory (us) | step / pass (target 3) | met "
+        "| pass, cache (us) | step / pass | bare products (us) | step / products | Gflop/s |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    members, steps = (8, 5) if quick else (64, 50)
-    for count, width in (
-        ((3, 64),) if quick else ((3, 64), (3, 128), (3, 256), (10, 128), (20, 64), (20, 256))
-    ):
+    total, steps = (8e6, 8) if quick else (256e6, 48)
+    for count, width in ((3, 64),) if quick else tuple(itertools.product((3, 10, 20), (64, 128, 256))):
         net, (X, Y) = network(width, dimension=16), data(count, 16)
-        parameters = draw_members(net, KEY, jnp.arange(members, dtype=jnp.uint32))
-        few = jax.tree.map(lambda leaf: leaf[:2], parameters)
-        bare, arguments = products(net, count, len(few[0].b), steps)
-        found = alternately(
-            {
-                "train": functools.partial(trainer(net, X, Y, members, steps), parameters),
-                "pass": functools.partial(passes, parameters, steps),
-                "bare": functools.partial(bare, *arguments),
-            },
-            runs=2 if quick else 9,
-        )
-        step, one_pass = (1e6 * found[name] / steps / members for name in ("train", "pass"))
-        product = 1e6 * found["bare"] / steps / len(few[0].b)
-        size = sum(leaf.size for leaf in jax.tree.leaves(parameters)) * 8e-6
-        ratio = step / one_pass
+        one = sum(leaf.size for leaf in jax.tree.leaves(draw(net, KEY)))
+        members = 8 * round(total / 8 / one / 8)
+        found = _few_inputs(net, X, Y, members, steps, runs=2 if quick else 3)
+        step, memory, cache, bare = (1e6 * found[name] for name in ("train", "memory", "cache", "bare"))
+        ratio = step / memory
         lines.append(
-            f"| {count} | {width} | {size:.1f} | {step:.1f} | {one_pass:.1f} | {product:.1f} "
-            f"| {ratio:.1f} | {'yes' if ratio <= 3 else 'NO'} | {step / product:.1f} |"
+            f"| {count} | {width} | {members} | {step:.1f} | {memory:.1f} | {ratio:.2f} "
+            f"| {'yes' if ratio <= 3 else 'NO'} | {cache:.2f} | {step / cache:.1f} | {bare:.1f} "
+            f"| {step / bare:.2f} | {6e-3 * count * one / step:.0f} |"
         )
     return lines
+
+
+def _few_inputs(net: fw.MLP, X, Y, members: int, steps: int, runs: int) -> dict[str, float]:
+    """Seconds of one step of one member, two halves of the members at once; a quarter of them is trained."""
+    halves = [draw_members(net, KEY, part) for part in jnp.split(jnp.arange(members, dtype=jnp.uint32), 2)]
+    in_cache = group_size(plan_of(net, len(X), steps), len(X))
+    groups = [jax.tree.map(lambda leaf: leaf[:in_cache], half) for half in halves]
+    trained = [jax.tree.map(lambda leaf: leaf[: members // 8], half) for half in halves]
+    train = trainer(net, X, Y, members // 8, steps)
+    bare, arguments = products(net, len(X), in_cache, steps)
+    few, many = steps // 8, 8 * steps  # passes from memory are long, those in the cache are short
+
+    threads = ThreadPoolExecutor(2)
+
+    def both(function, parts):
+        return list(threads.map(lambda part: jax.block_until_ready(function(part)), parts))
+
+    found = alternately(
+        {
+            "train": lambda: both(train, trained),
+            "memory": lambda: both(lambda half: passes(half, few), halves),
+            "cache": lambda: both(lambda group: passes(group, many), groups),
+            "bare": lambda: both(lambda group: bare(*group), [arguments, arguments]),
+        },
+        runs,
+    )
+    taken = {
+        "train": steps * (members // 4), "memory": few * members, "cache": many * 2 * in_cache,
+        "bare": steps * 2 * in_cache,
+    }  # fmt: skip
+    return {name: time / taken[name] for name, time in found.items()}
+
+
+def _large_product(quick: bool) -> float:
+    """Gflop/s of a product of large matrices."""
+    size = 256 if quick else 1536
+    A = jnp.ones((size, size))
+    product = jax.jit(lambda A: A @ A)
+    return 2e-9 * size**3 / alternately({"product": lambda: product(A)}, runs=5)["product"]
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -388,8 +425,7 @@ def heading() -> list[str]:
     return [
         "# Ensembles of real networks: time and memory",
         "",
-        f"{datetime.date.today()}, {model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the "
-        "start, "
+        f"{model}, {os.cpu_count()} cores, "
         f"Python {platform.python_version()}, "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
         + f", finitewidth {fw.__version__}, double precision. Written by `python benchmarks/ensemble.py`; "
@@ -397,31 +433,32 @@ def heading() -> list[str]:
     ]
 
 
-SECTIONS = (
-    training_section,
-    few_inputs_section,
-    narrow_section,
-    ntk_section,
-    differentials_section,
-    memory_section,
-)
+SECTIONS = {
+    "training": training_section,
+    "few_inputs": few_inputs_section,
+    "narrow": narrow_section,
+    "ntk": ntk_section,
+    "differentials": differentials_section,
+    "memory": memory_section,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small; print and write nothing")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--measure-memory", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure_memory:
         print(json.dumps(measure_memory(options.measure_memory)))
         return
-    parts = [heading()]
-    for section in SECTIONS:
-        parts.append(section(options.quick))
-        print("\n".join(parts[-1]), "\n", flush=True)
-    if not options.quick:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text("\n\n".join("\n".join(lines) for lines in parts) + "\n")
+    if not options.quick and not RESULTS.exists():
+        RESULTS.write_text("\n".join(heading()) + "\n")
+    for name in options.only:
+        title, *lines = SECTIONS[name](options.quick)
+        print("\n".join([title, *lines]), "\n", flush=True)
+        if not options.quick:
+            keep(RESULTS, title.removeprefix("## "), "\n".join([stamp(), *lines]))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
     python benchmarks/page_waits.py           # prints; --write adds benchmarks/results/page_waits.md
 
 Starts `finitewidth page` twice with a folder of compiled programs of its own: empty, then as the first server
-left it. The visitor asks for the default state as soon as the server answers, waits, clicks to train, and
-chooses gelu afterwards. Seconds of the clock, and of the processor (server and children together).
+left it. The visitor asks for the default state as soon as the server answers, waits, clicks to train, chooses
+gelu, and looks at the other tabs afterwards. Seconds of the clock, and of the
+processor (server and children together).
 """
 
 import argparse
@@ -21,8 +22,10 @@ import httpx
 import psutil
 from provenance import stamp
 
+from finitewidth.interface.page.problem import PARTS
+
 RESULTS = Path(__file__).parent / "results" / "page_waits.md"
-LOOKS = 15.0  # seconds that the visitor reads before clicking
+LOOKS = 10.0  # seconds that the visitor reads before clicking
 FROM_PAGE = {"X-Finitewidth": "page"}
 PATIENCE = 180.0
 
@@ -39,6 +42,7 @@ class Visit:
         self.wait("default: theory", lambda: self.get("/api/theory?"))
         self.wait("default: finite width, first part", lambda: self.get("/api/finite/0?"))
         self.wait("default: finite width, second part", lambda: self.get("/api/finite/1?"))
+        self.wait("default: finite width, third part", lambda: self.get("/api/finite/2?"))
         self.wait("another width: all of it", lambda: self.all_of("width=100"))
         self.wait("another depth: all of it", lambda: self.all_of("depth=5"))
         time.sleep(LOOKS)
@@ -47,9 +51,18 @@ class Visit:
         self.wait("gelu: finite width, first part", lambda: self.get("/api/finite/0?activation=gelu"))
         self.wait("gelu, another width: all of it", lambda: self.all_of("activation=gelu&width=100"))
         self.train("activation=gelu")
+        self.wait("residual networks", lambda: self.get("/api/residual?tab=residual"))
+        self.wait(
+            "residual networks, another gamma", lambda: self.get("/api/residual?tab=residual&gamma=0.6")
+        )
+        self.wait("Bayes", lambda: self.get("/api/bayes?tab=bayes"))
+        self.wait("Bayes, another noise", lambda: self.get("/api/bayes?tab=bayes&noise=0.2"))
+        self.get("/api/theory?tab=extrapolation")
+        time.sleep(LOOKS)
+        self.train("tab=extrapolation")
 
     def all_of(self, query: str) -> None:
-        for path in ("/api/theory", "/api/finite/0", "/api/finite/1"):
+        for path in ("/api/theory", *(f"/api/finite/{part}" for part in range(len(PARTS)))):
             self.get(f"{path}?{query}")
 
     def get(self, path: str) -> dict:
@@ -59,7 +72,7 @@ class Visit:
 
     def train(self, query: str) -> None:
         """The wait for the first and for the last networks, and how often the page saw progress."""
-        name = query.removeprefix("activation=") or "default"
+        name = query.partition("=")[2] or "default"
         start, spent, seen = time.monotonic(), self.spent(), []
         job = self.http.post("/api/jobs", content=query, headers=FROM_PAGE).json()["id"]
         while True:

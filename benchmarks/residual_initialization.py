@@ -1,6 +1,6 @@
 """Residual networks of 50 and 100 layers in PyTorch: initializations side by side, and plain networks.
 
-    python benchmarks/residual_initialization.py [--quick]
+    python benchmarks/residual_initialization.py [--quick] [--only PART OF A NAME]
 
 Digits of scikit-learn, cross-entropy, gradient descent in batches of 64. Every initialization is tuned over
 the same grid of one learning rate for all parameters; `fw.torch.recommend` is used as it comes, untuned.
@@ -23,29 +23,37 @@ from torch import nn
 import finitewidth as fw
 
 RESULTS = Path(__file__).parent / "results" / "residual_initialization.md"
-WIDTH, BATCH, STEPS = 64, 64, 120
-RATES = tuple(0.4 / 4**k for k in range(5))  # the largest first
+WIDTH, BATCH, STEPS = 64, 64, 80
+RATES = tuple(0.8 / 2**k for k in range(9))  # the largest first
 LAYERS = (50, 100)
 
 
 class Branch(nn.Module):
-    """x + f(x) with two layers in f."""
+    """gamma x + f(x) with two layers in f."""
 
-    def __init__(self, width: int, *, scalars: bool = False):
+    def __init__(self, width: int, *, scalars: bool = False, gamma: float = 1.0):
         super().__init__()
+        self.gamma = gamma
         self.first, self.last = nn.Linear(width, width), nn.Linear(width, width)
         starts = [0.0, 0.0, 0.0, 1.0] if scalars else []
         self.scalars = nn.ParameterList([torch.full((1,), one) for one in starts])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not len(self.scalars):
-            return x + self.last(torch.relu(self.first(x)))
+            return self.gamma * x + self.last(torch.relu(self.first(x)))
         before, between, after, factor = self.scalars
         return x + factor * self.last(torch.relu(self.first(x + before)) + between) + after
 
 
 def residual(layers: int, *, scalars: bool = False) -> nn.Sequential:
     branches = [Branch(WIDTH, scalars=scalars) for _ in range((layers - 2) // 2)]
+    return nn.Sequential(nn.Linear(64, WIDTH), *branches, nn.Linear(WIDTH, 10))
+
+
+def damped(layers: int) -> nn.Sequential:
+    """With the gamma at which one over the number of branches is critical: 1 - gamma^2."""
+    count = (layers - 2) // 2
+    branches = [Branch(WIDTH, gamma=math.sqrt(1 - 1 / count)) for _ in range(count)]
     return nn.Sequential(nn.Linear(64, WIDTH), *branches, nn.Linear(WIDTH, 10))
 
 
@@ -122,17 +130,29 @@ def critical(build: Callable[[int], nn.Module]) -> Callable[[int, int], nn.Modul
     return make
 
 
+def balanced(layers: int, seed: int) -> nn.Module:
+    """As `fw.torch.initialize_`, with the share of a branch in both of its layers, the root in each."""
+    model, root = critical(residual)(layers, seed), ((layers - 2) // 2) ** 0.25
+    with torch.no_grad():
+        for part in model.modules():
+            if isinstance(part, Branch):
+                part.first.weight.div_(root)
+                part.last.weight.mul_(root)
+    return model
+
+
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "skips, `fw.torch.initialize_`": critical(residual),
+    "skips with gamma, `fw.torch.initialize_`": critical(damped),
+    "skips, `fw.torch.initialize_`, share in both layers": balanced,
     "skips, He and 1/sqrt(branches)": scaled,
     "skips, zero last layers": zero,
     "skips, Fixup": fixup,
     "skips, He": unscaled,
     "skips, PyTorch's defaults": by_default(residual),
     "plain, `fw.torch.initialize_`": critical(plain),
-    "plain, PyTorch's defaults": by_default(plain),
 }
-RECOMMENDED = ("skips, `fw.torch.initialize_`", "plain, `fw.torch.initialize_`")
+RECOMMENDED = tuple(name for name in NETWORKS if "initialize_" in name)
 
 
 class Data(NamedTuple):
@@ -181,14 +201,20 @@ def tuned(
     return min(results)
 
 
-def main(quick: bool = False) -> None:
+def main(quick: bool = False, only: str = "") -> None:
+    """Train all networks, or those whose names have `only` in them; rows of the others stay in the table."""
     torch.set_num_threads(1)
     data, steps, rows = digits(), 20 if quick else STEPS, []
+    kept = RESULTS.read_text(encoding="utf-8").splitlines() if only else []
     start = time.process_time()
     for name, make in NETWORKS.items():
+        if only not in name:
+            rows += [line for line in kept if line.startswith(f"| {name} |")]
+            continue
         for layers in LAYERS:
             loss, accuracy, rate = tuned(make, layers, data, steps)
-            rows.append(f"| {name} | {layers} | {loss:.3g} | {accuracy:.3f} | {rate:.3g} |")
+            cells = f"{loss:.3g} | {accuracy:.3f} | {rate:.3g}" if math.isfinite(loss) else "diverges | | all"
+            rows.append(f"| {name} | {layers} | {cells} |")
             print(rows[-1], flush=True)
             if name in RECOMMENDED:
                 model = make(layers, 0)
@@ -204,7 +230,7 @@ def main(quick: bool = False) -> None:
 def write(rows: list[str], seconds: float) -> None:
     text = f"""# Residual networks of 50 and 100 layers: initializations side by side
 
-Written by `benchmarks/residual_initialization.py` ({stamp()}; {seconds:.0f} processor seconds).
+Written by `benchmarks/residual_initialization.py` ({stamp()}; last call {seconds:.0f} processor seconds).
 Relu networks of width {WIDTH}, 1300 digits, cross-entropy, {STEPS} steps of gradient descent in batches of
 {BATCH}, one seed. Branches have two layers. The rate is the best of
 {", ".join(f"{rate:.3g}" for rate in RATES)}, one for all parameters, or that of `fw.torch.recommend`
@@ -219,4 +245,6 @@ without tuning.
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer steps, nothing is written")
-    main(parser.parse_args().quick)
+    parser.add_argument("--only", default="", help="train networks with this in their names only")
+    given = parser.parse_args()
+    main(given.quick, given.only)

@@ -76,16 +76,6 @@ def replaced(module, name: str, wrong: Callable) -> Iterator[None]:
         yield
 
 
-def scaled_block(key: tuple[str, str]) -> Callable:
-    def wrong(original, *arguments):
-        found = dict(original(*arguments))
-        if key in found:
-            found[key] = FACTOR * found[key]
-        return found
-
-    return wrong
-
-
 def scaled_field(name: str) -> Callable:
     def wrong(original, *arguments):
         found = original(*arguments)
@@ -170,13 +160,28 @@ def wrong_table(original, activation):
     return replace(table, _splines=BSpline(right.t, FACTOR * right.c, right.k))
 
 
-def added_too_much(key):
-    """What a function adds to one block of its first argument, five per cent too large."""
+def created_too_much(key):
+    """What a layer creates of one block, five per cent too large."""
 
-    def wrong(original, total, *arguments):
-        before = total[key].copy()
-        original(total, *arguments)
-        total[key] += (FACTOR - 1) * (total[key] - before)
+    def wrong(original, *arguments):
+        recipes = original(*arguments)
+        if key in recipes:
+            terms = recipes[key].sources
+            recipes[key].sources = [term._replace(row=FACTOR * term.row) for term in terms]
+        return recipes
+
+    return wrong
+
+
+def moved_too_much(key):
+    """What moves to one block, five per cent too large."""
+
+    def wrong(original, recipes, *arguments):
+        before = len(recipes[key].moves)
+        original(recipes, *arguments)
+        moves = recipes[key].moves
+        for number, move in enumerate(moves[before:], start=before):
+            moves[number] = move._replace(rows=[(X, R, FACTOR * factor) for X, R, factor in move.rows])
 
     return wrong
 
@@ -205,10 +210,10 @@ def _statistics() -> Iterator[Fault]:
             claims.append(f"sparsity.two-layers-{sampled[name]}")
         if name in "ST":
             claims.append("inf.46-48")
-        inject = functools.partial(replaced, recursion, "created_blocks", scaled_block(key))
+        inject = functools.partial(replaced, recursion, "created_recipes", created_too_much(key))
         yield Fault(f"source of {name}", inject, tuple(claims))
     for name, key in BLOCKS.items():
-        inject = functools.partial(replaced, recursion, "add_propagated", added_too_much(key))
+        inject = functools.partial(replaced, recursion, "add_moves", moved_too_much(key))
         yield Fault(f"transport of {name}", inject, (about(name),))
     for name in MEANS:
         inject = functools.partial(replaced, solve, "next_layer", scaled_field(name))

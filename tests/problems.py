@@ -13,6 +13,15 @@ import pytest
 
 import finitewidth as fw
 
+
+def also_long(*values):
+    """Further parameters of a test, with which `make test-long` repeats it."""
+    return [
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long)
+        for value in values
+    ]
+
+
 # --- activations: every name, with the function written a second time in mpmath ----------------------
 
 SELU_ALPHA, SELU_SCALE = mpmath.mpf(1.6732632423543772), mpmath.mpf(1.0507009873554805)

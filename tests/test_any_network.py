@@ -333,6 +333,7 @@ def test_refusals_are_one_sentence(ask, message):
         ask()
 
 
+@pytest.mark.long
 def test_solve_compares_residual_networks_at_order_one(capsys, folder):
     """Without a word about the order it is 1, as for perceptrons; a skip into the output leaves it at 0."""
     dense = {"kind": "Dense", "width": 24, "C_b": 0.1, "lambda_b": 0.5, "lambda_W": 0.7}

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from problems import refused
+from problems import also_long, refused
 from test_cli import call
 
 import finitewidth as fw
@@ -22,7 +22,7 @@ def residual(activation, depth, n, gamma, inputs=8):
     return fw.Network.critical(inputs, Dense(n), *[Residual(activation, Dense(n), gamma=gamma)] * (depth - 1))
 
 
-@pytest.mark.parametrize("activation, gamma", [("tanh", -0.8), ("gelu", 0.9)])
+@pytest.mark.parametrize("activation, gamma", [("tanh", -0.8), *also_long(("gelu", 0.9))])
 def test_the_audit_trusts_the_depth_and_doubts_what_is_deeper(activation, gamma):
     advice = fw.aspect(activation, width=12, gamma=gamma)
     verdict = fw.audit(residual(activation, advice.depth, 12, gamma))

@@ -6,6 +6,7 @@ import shlex
 
 import numpy as np
 import pytest
+from problems import also_long
 from test_cli import call, refused
 
 import finitewidth as fw
@@ -47,7 +48,7 @@ def test_a_signal_is_lost_at_the_layer_that_solve_confirms():
     assert gradient.layer == pytest.approx(200 - math.log(LOST) * signal.correlation_length, abs=2)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "relu", "gelu"])
+@pytest.mark.parametrize("activation", ["tanh", *also_long("relu", "gelu")])
 def test_a_critical_network_loses_nothing_however_deep(activation):
     found = fw.audit(fw.MLP.critical((10, *[1000] * 300, 1), activation))
     assert found.findings == () and found.correlation_length_perp == math.inf and found.depth_limit is None

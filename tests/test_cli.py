@@ -468,6 +468,7 @@ def test_ensemble_prints_a_table_and_leaves_a_store(capsys, ensemble_folder):
         assert json.loads(data.attrs["configuration"])["algorithm"] == repr(fw.GradientDescent(0.1, 5))
 
 
+@pytest.mark.long
 def test_ensembles_of_networks_with_different_activations(capsys, ensemble_folder):
     layers = """[network]
 input_shape = 2

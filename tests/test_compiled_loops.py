@@ -1,15 +1,20 @@
 """Compiled loops: right to rounding, the same bits on any number of cores, with or without a cache."""
 
+import math
+
 import mpmath
+import numba
 import numpy as np
 import pytest
 
 import finitewidth as fw
-from finitewidth.core import cores, loops
+from finitewidth.core import compiled as compiled_module
+from finitewidth.core import cores
 from finitewidth.core.compiled import compiled
 from finitewidth.gaussian.two_legs import closed_averages, pair_loops
 from finitewidth.gaussian.two_legs.expectation import Automatic
 from finitewidth.network.layers.activation import as_activation
+from finitewidth.theory.layers.blocks import Move, Recipe, make_blocks
 from finitewidth.theory.layers.pair_map import PairMap
 from finitewidth.theory.pairs.propagation import Propagation
 
@@ -127,12 +132,42 @@ def test_tensors_move_by_the_maps_of_rows_and_columns():
     rng = np.random.default_rng(5)
     block, rows, columns = (
         rng.normal(size=(3, 3, 3, 3)),
-        rng.normal(size=(3, 3, 3)),
-        rng.normal(size=(3, 3, 3)),
+        PairMap(*rng.normal(size=(3, 3, 3))),
+        PairMap(None, *rng.normal(size=(2, 3, 3))),
     )
-    total = np.zeros_like(block)
-    loops.add_moved(total, block, rows, columns, 0.5, 0, 9)
-    by_rows = PairMap(*rows).of_rows(block).transpose(2, 3, 0, 1)
-    np.testing.assert_allclose(
-        total, 0.5 * PairMap(*columns).of_rows(by_rows).transpose(2, 3, 0, 1), rtol=1e-13
-    )
+    by_rows = rows.of_rows(block).transpose(2, 3, 0, 1)
+    exact = 0.5 * columns.of_rows(by_rows).transpose(2, 3, 0, 1)
+    for mirrored in (False, True):
+        total = np.empty_like(block)
+        make_blocks(
+            [total], [Recipe(moves=[Move([(block, rows, 0.5)], columns)], mirrored=mirrored)], np.eye(3)
+        )
+        mirror = exact.transpose(2, 3, 0, 1) if mirrored else 0.0
+        np.testing.assert_allclose(total, exact + mirror, rtol=1e-12, atol=1e-14)
+
+
+def test_four_leg_averages_have_the_same_bits_on_any_number_of_cores(monkeypatch):
+    x = np.random.default_rng(6).normal(size=(9, 5))
+    results = []
+    for count in (1, 2, 5):
+        monkeypatch.setattr(cores, "available", lambda count=count: count)
+        results.append(fw.solve(fw.MLP((5, 8, 8, 1), "tanh"), x, four_leg_tolerance=1e-4).output.arrays)
+    for other in results[1:]:
+        assert all(np.array_equal(value, other[name]) for name, value in results[0].items())
+
+
+def test_lanes_add_in_their_own_order():
+    """Eight sums side by side, then halves to halves: on every machine."""
+    x, y = np.random.default_rng(7).normal(size=(2, 16))
+
+    @numba.njit
+    def dot(x, y):
+        lanes = compiled_module.spread(0.0)
+        for j in range(0, x.size, 8):
+            lanes = compiled_module.product_sum(compiled_module.load(x, j), compiled_module.load(y, j), lanes)
+        return compiled_module.total(lanes)
+
+    exact = [math.fsum([x[j] * y[j], x[j + 8] * y[j + 8]]) for j in range(8)]
+    while len(exact) > 1:
+        exact = [a + b for a, b in zip(exact[: len(exact) // 2], exact[len(exact) // 2 :], strict=True)]
+    assert abs(dot(x, y) - exact[0]) <= 4 * ULP * np.abs(x * y).sum()

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import refused
+from problems import also_long, refused
 from trained_networks import cross_entropy, pulls, train
 
 import finitewidth as fw
@@ -40,7 +40,7 @@ def test_shifts_of_all_targets_do_not_change_predicted_probabilities():
     np.testing.assert_allclose(fw.softmax(first), fw.softmax(second), rtol=1e-9)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("temperature", [2.0, *also_long(1.0)])
 def test_the_end_of_training_is_what_long_descent_reaches(temperature):
     """Member by member: z(0) of 5 members, descended until nothing moves, against the closed form."""
     loss = fw.CrossEntropy(temperature)

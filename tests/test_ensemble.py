@@ -81,6 +81,7 @@ def test_descent_is_that_of_a_loop_over_members(loss, targets, by_hand):
     assert found.points == (0, 2, 5) and found.diverged == found.unfinished == 0
 
 
+@pytest.mark.long
 def test_stochastic_descent_with_all_samples_in_a_batch_is_descent():
     full = trained(record_at=(0, 2))
     found = trained(algorithm=fw.StochasticGradientDescent(0.2, 5, batch_size=2), record_at=(0, 2))
@@ -199,6 +200,7 @@ def test_the_distribution_of_linear_models_is_exact():
     assert np.max(found.covariance.stderr) < 0.1 * np.max(covariance)
 
 
+@pytest.mark.long
 def test_a_control_variate_of_the_exact_prediction_removes_all_variance():
     theta = FLAT.lambda_b[0] + FLAT.lambda_W[0] / 3 * GENERIC @ GENERIC.T
     kept = np.linalg.matrix_power(np.eye(2) - 0.3 * theta[:2, :2], 7)
@@ -336,6 +338,14 @@ def test_groups_give_every_member_its_own_records(size):
     members = Members(jnp.arange(28.0).reshape(7, 4), jnp.arange(7), jnp.arange(7.0))
     found, expected = batch.in_groups(train, members, size), train(members)
     jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_a_shape_is_compiled_once_for_all_threads_keys_and_numbers():
+    before = batch._train_batch._cache_size()
+    for key, (rate, steps) in enumerate(((0.01, 3), (0.02, 2))):
+        net = fw.MLP((X_TRAIN.shape[1], 5, Y.shape[1]), "tanh")
+        trained(net, algorithm=fw.GradientDescent(rate, steps), members=40, key=key)
+    assert batch._train_batch._cache_size() == before + 1
 
 
 def test_programs_are_kept_unless_the_user_has_one_already(monkeypatch, tmp_path):

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from problems import also_long
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.model_selection import GridSearchCV
@@ -25,7 +26,7 @@ X, Y, X_TEST = RANDOM.normal(size=(12, 3)), RANDOM.normal(size=(12, 2)), RANDOM.
     "estimator",
     [
         fw.sklearn.WideNetworkRegressor(),
-        fw.sklearn.WideNetworkRegressor(inference="posterior"),
+        *also_long(fw.sklearn.WideNetworkRegressor(inference="posterior")),
         fw.sklearn.WideNetworkClassifier(),
     ],
 )

@@ -21,6 +21,7 @@ TRAINING = (
     "ntk_ellipse",
     "posterior",
     "residuals",
+    "taylor_orders",
     "trained_outputs",
 )  # sample or train
 
@@ -99,6 +100,7 @@ def test_convolutions_classify_digits_as_well_as_reported():
         assert abs(row.trained - float(stated[1])) < 0.3 and abs(row.bayesian - float(stated[2])) < 0.3
 
 
+@pytest.mark.long
 def test_the_main_job_is_drawn_with_its_table(tmp_path):
     script = example("main_job")
     outcome = script.main(16, tmp_path / "main_job.png")

@@ -88,6 +88,7 @@ def test_every_width_has_networks_and_a_store_of_its_own(tmp_path):
         assert getattr(first, name).value.tobytes() == getattr(again, name).value.tobytes()
 
 
+@pytest.mark.long
 def test_outputs_that_never_vary_have_no_error():
     still = fw.MLP((3, 8, 8, 1), "tanh", C_b=0.0, C_W=1.2, lambda_b=0.0)
     options = {"algorithm": DESCENT, "widths": (4, 6, 8), "members": 40, "progress": False}

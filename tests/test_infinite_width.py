@@ -19,6 +19,7 @@ from problems import (
     HYPERPARAMETERS,
     INPUTS,
     WIDTHS,
+    also_long,
     linear_network_means,
     refused,
     scale_invariant_means,
@@ -304,7 +305,7 @@ def test_inputs_may_be_lists_and_jax_arrays_and_are_left_alone():
     np.testing.assert_array_equal(X, INPUTS["generic"])
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("activation", ["tanh", *also_long("relu")])
 def test_the_number_of_threads_changes_nothing(activation, monkeypatch):
     X = np.random.default_rng(9).standard_normal((300, 4))  # more than one tile
     net = fw.MLP((4, 10, 10, 1), activation, C_b=0.1)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.scipy.special import erf
+from problems import also_long
 
 import finitewidth as fw
 from finitewidth.gaussian.two_legs.expectation import Automatic
@@ -205,7 +206,7 @@ def smoothed(width, tolerance):
     return fw.solve(net, X, tensors=KINKED_TENSORS, four_leg_tolerance=tolerance).output.arrays
 
 
-@pytest.mark.parametrize("name", [*KINKED_TENSORS, "G1", "H1"])
+@pytest.mark.parametrize("name", ["V", "B", "H1", *also_long("D", "A", "F", "G1")])
 def test_rectified_networks_are_limits_of_smooth_ones(name):
     wide, narrow = smoothed(0.1, 1e-6)[name], smoothed(0.05, 1e-5)[name]
     exact = solved("relu").output.arrays[name]

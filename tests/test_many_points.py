@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from problems import also_long
 
 import finitewidth as fw
 from finitewidth.network.algorithms.clock import Clock
@@ -256,7 +257,7 @@ def variance_pulls(estimate: fw.Prediction, exact: fw.Prediction) -> dict[str, n
 
 
 @pytest.mark.parametrize(
-    "algorithm", [fw.GradientFlow(0.8), fw.GradientDescent(0.05, 30)], ids=["flow", "descent"]
+    "algorithm", [*also_long(fw.GradientFlow(0.8)), fw.GradientDescent(0.05, 30)], ids=["flow", "descent"]
 )
 def test_every_contribution_to_the_variance_agrees_with_whole_tensors(prepared, algorithm):
     estimate, exact = sampled(algorithm, samples=20_000, variance=True), prepared.predict(algorithm)

@@ -77,7 +77,14 @@ def test_kernels_follow_each_layers_own_activation():
         assert_close(kernels.Theta, Theta, ROUTES)
 
 
-@pytest.mark.parametrize("activations", [THREE, ("relu", "tanh", "leaky_relu(0.2)"), ("gelu", "relu", "erf")])
+@pytest.mark.parametrize(
+    "activations",
+    [
+        THREE,
+        ("relu", "tanh", "leaky_relu(0.2)"),
+        pytest.param(("gelu", "relu", "erf"), marks=pytest.mark.long),
+    ],
+)
 def test_one_input_is_the_diagonal_of_many(activations):
     X, net = inputs(2, 3), network(activations)
     many = fw.solve(net, X, four_leg_tolerance=1e-10 if net.is_smooth else 1e-6)

@@ -152,6 +152,17 @@ def test_convolutions_norms_and_slopes_are_initialized_and_the_frozen_stay():
     assert float((model[0].weight.detach() ** 2).mean() * 6) == pytest.approx(net.layers[0].C_W, rel=0.5)
 
 
+def test_outputs_may_start_smaller():
+    for model in (residual(2, 64), stack((6, 64, 2), nn.Tanh)):
+        whole = fw.torch.initialize_(model, generator=generator())
+        X = normal(20, 6)
+        first = model(X).detach()
+        net = fw.torch.initialize_(model, output_scale=0.1, generator=generator())
+        torch.testing.assert_close(model(X).detach(), 0.1 * first)
+        last, before = (n.layers[-1] for n in (net, whole))
+        assert last.C_W == pytest.approx(0.01 * before.C_W) and net.layers[0] == whole.layers[0]
+
+
 def test_gelu_without_biases_gets_the_best_that_exists():
     model = stack((8, *[64] * 19, 2), nn.GELU, bias=False)
     with pytest.warns(fw.torch.InitializationWarning, match="no biases, which the critical point of gelu"):
@@ -201,7 +212,7 @@ def test_the_curvature_is_the_largest_eigenvalue_of_the_ntk(reduction):
     J = torch.stack(rows)
     largest = float(torch.linalg.eigvalsh(J @ J.T)[-1]) * 2 / (10 if reduction == "mean" else 1)
     assert advice.curvature == pytest.approx(largest, rel=1e-2)
-    assert advice.learning_rate == pytest.approx(1 / advice.curvature)
+    assert advice.learning_rate == pytest.approx(0.9 * advice.largest_learning_rate)
     assert advice.largest_learning_rate == pytest.approx(2 / advice.curvature)
     assert sum(advice.shares.values()) == pytest.approx(1)
     with_momentum = fw.torch.recommend(model, X, loss=nn.MSELoss(reduction=reduction), momentum=0.9)
@@ -213,7 +224,7 @@ def test_the_curvature_is_the_largest_eigenvalue_of_the_ntk(reduction):
 def test_the_limit_of_squared_loss_is_where_descent_becomes_unstable():
     """Of one linear layer, whose curvature does not change: 0.95 and 1.1 times the limit."""
     X, Y = normal(6, 4, dtype=torch.float64), normal(6, 2, seed=1, dtype=torch.float64)
-    for factor, stable in ((1.9, True), (2.2, False)):
+    for factor, stable in ((0.95 / 0.9, True), (1.1 / 0.9, False)):
         model = nn.Linear(4, 2).double()
         fw.torch.initialize_(model, generator=generator())
         advice = fw.torch.recommend(model, X, loss="squared")
@@ -221,14 +232,19 @@ def test_the_limit_of_squared_loss_is_where_descent_becomes_unstable():
 
 
 def test_the_curvature_of_the_cross_entropy_is_about_one_over_the_classes():
-    """With equal probabilities diag(p) - p p^T has the eigenvalue 1/C; the mean squared loss has 2/C."""
+    """With equal probabilities diag(p) - p p^T has the eigenvalue 1/C, of all parameters with one rate."""
     model = stack((4, 64, 10), nn.Tanh).double()
     fw.torch.initialize_(model, generator=generator())
     nn.init.normal_(model[2].weight, std=1e-4, generator=generator())
     nn.init.zeros_(model[2].bias)
     X = normal(8, 4, dtype=torch.float64)
-    cross, square = (fw.torch.recommend(model, X, loss=name).curvature for name in ("cross_entropy", "mse"))
-    assert cross / square == pytest.approx(0.5, rel=0.01)
+    hidden = model[:2](X).detach()
+    largest = float(torch.linalg.eigvalsh(hidden @ hidden.T + 1)[-1]) / (8 * 10)
+    advice = fw.torch.recommend(model, X)
+    assert advice.curvature == pytest.approx(largest, rel=0.01)
+    summed = fw.torch.recommend(model, X, loss=nn.CrossEntropyLoss(reduction="sum"))
+    assert summed.curvature == pytest.approx(8 * advice.curvature)
+    assert summed.learning_rate == pytest.approx(advice.learning_rate / 8)
 
 
 def test_rates_of_adam_keep_updates_of_outputs_of_order_one():
@@ -269,13 +285,25 @@ def test_a_wrong_optimizer_is_noticed_at_its_first_step():
     assert fw.torch.check_optimizer(right)
 
 
-def test_modules_that_the_theory_does_not_know_get_rates_by_shape():
+def test_modules_that_the_theory_does_not_know_get_one_rate():
     model = Attending()
     model.head.bias.requires_grad_(False)
     advice = fw.torch.recommend(model, normal(8, 4, 8), loss="squared")
     held = {id(group["params"][0]) for group in advice.groups}
     assert held == {id(p) for p in model.parameters() if p.requires_grad}
     assert advice.net is None and "the theory does not know the module" in advice.notes[0]
+    assert len({group["lr"] for group in advice.groups}) == 1
+
+
+def test_rates_of_the_cross_entropy_are_one_for_all_and_fall_with_depth():
+    """As (2/layers)^1.25 without skips and with 0.75 with them, and as the fourth root of the eigenvalue."""
+    models = [(stack((6, *[8] * (depth - 1), 3), nn.Tanh), 1.25) for depth in (2, 4)]
+    for model, power in (*models, (residual(2, 8), 0.75)):
+        advice = fw.torch.recommend(model, normal(20, 6))
+        layers = sum(p.ndim > 1 for p in model.parameters())
+        law = 1.5 * (2 / layers) ** power / advice.curvature**0.25
+        assert {group["lr"] for group in advice.groups} == {advice.learning_rate}
+        assert advice.learning_rate == pytest.approx(law)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +314,8 @@ def test_modules_that_the_theory_does_not_know_get_rates_by_shape():
         ({"momentum": 1.0}, "momentum must be at least 0 and below 1, got 1.0"),
         ({"optimizer": "Adam", "momentum": 0.9}, "momentum belongs to SGD"),
         ({"weight_decay": 0.1}, "weight_decay is scaled with the rates of AdamW"),
-        ({"bias_share": -1.0}, "bias_share must be"),
+        ({"loss": "mse", "bias_share": -1.0}, "bias_share must be"),
+        ({"bias_share": 0.1}, "bias_share belongs to rates by layer"),
     ],
 )
 def test_bad_advice_is_refused_in_one_sentence(options, complaint):

@@ -186,9 +186,46 @@ def test_functions_of_parameters_and_inputs_are_networks():
         fw.network_of(lambda held, x: jnp.tanh(x @ held["W"]), np.ones((2, 3)), parameters=parameters)
 
 
+@jax.numpy_dtype_promotion("standard")  # Flax mixes precisions
 def test_modules_of_flax_are_networks():
     flax = pytest.importorskip("flax.linen")
     model = flax.Sequential([flax.Dense(5), flax.LayerNorm(), flax.relu, flax.Dense(2)])
     X = jnp.ones((2, 3))
     net = fw.network_of(model, X, parameters=model.init(jax.random.key(0), X))
     assert [type(layer).__name__ for layer in net.layers] == ["Dense", "LayerNorm", "Activation", "Dense"]
+    nnx = pytest.importorskip("flax.nnx")
+    rngs = nnx.Rngs(0)
+    parts = nnx.Linear(3, 5, rngs=rngs), nnx.tanh, nnx.Dropout(0.1, rngs=rngs), nnx.Linear(5, 2, rngs=rngs)
+    own = nnx.Sequential(*parts)
+    layers = ["Dense", "Activation", "Dense"]
+    assert [type(layer).__name__ for layer in fw.network_of(own, X).layers] == layers
+    np.testing.assert_array_equal(fw.kernels(own, X).K, fw.kernels(fw.network_of(own, X), X).K)
+
+
+@pytest.mark.parametrize("factor", [0.25, 0.5])
+def test_sums_over_positions_are_averages_only_with_their_division(factor):
+    held = {"W": np.ones((3, 3, 1, 4)), "V": np.ones((36, 2))}
+
+    def function(held, x):
+        z = jax.lax.conv_general_dilated(
+            x, held["W"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        window = (1, 2, 2, 1)
+        sums = jax.lax.reduce_window(jax.nn.relu(z), 0.0, jax.lax.add, window, window, "VALID")
+        return (factor * sums).reshape(len(x), -1) @ held["V"]
+
+    X = np.ones((2, 6, 6, 1))
+    if factor != 0.25:
+        with pytest.raises(ValueError, match="a sum over 4 positions is not divided by that number alone"):
+            fw.network_of(function, X, parameters=held)
+        return
+    kinds = [type(layer).__name__ for layer in fw.network_of(function, X, parameters=held).layers]
+    assert kinds == ["Conv", "Activation", "AveragePool", "Flatten", "Dense"]
+
+
+def test_convolutions_are_read_with_the_inputs_of_the_call(key):
+    first, last = eqx.nn.Conv2d(1, 2, 3, padding=1, key=key), eqx.nn.Linear(32, 1, key=key)
+    parts = [first, eqx.nn.Lambda(jax.nn.relu), eqx.nn.Lambda(jnp.ravel), last]
+    model, X = eqx.nn.Sequential(parts), np.ones((2, 4, 4, 1))
+    net = fw.network_of(model, np.ones((2, 1, 4, 4)))
+    np.testing.assert_array_equal(fw.kernels(model, X).K, fw.kernels(net, X).K)

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -24,7 +25,16 @@ from hypothesis import strategies as st
 
 import finitewidth as fw
 from finitewidth.interface.cli import page as page_command
-from finitewidth.interface.page import answers, jobs, problem, symbols, values
+from finitewidth.interface.page import (
+    answers,
+    bayes,
+    extrapolation,
+    jobs,
+    problem,
+    residual,
+    symbols,
+    values,
+)
 from finitewidth.interface.page.children import Child, Ended
 from finitewidth.interface.page.server import STATIC, Desk, application
 
@@ -72,7 +82,7 @@ def client(desk: Desk):
         ("dept=3", "address", "unknown value 'dept'"),
         ("members=100000", "members", "from 32 to 2048"),
         ("x=" + "1" * 3000, "address", "at most 2000"),
-        ("&".join(f"a{i}=1" for i in range(100)), "address", "more than 30 values"),
+        ("&".join(f"a{i}=1" for i in range(100)), "address", "more than 36 values"),
     ],
 )
 def test_a_bad_value_is_named_with_its_bounds(query, field, says):
@@ -152,6 +162,57 @@ def test_what_cannot_be_shown_says_why():
     with pytest.raises(values.BadValues) as caught:
         answers.theory(values.read("activation=sigmoid"))
     assert "no critical point" in caught.value.errors["start"]
+
+
+def test_the_tabs_say_what_the_library_says():
+    asked = values.read("activation=relu&depth=20&width=64&gamma=0.8")
+    skips = residual.residual(asked)
+    there = fw.aspect("relu", width=64, gamma=0.8)
+    assert skips["reached"] == there.depth
+    np.testing.assert_allclose(skips["ratio"][there.depth - 1], there.ratio, rtol=1e-12)
+    assert f"width {fw.aspect('relu', depth=20, gamma=0.8).width} or more" in skips["text"][2]
+    assert answers.theory(asked)["regression"]["infinite"]["mean"]  # the other tabs have no skips
+    asked = values.read("depth=2&width=20&points=2&noise=0.3")
+    found = bayes.bayes(asked)
+    json.dumps(found, allow_nan=False)
+    x, y = problem.training_points(asked)
+    net = fw.MLP.critical((2, 20, 1), "tanh")
+    expected = fw.posterior(
+        net, problem.inputs(x), y[:, None], problem.inputs(found["finite"]["x"]), noise=0.3, order=1
+    )
+    np.testing.assert_allclose(found["finite"]["mean"], expected.mean[:, 0], atol=1e-4)
+    np.testing.assert_allclose(found["finite"]["std"], expected.std[:, 0], atol=1e-4)
+    kinked = bayes.bayes(values.read("activation=relu&depth=3"))
+    assert "kink" in kinked["missing"] and kinked["finite"] is None and kinked["infinite"]["mean"]
+
+
+def test_an_extrapolation_is_refused_where_it_would_take_too_long():
+    for query, says in (("activation=relu", "kink"), ("depth=13", "12 layers"), ("algorithm=flow", "finite")):
+        with pytest.raises(values.BadValues, match=says):
+            extrapolation.check(values.read(query))
+
+
+@pytest.mark.long
+def test_an_extrapolation_is_that_of_the_library(monkeypatch):
+    made, told = [], []
+
+    def extrapolated(*arguments, **options):
+        made.append(fw.extrapolate(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(extrapolation, "extrapolate", extrapolated)
+    extrapolation.beyond(values.read(f"tab=extrapolation&points=2&{SMALL}"), told.append)
+    (found,), (there,) = [line["result"] for line in told if "result" in line], made
+    json.dumps(found, allow_nan=False)
+    assert there.n == 4 and there.widths == (12, 16, 24) and there.members == 32
+    limit = there.prediction.infinite_width.mean
+    np.testing.assert_allclose(found["shift"], (there.mean.value - limit)[:, 0], atol=1e-12)
+    np.testing.assert_allclose(np.square(found["std"]), there.variance.value[:, 0], atol=1e-12)
+    over, narrow = found["over_width"], found["over_width"]["narrow"]
+    place = found["x"].index(over["x"])
+    theory = [over["theory"][over["width"].index(n)] for n in narrow["width"]]
+    seen = [at.value[place, 0] for at in there.remainders["mean"]]
+    np.testing.assert_allclose(np.subtract(narrow["shift"], theory), seen, atol=1e-12)
 
 
 # --- the server ----------------------------------------------------------------------------------------
@@ -352,7 +413,8 @@ def test_networks_are_trained_in_a_child_process_that_can_be_ended():
 # --- the command and the package -----------------------------------------------------------------------
 
 
-def test_the_command_serves_loopback_and_ends_on_an_interrupt():
+def test_the_command_serves_loopback_and_an_interrupt_ends_it_while_it_computes_and_trains():
+    earlier = signal.signal(signal.SIGINT, signal.SIG_DFL)  # also where this process ignores Ctrl-C
     run = subprocess.Popen(
         [sys.executable, "-m", "finitewidth", "page", "--no-browser", "--json"],
         stdout=subprocess.PIPE,
@@ -361,15 +423,21 @@ def test_the_command_serves_loopback_and_ends_on_an_interrupt():
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
+    signal.signal(signal.SIGINT, earlier)
     assert run.stdout is not None
     document = json.loads(run.stdout.readline())
     assert document["command"] == "page" and document["address"].startswith("http://127.0.0.1:")
     wait_until(lambda: reached(document["address"]))
-    children = psutil.Process(run.pid).children()
-    run.send_signal(signal.SIGTERM)
-    _, errors = run.communicate(timeout=30)
+    with httpx.Client(base_url=document["address"], timeout=60) as http:
+        name = http.post("/api/jobs", content="members=2048&steps=20000", headers=FROM_PAGE).json()["id"]
+        wait_until(lambda: http.get(f"/api/jobs/{name}").json()["state"] == "running", 60)
+        with contextlib.suppress(httpx.ReadTimeout):  # the server goes on computing until it is interrupted
+            http.get("/api/finite/0", params={"activation": "mish", "depth": 12}, timeout=0.05)
+        children = psutil.Process(run.pid).children()
+        run.send_signal(random.choice([signal.SIGINT, signal.SIGTERM]))
+        _, errors = run.communicate(timeout=30)
     assert (run.returncode, errors) == (0, "finitewidth: interrupted; the page keeps no results.\n")
-    assert children and not psutil.wait_procs(children, timeout=30)[1]
+    assert len(children) > 1 and not psutil.wait_procs(children, timeout=30)[1]
 
 
 def reached(address: str) -> bool:

@@ -118,7 +118,7 @@ def test_it_loads_controls_change_plots_and_networks_are_trained(opened):
     relu = SMALL.replace("depth=2", "activation=relu&depth=2")
     settled(page, page.url.split("?")[1])
     assert set(page.url.split("?")[1].split("&")) == set(relu.split("&")) - {"algorithm=descent"}  # a default
-    assert "has a kink" in page.locator("#regression-note").inner_text()
+    assert "has a kink" in page.locator(".regression-note").first.inner_text()
     assert "width n" not in page.locator("#regression").inner_text()
     assert "trained networks, ±" not in page.locator("#spread").inner_text()  # they were of another state
     after = {plot: curves(page, plot) for plot in before}
@@ -189,3 +189,50 @@ def test_a_plot_is_saved_and_a_phone_needs_no_sideways_scrolling(opened, tmp_pat
     root = ElementTree.parse(tmp_path / "saved.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert "infinite width" in "".join(root.itertext()) and "layer" in "".join(root.itertext())
+
+
+def test_residual_networks_are_compared_over_depth_and_gamma(opened):
+    page = opened("activation=relu&depth=20&width=64")
+    page.get_by_role("tab", name="Residual networks").click()
+    settled(page, "tab=residual&activation=relu&depth=20&width=64")
+    assert "20 relu layers of width 64" in page.locator("#trust-text").inner_text()
+    assert curves(page, "depth-ratios") and "γ = 0.95" in page.locator("#depth-ratios").inner_text()
+    assert page.locator("#reach [aria-label='dot'] path").count() == 7  # gammas
+    assert page.locator("#train").is_hidden() and page.locator("#regression").is_hidden()
+    page.get_by_label("skips γ", exact=True).fill("1")
+    page.locator("#message-gamma").wait_for()
+    assert page.locator("#reach.stale").count() == 1
+
+
+def test_the_posterior_stands_beside_trained_networks(opened):
+    query = f"tab=bayes&{SMALL}&noise=0.3"
+    page = opened(query, PHONE)
+    settled(page, query)
+    for plot in ("posterior", "posterior-shift", "posterior-spread"):
+        assert len(curves(page, plot)) >= 3
+    assert "finite width adds" in page.locator("#evidence").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_narrow_networks_add_the_orders_behind_1_over_n(opened):
+    """Drawn from an answer as the server gives it; test_page.py trains."""
+    query = f"tab=extrapolation&{SMALL}"
+    page = opened(query)
+    settled(page, query)
+    over = {"width": [8, 12, 48], "theory": [0.3, 0.2, 0.1], "together": [0.2, 0.1, 0.1]}
+    narrow = {"width": [12], "shift": [0.1], "error": [0.01]}
+    beyond = {
+        "x": [-1.5, 0.0, 1.5],
+        **{name: [0.1, 0.2, 0.1] for name in ("shift", "shift_error", "std", "std_error")},
+        "over_width": {"x": 0.5, **over, "together_error": [0.01] * 3, "narrow": narrow},
+        **{"chi_square": 0.7, "freedom": 1, "members": 32, "of": 32, "notes": []},
+    }
+    status = {"state": "finished", "result": beyond, "message": "", "before": 0, "progress": 1}
+    page.route("**/api/jobs", lambda route: route.fulfill(json={"id": "one"}))
+    page.route("**/api/jobs/one", lambda route: route.fulfill(json=status))
+    page.get_by_role("button", name="Train narrow networks").click()
+    page.locator('body[data-trained="finished"]').wait_for(state="attached")
+    assert "32 networks of each width trained" in page.locator("#training-note").inner_text()
+    assert "networks of width 12" in page.locator("#over-width").inner_text()
+    assert "median χ² of 0.70" in page.locator("#beyond-note").inner_text()
+    assert "with narrow networks" in page.locator("#spread-beyond").inner_text()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.special
 import torch
-from problems import refused
+from problems import also_long, refused
 from test_real_layers import plain_network
 
 import finitewidth as fw
@@ -117,7 +117,7 @@ def test_layer_norm_is_that_of_pytorch(axes, normalized):
 
 
 @pytest.mark.parametrize("mixing", [None, "sum", "concatenate"])
-@pytest.mark.parametrize("scaling", ["linear", "root"])
+@pytest.mark.parametrize("scaling", ["root", *also_long("linear")])
 def test_attention_is_its_definition(mixing, scaling):
     x = RANDOM.standard_normal((3, 4, 2))
     positions = mixing and fw.Positions(mixing, 0.7, 1.3)

@@ -207,6 +207,7 @@ def test_automatic_derivatives_of_a_layer_are_its_structured_ones(monkeypatch):
     np.testing.assert_allclose(by_gradients, by_matrices, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.long
 def test_automatic_gradients_of_a_layer_are_its_structured_ones():
     parameters = draw(MIXED, jax.random.key(2))
     gradients = []

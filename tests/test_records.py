@@ -1,7 +1,9 @@
 """Records show what they hold: in one line, in a notebook, as named arrays and as a figure."""
 
 import dataclasses
+import inspect
 import re
+import typing
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -34,6 +36,20 @@ def test_every_public_record_shows_itself_in_a_notebook():
     assert [n for n, kind in rooms().items() if n not in VALUES and not hasattr(kind, "_repr_html_")] == []
 
 
+def results() -> set[type]:
+    """Classes of the library that public functions say they return, other than networks."""
+    functions = (getattr(fw, name) for name in fw.__all__)
+    hints = [typing.get_type_hints(inspect.unwrap(one)) for one in functions if inspect.isfunction(one)]
+    returned = [kind for hint in hints for kind in typing.get_args(hint["return"]) or (hint["return"],)]
+    ours = {kind for kind in returned if getattr(kind, "__module__", "").startswith("finitewidth.")}
+    return {kind for kind in ours if isinstance(kind, type) and "finitewidth.network" not in kind.__module__}
+
+
+def test_everything_that_a_public_function_returns_shows_itself_in_a_notebook():
+    assert len(results()) > 30
+    assert {one.__name__ for one in results() if not hasattr(one, "_repr_html_")} <= {"Control"}
+
+
 RECORDS = {
     "prediction": lambda: fw.predict(NET, X[:3], Y, X[2:], algorithm=FLOW),
     "infinite": lambda: fw.predict(NET, X[:3], Y, X[2:], order=0),
@@ -44,6 +60,12 @@ RECORDS = {
     "kernels": lambda: fw.kernels(NET, X),
     "theory": lambda: fw.solve(NET, X, order=0),
     "layer": lambda: fw.solve(NET, X, order=0).output,
+    "layer at order 1": lambda: fw.solve(NET, X[:2]).output,
+    "neighbour": lambda: fw.neighbour(NET, X[0], X[1]),
+    "nearby inputs": lambda: fw.delta_expansion(NET, X[0], X[0] + 0.01),
+    "finite angle": lambda: fw.finite_angle(fw.MLP((2, 8, 1), "relu"), [1.0, 0.0], [0.0, 1.0]),
+    "ridges": lambda: fw.choose_ridge(NET, X[:3], Y),
+    "hidden layer": lambda: fw.posterior(NET, X[:3], Y, X[3:], noise=0.1, order=1).layer(1),
     "spectrum": lambda: fw.spectrum(NET, X),
     "criticality": lambda: fw.criticality("relu"),
     "susceptibilities": lambda: fw.susceptibilities("tanh", K=0.5, C_W=1.0),

@@ -15,12 +15,37 @@ import finitewidth as fw
 
 ROOT = Path(__file__).parents[1]
 UNIX = ("_posixsubprocess", "fcntl", "grp", "posix", "pwd", "resource", "termios")
+ABSENT = {  # what modules of the standard library do not have on Windows
+    "signal": (
+        "SIGALRM",
+        "SIGHUP",
+        "SIGKILL",
+        "SIGQUIT",
+        "SIGUSR1",
+        "alarm",
+        "setitimer",
+        "sigwait",
+        "pthread_sigmask",
+    ),
+    "os": (
+        "fork",
+        "getuid",
+        "geteuid",
+        "getpgid",
+        "killpg",
+        "setsid",
+        "sysconf",
+        "statvfs",
+        "uname",
+        "sched_getaffinity",
+    ),
+}
 
 
 def test_the_package_imports_where_modules_of_unix_are_missing():
     """Modules of this package, not of the libraries below it, which have their own ways on Windows."""
     code = f"""
-import builtins, importlib, pkgutil, sys
+import builtins, importlib, os, pkgutil, signal, sys
 import numpy, jax, scipy.linalg, sklearn, matplotlib, zarr, xarray, numba, equinox, diffrax, psutil
 import rich, typer, filelock, jinja2, tomli_w, uvicorn, starlette.applications, optax
 real = builtins.__import__
@@ -29,6 +54,9 @@ def windows(name, globals=None, *rest):
         raise ModuleNotFoundError(name)
     return real(name, globals, *rest)
 builtins.__import__ = windows
+for module, names in {ABSENT!r}.items():
+    for name in names:
+        delattr(sys.modules[module], name)
 import finitewidth
 skipped = ("torch", "page.child", "__main__")
 for module in pkgutil.walk_packages(finitewidth.__path__, "finitewidth."):

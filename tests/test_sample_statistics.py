@@ -78,6 +78,7 @@ def test_hidden_layers_are_measured_like_outputs():
     assert max(np.max(np.abs(value)) for value in found.values()) < 4
 
 
+@pytest.mark.long
 def test_deep_linear_networks_are_exact_at_any_width():
     """30000 networks: E[z_i^2 z_j^2] = K^2 prod (1 + 2/n_k), E[H] = L (lambda_b + lambda_W K), E[zz] = K."""
     widths = (3, 4, 6, 5, 1)

@@ -27,7 +27,7 @@ def gathered(make, join, sizes, values=VALUES, weight=None):
     return total
 
 
-@pytest.mark.parametrize("sizes", [(60,), (20, 20, 20), (1, 7, 50, 2)])
+@pytest.mark.parametrize("sizes", [(1, 7, 50, 2), (60,)])
 def test_merged_moments_are_those_of_all_members(sizes):
     found = gathered(joint_moments, merge_joint, sizes)
     d = VALUES - VALUES.mean(axis=0)

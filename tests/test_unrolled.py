@@ -8,6 +8,7 @@ import functools
 
 import numpy as np
 import pytest
+from problems import also_long
 
 import finitewidth as fw
 from finitewidth.theory.tensors import TENSORS
@@ -65,7 +66,7 @@ def test_streamed_contractions_are_contractions(activation, name):
     assert abs(unrolled(activation).contract(name, VECTORS, tolerance=FINE) - exact) <= DERIVED * size
 
 
-@pytest.mark.parametrize("name", TENSORS)
+@pytest.mark.parametrize("name", ["V", "A", "P", "S", *also_long("D", "F", "B", "Q", "R", "T", "U")])
 def test_sampled_contractions_agree_within_their_errors(name):
     exact = np.einsum("abcd,a,b,c,d", getattr(recursion("sin").output, name), *VECTORS)
     found = unrolled("sin").sample_contraction(name, VECTORS, samples=SAMPLES, key=5)

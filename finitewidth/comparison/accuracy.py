@@ -19,7 +19,14 @@ _NEGATIVE = 1e-6  # eigenvalues closer to zero than this, in units of the larges
 @shown("expected", "spread", "of_samples", dimensions={"of_samples": "sample"})
 @dataclass(frozen=True, eq=False)
 class Accuracy:
-    """The share of test inputs whose largest output is that of their class."""
+    """The share of test inputs whose largest output is that of their class, as `fw.accuracy` gives it.
+
+    ```python
+    two = fw.MLP((2, 64, 64, 2), "tanh")
+    accuracy = fw.accuracy(fw.predict(two, X, fw.one_hot([0, 1, 0], 2), X_test, order=0), [0, 1])
+    accuracy.expected.value, accuracy.spread, accuracy.of_samples
+    ```
+    """
 
     expected: Estimate  # averaged over networks
     spread: float  # standard deviation between networks
@@ -31,10 +38,15 @@ def accuracy(
 ) -> Accuracy:
     """The expected accuracy of trained networks on their test inputs.
 
-    `labels` are class numbers (M,) or one-hot targets (M, n_L). From a Gaussian prediction, at either order,
-    `members` networks are drawn with `key`; of an ensemble the networks that its store has kept are counted.
+    Args:
+        trained: A prediction, at either order, or an ensemble. From a Gaussian prediction networks are drawn;
+            of an ensemble the networks that its store has kept are counted.
+        labels: Class numbers (M,) or one-hot targets (M, n_L).
+        members: How many networks to draw from a prediction.
+        key: The randomness of the draw: a number or a key of JAX.
 
-    `trained` is a prediction or an ensemble. Returns an `fw.Accuracy`.
+    Returns:
+        The mean over networks, the spread between them, and the share of networks that are right by sample.
 
     ```python
     two = fw.MLP((2, 64, 64, 2), "tanh")

@@ -77,11 +77,21 @@ def run(one: Claim) -> Outcome:
 def claims(
     only: Sequence[str] = (), *, long: bool = False, store: str | Path | None = None, fresh: bool = False
 ) -> Iterator[Outcome]:
-    """Run claims and yield their outcomes one after another.
+    """Run claims, the quantitative statements of the sources, and yield their outcomes one after another.
 
-    `only` names claims by id or by equation; `long` includes the long ones. With a `store` (a JSON file)
-    claims that passed are kept and not run again while the source code of the package stays the same;
-    `fresh` runs all of them again.
+    Args:
+        only: Claims by id or by equation; all of them by default.
+        long: Whether to include those that take minutes.
+        store: A JSON file that keeps the claims that passed. They are not run again while the source code of
+            the package stays the same.
+        fresh: Run all of them again, whatever the store has.
+
+    Returns:
+        An iterator over outcomes, each with its claim, the numbers found and whether it `passed`.
+
+    ```python
+    [outcome.passed for outcome in fw.claims(["ntk-talk.kernel-regression"])]
+    ```
     """
     wanted = chosen(only, long=long)
     if store is None:

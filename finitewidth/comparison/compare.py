@@ -62,9 +62,13 @@ def compare(
 ) -> PredictionComparison | LayerComparison:
     """Pulls of a prediction against a trained ensemble, or of a layer against sampled statistics.
 
-    `theory` is a result of `fw.predict` or a layer of `fw.solve`, `experiment` one of `fw.train_ensemble` or
-    `fw.sample_statistics` for the same network and inputs. Returns `pulls`, (theory - estimate) / standard
-    error.
+    Args:
+        theory: A result of `fw.predict`, or a layer of `fw.solve`.
+        experiment: A result of `fw.train_ensemble`, or of `fw.sample_statistics`, for the same network and
+            inputs.
+
+    Returns:
+        `pulls`, which are (theory - estimate) / standard error, and the `worst` of them.
 
     ```python
     sampled = fw.sample_statistics(net, X, members=400, key=0, tensors=("V",), progress=False)
@@ -118,7 +122,15 @@ def control_variate(net: Network, X_train, Y_train, X_test, algorithm: AbstractA
     It is the part of the initial outputs z that training would keep at infinite width. Members differ mostly
     by this part, so that subtracting it leaves a smaller variance.
 
-    The arguments are those of `fw.train_ensemble`. Returns an `fw.Control`.
+    Args:
+        net: The network.
+        X_train: Training inputs (N, n_0).
+        Y_train: Targets (N, n_L).
+        X_test: Test inputs (M, n_0).
+        algorithm: The algorithm that will train the ensemble.
+
+    Returns:
+        The argument `control` of `fw.train_ensemble`.
 
     ```python
     descent = fw.GradientDescent(0.1, steps=20)

@@ -8,7 +8,7 @@ and take part in the fit with this size as their standard deviation.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,19 +48,37 @@ WIDE = 2**20  # a width of which only order 1/n is seen
 )
 @dataclass(frozen=True, eq=False)
 class Extrapolation:
-    """Mean and variance of trained networks at any width, from order 1/n and narrow ensembles."""
+    """Mean and variance of trained networks at any width, from order 1/n and narrow ensembles.
+
+    `fw.extrapolate` makes it.
+
+    ```python
+    wide = fw.extrapolate(
+        net,
+        X,
+        Y,
+        X_test,
+        algorithm=fw.GradientDescent(0.1, steps=5),
+        widths=(8, 12, 16),
+        members=40,
+        progress=False,
+    )
+    wide.at(256).variance.stderr
+    ```
+    """
 
     n: int  # the width that was asked for
     widths: tuple[int, ...]  # of the ensembles
     members: int  # of each ensemble
-    prepared: FiniteWidth = field(repr=False)
-    algorithm: AbstractAlgorithm
+    prepared: FiniteWidth = field(repr=False)  # the theory through order 1/n
+    algorithm: AbstractAlgorithm  # how networks are trained
     falls: Mapping[str, Fall] = field(repr=False)  # of the remainder of mean and variance
+    remainders: Mapping[str, Sequence[Estimate]] = field(repr=False)  # networks minus theory at each width
 
     def at(self, n: int) -> "Extrapolation":
         """The same at another width of all hidden layers."""
         as_count("n", n, lowest=2)
-        return Extrapolation(n, self.widths, self.members, self.prepared, self.algorithm, self.falls)
+        return replace(self, n=n)
 
     @property
     def prediction(self) -> Prediction:
@@ -101,6 +119,7 @@ def extrapolate(
     algorithm: AbstractAlgorithm,
     widths: Sequence[int] = (24, 32, 48),
     members: int = 4000,
+    batch_size: int | None = None,
     key=0,
     client: Any = None,
     store: str | Path | None = None,
@@ -108,10 +127,40 @@ def extrapolate(
 ) -> Extrapolation:
     """Mean and variance of trained networks at the width of `net`, with the orders behind 1/n.
 
-    Ensembles of narrower `widths` are trained with control variates, `members` of each. All hidden layers of
-    `net` must have the same width, and order 1/n must exist. Errors are those of the ensembles and of the
-    orders that the fit neglects, larger where the fit is worse than both allow. Each width draws
-    networks of its own from `key`. With `store`, each ensemble is kept in a folder of its own inside it.
+    Ensembles of narrower networks are trained with control variates, and what order 1/n leaves over is fitted
+    with 1/n² and 1/n³. Errors are those of the ensembles and of the orders that the fit neglects, larger
+    where the fit is worse than both allow. Each width draws networks of its own.
+
+    Args:
+        net: A network whose hidden layers all have the same width, and for which order 1/n exists.
+        X_train: Training inputs (N, n_0).
+        Y_train: Targets (N, n_L).
+        X_test: Test inputs (M, n_0).
+        algorithm: How and how long networks are trained.
+        widths: Widths of the ensembles.
+        members: Networks of each ensemble.
+        key: The randomness.
+        batch_size: Networks that are trained at once, as in `train_ensemble`.
+        client: A Dask client that trains the ensembles.
+        store: A folder with one ensemble for each width; a run that was killed continues from there.
+        progress: A progress bar, as in `train_ensemble`.
+
+    Returns:
+        Estimates `mean` and `variance` with standard errors, also `at` other widths.
+
+    ```python
+    wide = fw.extrapolate(
+        net,
+        X,
+        Y,
+        X_test,
+        algorithm=fw.GradientDescent(0.1, steps=5),
+        widths=(8, 12, 16),
+        members=40,
+        progress=False,
+    )
+    wide.mean.value, wide.mean.stderr, wide.at(256).mean.value
+    ```
     """
     narrow = _checked(net, widths)
     prepared = finite_width(net, X_train, Y_train, X_test, covariance=True)
@@ -126,6 +175,7 @@ def extrapolate(
             X_test,
             algorithm=algorithm,
             members=members,
+            batch_size=batch_size,
             key=jax.random.fold_in(key, n),  # one key for all widths would draw the same first neurons
             control=control_variate(small.net, X_train, Y_train, X_test, algorithm),
             client=client,
@@ -136,7 +186,7 @@ def extrapolate(
             left[name].append(remainder)
     first = _first_order(_predicted(prepared, algorithm, WIDE))
     falls = {name: fall_of_remainder(narrow, estimates, first[name]) for name, estimates in left.items()}
-    return Extrapolation(prepared.n, narrow, members, prepared, algorithm, falls)
+    return Extrapolation(prepared.n, narrow, members, prepared, algorithm, falls, left)
 
 
 def _checked(net: Network, widths: Sequence[int]) -> tuple[int, ...]:

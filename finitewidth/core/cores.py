@@ -7,7 +7,7 @@ are the better unit of work. Results come in the order of the tasks, so nothing 
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -69,6 +69,10 @@ def available() -> int:
 def on_all_cores(work: Callable[[T], R], tasks: Iterable[T]) -> Iterator[tuple[T, R]]:
     """Yield (task, work(task)) for every task in order, computing a few tasks ahead of the consumer."""
     cores = available()
+    if cores == 1 or (isinstance(tasks, Sized) and len(tasks) < 2):
+        with SingleThreadedProducts():
+            yield from ((task, work(task)) for task in tasks)
+        return
     with SingleThreadedProducts(), ThreadPoolExecutor(cores) as pool:
         waiting = []
         for task in tasks:

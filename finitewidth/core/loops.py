@@ -118,69 +118,114 @@ def convolve(K, Theta, M, first, second, weights, K_out, Theta_out):
                         K_out[out + j] = fma(scale, total[j], shift)
 
 
-# --- tensors (N, N, N, N) between a row pair (a b) and a column pair (c d); row pairs from start to stop ---
+# --- tensors (N, N, N, N) as matrices between row pairs (a b) and column pairs (c d), (N^2, N^2) ----------
+#
+# All tensors of a layer are made row pair by row pair, so that what they share is read from memory once.
 
 
 @compiled
-def add_moved(total, block, rows, columns, factor, start, stop):
-    """Add `factor` R X C^T. A map (3, N, N) makes the new pair (a b) of the old (a a), (a b) and (b b)."""
-    N = rows.shape[1]
-    line, alone = np.empty((N, N)), np.empty(N)
-    for pair in range(start, stop):
-        a, b = pair // N, pair % N
-        first, both, second = rows[0, a, b], rows[1, a, b], rows[2, a, b]
-        x, y, z = block[a, a], block[a, b], block[b, b]
-        for c in range(N):
+def _add_source(line, values, strides, a, b, weight, columns):
+    """Add weight columns (c d) times entries of flat `values` at these strides of a, b, c and d."""
+    N = np.uintp(len(columns))
+    base, of_c, of_d = a * strides[0] + b * strides[1], strides[2], np.uintp(strides[3])
+    for c in range(N):
+        start, own, place = np.uintp(c) * N, columns[c], np.uintp(base + c * of_c)
+        if of_d == 1:  # without a stride the compiler uses vector units
             for d in range(N):
-                line[c, d] = first * x[c, d] + both * y[c, d] + second * z[c, d]
-            alone[c] = line[c, c]
-        for c in range(N):
+                line[start + d] += values[place + d] * weight * own[d]
+        else:
             for d in range(N):
-                moved = columns[0, c, d] * alone[c] + columns[1, c, d] * line[c, d]
-                total[a, b, c, d] += factor * (moved + columns[2, c, d] * alone[d])
+                line[start + d] += values[place + d * of_d] * weight * own[d]
 
 
 @compiled
-def add_weighted(total, values, strides, rows, columns, start, stop):
-    """Add rows (a b) columns (c d) times entries of flat `values` at these strides of a, b, c and d."""
-    N = rows.shape[0]
-    of_c, of_d = strides[2], strides[3]
-    for pair in range(start, stop):
-        a, b = pair // N, pair % N
-        base, weight = a * strides[0] + b * strides[1], rows[a, b]
-        for c in range(N):
-            place = base + c * of_c
-            for d in range(N):
-                total[a, b, c, d] += values[place + d * of_d] * weight * columns[c, d]
-
-
-@compiled
-def centre(total, rows, columns, start, stop):
-    """Subtract rows (a b) columns (c d)."""
-    N = rows.shape[0]
-    for pair in range(start, stop):
-        a, b = pair // N, pair % N
-        for c in range(N):
-            for d in range(N):
-                total[a, b, c, d] -= rows[a, b] * columns[c, d]
-
-
-@compiled
-def tie_pairs(total, Theta, ties, start, stop):
+def _tie(line, Theta, labels, ties):
     """Multiply by entries of Theta between two of a, b, c and d, which `ties` (T, 2) numbers 0 to 3."""
-    N = Theta.shape[0]
-    labels = np.zeros(4, dtype=np.int64)
+    N = np.uintp(len(Theta))
+    for t in range(len(ties)):
+        one, two = min(ties[t, 0], ties[t, 1]), max(ties[t, 0], ties[t, 1])
+        for c in range(N):
+            labels[2], start = c, np.uintp(c) * N
+            of_one = Theta[labels[one]]
+            if two == 3:
+                for d in range(N):
+                    line[start + d] *= of_one[d]
+            else:
+                factor = of_one[labels[two]]
+                for d in range(N):
+                    line[start + d] *= factor
+
+
+@compiled
+def _add_columns(line, moved, parts, present):
+    """Add the map of column pairs: the new pair (c d) of the old (c c), (c d) and (d d)."""
+    N = np.uintp(parts.shape[1])
+    alone = np.empty(N)
+    for c in range(N):
+        alone[c] = moved[np.uintp(c) * (N + np.uintp(1))]
+    for c in range(N):
+        start, x, first, both, second = np.uintp(c) * N, alone[c], parts[0, c], parts[1, c], parts[2, c]
+        if present[1]:
+            for d in range(N):
+                line[start + d] += both[d] * moved[start + d]
+        if present[0]:
+            for d in range(N):
+                line[start + d] += first[d] * x
+        if present[2]:
+            for d in range(N):
+                line[start + d] += second[d] * alone[d]
+
+
+@compiled
+def make_rows(totals, keep, averages, sources, Theta, ties, known, moves, start, stop):
+    """Row pairs from start to stop of tensors `totals`, each (N^2, N^2); added to what is there if `keep`.
+
+    `sources` are terms: starts of each tensor's terms, which of the flat averages, strides (S, 4) and
+    weights of rows and columns (S, N, N). Then the ties of each tensor, starts and numbers (T, 2). `moves`
+    add R X C^T: starts of each tensor's maps C, (G, 3, N, N) and which parts they have; starts of each map's
+    rows, which of the tensors `known` and which of the pairs (a a), (a b), (b b) a row is, and its weight.
+    """
+    (first, family, strides, of_rows, of_columns), (first_tie, tied) = sources, ties
+    first_map, columns, present, first_row, rows, weights = moves
+    N = len(Theta)
+    size = np.uintp(N * N)
+    line, moved, labels, places = np.empty(size), np.empty(size), np.zeros(4, np.int64), np.empty(3, np.int64)
     for pair in range(start, stop):
-        labels[0], labels[1] = pair // N, pair % N
-        line = total[labels[0], labels[1]]
-        for t in range(len(ties)):
-            one, two = min(ties[t, 0], ties[t, 1]), max(ties[t, 0], ties[t, 1])
-            for c in range(N):
-                labels[2] = c
-                if two == 3:
-                    for d in range(N):
-                        line[c, d] *= Theta[labels[one], d]
-                else:
-                    factor = Theta[labels[one], labels[two]]
-                    for d in range(N):
-                        line[c, d] *= factor
+        a, b = pair // N, pair % N
+        labels[0], labels[1] = a, b
+        places[0], places[1], places[2] = a * N + a, pair, b * N + b
+        for n in range(len(totals)):
+            total = totals[n][pair]
+            for j in range(size):
+                line[j] = total[j] if keep else 0.0
+            for t in range(first[n], first[n + 1]):
+                values = averages[family[t]]
+                _add_source(line, values, strides[t], a, b, of_rows[t, a, b], of_columns[t])
+            _tie(line, Theta, labels, tied[first_tie[n] : first_tie[n + 1]])
+            for g in range(first_map[n], first_map[n + 1]):
+                for j in range(size):
+                    moved[j] = 0.0
+                for t in range(first_row[g], first_row[g + 1]):
+                    x, weight = known[rows[t, 0]][places[rows[t, 1]]], weights[t, a, b]
+                    for j in range(size):
+                        moved[j] += weight * x[j]
+                _add_columns(line, moved, columns[g], present[g])
+            for j in range(size):
+                total[j] = line[j]
+
+
+_TILE = 64  # rows and columns of two blocks that stay in a core's cache
+
+
+@compiled
+def symmetrize(matrix, start, stop):
+    """The matrix plus its transposed, in place; tiles of rows from start to stop with all up to them."""
+    size = len(matrix)
+    for tile in range(start, stop):
+        top, bottom = tile * _TILE, min((tile + 1) * _TILE, size)
+        for left in range(0, top + 1, _TILE):
+            for i in range(top, bottom):
+                for j in range(left, min(left + _TILE, i + 1)):
+                    value = matrix[i, j] + matrix[j, i]
+                    matrix[i, j] = value
+                    matrix[j, i] = value

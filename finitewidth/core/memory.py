@@ -11,6 +11,9 @@ def require_memory(needed: float, what: str, remedy: str) -> None:
         return
     available = psutil.virtual_memory().available
     if needed > 0.9 * available:
-        raise ValueError(
-            f"{what} needs {needed / 1e9:.3g} GB but {available / 1e9:.3g} GB of memory are free; {remedy}."
-        )
+        sizes = f"{_gigabytes(needed)} GB but {_gigabytes(available)} GB of memory are free"
+        raise ValueError(f"{what} needs {sizes}; {remedy}.")
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.0f}" if size >= 1e12 else f"{size / 1e9:.3g}"

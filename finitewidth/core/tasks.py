@@ -120,7 +120,7 @@ def in_any_order(
     elif len(devices) > 1:
         yield from _on_devices(work, tasks, devices)
     else:
-        yield from _on_devices(work, tasks[:1], devices)  # the first one compiles for all
+        yield from _on_devices(work, tasks[:1], devices)  # the first one compiles, for the others as well
         yield from _on_devices(work, tasks[1:], devices * at_once)
 
 

@@ -44,16 +44,24 @@ _SEARCHED = 1000  # layers for which an audit looks for a better gamma, in secon
 @shown("explanation", "ratio", "allowed", "width", "depth", "gamma", "C_b", "C_W", "activation")
 @dataclass(frozen=True, eq=False)
 class Aspect:
-    """A width, a depth and a gamma that go together, and the initialization that belongs to them."""
+    """A width, a depth and a gamma that go together, and the initialization that belongs to them.
 
-    activation: Activation
-    width: int
+    `fw.aspect` makes it.
+
+    ```python
+    shape = fw.aspect("relu", width=64, gamma=0.9)
+    shape.depth, shape.C_W, shape.explanation
+    ```
+    """
+
+    activation: Activation  # of all layers
+    width: int  # of all layers
     depth: int  # layers on the stream; the first has no skip
     gamma: float  # 0 without skips
     C_b: float  # of the layers where skips end
-    C_W: float
+    C_W: float  # of the same layers
     ratio: float  # the largest ratio of layer `depth`, 1/n included
-    allowed: float
+    allowed: float  # the largest ratio that was asked for
     curve: np.ndarray = field(repr=False)  # n times the largest ratio of the layers up to `depth`
 
     @property
@@ -76,17 +84,26 @@ def aspect(
     allowed: float = ALLOWED,
     input_scale: float = 1.0,
 ) -> Aspect:
-    """How deep, how wide, or with which skips: two of `width`, `depth` and `gamma` are given, not the third.
+    """How deep, how wide, or with which skips: give two of `width`, `depth` and `gamma`, and get the third.
 
     Networks are critical, of one activation, with layers z' = gamma z + W sigma(z) of one width behind the
     first. The depth is the largest, the width the smallest and gamma the smallest for which the largest ratio
-    of the tensors of order 1/n stays at most `allowed`, by default 0.3, which `audit` trusts. For
-    piecewise-linear activations the ratio is V/(n K^2). `input_scale` is the mean square of the inputs.
+    of the tensors of order 1/n stays at most `allowed`. For piecewise-linear activations that ratio is
+    V/(n K^2).
 
-    Returns an `fw.Aspect` with all three and the critical `C_b` and `C_W`.
+    Args:
+        activation: A name, an `fw.Activation` or a function.
+        width: The width of all hidden layers.
+        depth: The number of layers.
+        gamma: The factor of the skip connections; 0 for none.
+        allowed: The largest ratio; 0.3 is what `fw.audit` trusts.
+        input_scale: The mean square of the input components.
+
+    Returns:
+        All three, and the critical `C_b` and `C_W`.
 
     ```python
-    fw.aspect("tanh", width=64, gamma=0.9).depth
+    fw.aspect("relu", width=64, gamma=0.9).depth
     ```
     """
     activation = as_activation(activation)

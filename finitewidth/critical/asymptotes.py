@@ -28,12 +28,20 @@ from finitewidth.theory.records import Theory
 @shown("K_law", "Theta_law", "K", "Theta", dimensions={"K": "sample layer", "Theta": "sample layer"})
 @dataclass(frozen=True, eq=False)
 class Asymptotes:
-    """Laws at layers 1 to L for every input, each with its words; None where no law is known."""
+    """Laws at layers 1 to L for every input, each with its words; None where no law is known.
 
-    K: Float[np.ndarray, "N L"] | None = field(repr=False)
-    Theta: Float[np.ndarray, "N L"] | None = field(repr=False)
-    K_law: str
-    Theta_law: str
+    `fw.asymptotes` makes it.
+
+    ```python
+    laws = fw.asymptotes(fw.solve(fw.MLP.critical((2, *[64] * 9, 1), "tanh"), X, order=0))
+    laws.K_law, laws.K[:, -1]
+    ```
+    """
+
+    K: Float[np.ndarray, "N L"] | None = field(repr=False)  # the law of the kernel
+    Theta: Float[np.ndarray, "N L"] | None = field(repr=False)  # the law of the NTK
+    K_law: str  # in words
+    Theta_law: str  # in words
 
 
 def asymptotes(theory: Theory) -> Asymptotes:
@@ -41,7 +49,11 @@ def asymptotes(theory: Theory) -> Asymptotes:
 
     Networks off criticality and networks of different activations have none; the words say so.
 
-    `theory` is a result of `fw.solve`. Returns an `fw.Asymptotes`: arrays (N, depth), and the laws in words.
+    Args:
+        theory: A result of `fw.solve`.
+
+    Returns:
+        Arrays (N, depth), and the laws in words.
 
     ```python
     theory = fw.solve(fw.MLP.critical((2, *[64] * 9, 1), "tanh"), X, order=0)

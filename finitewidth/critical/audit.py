@@ -49,22 +49,28 @@ _SLOW_BODIES = 20  # bodies of several layers are solved pair by pair of layers
 )
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """The verdict on one network."""
+    """The verdict on one network, as `fw.audit` gives it.
+
+    ```python
+    verdict = fw.audit(fw.MLP((2, *[100] * 29, 1), "tanh", C_W=0.8))
+    verdict.healthy, verdict.findings, verdict.advice
+    ```
+    """
 
     net: Network
-    input_scale: float
-    findings: tuple[Finding, ...]
+    input_scale: float  # mean square of the input components
+    findings: tuple[Finding, ...]  # what explodes or vanishes, and where; none for a healthy network
     path: OneInput | TwoInputs = field(
         repr=False
     )  # K, Theta, susceptibilities of each layer at infinite width
-    correlation_length_parallel: float
-    correlation_length_perp: float
+    correlation_length_parallel: float  # layers over which differences of norm change by e
+    correlation_length_perp: float  # layers over which gradients change by e
     report: Report | None = field(repr=False)  # ratios of the output layer; None where they cannot be had
     report_missing: str | None  # the reason
-    aspect_verdict: str
+    aspect_verdict: str  # whether the width is enough for the depth, in words
     deepest: int | None  # the last layer that is trusted at these widths, None if all are
     points: tuple[Criticality, ...] = field(repr=False)  # of the activation on each hidden layer
-    advice: tuple[str, ...]
+    advice: tuple[str, ...]  # remedies in words
     steps: tuple[str, ...] = field(repr=False)  # the initialization in words, where layers differ in kind
 
     @property
@@ -97,13 +103,16 @@ class Audit:
 def audit(net: Network, *, input_scale=1.0) -> Audit:
     """The verdict on a network: what explodes or vanishes and where, whether the width is enough, a remedy.
 
-    `net` is an MLP, with one activation or with one for each hidden layer, or any other network.
-    `input_scale` is the mean square of the input components. `steps` of the verdict says of each layer of a
-    network with different activations or other layers how it is initialized and whether that is critical.
     Whether the width is enough is judged where order 1/n is known: for dense layers and residual blocks of
     them.
 
-    Returns an `fw.Audit`; `findings` are sentences, and there are none for a healthy network.
+    Args:
+        net: Any network, or a model that `fw.network_of` reads.
+        input_scale: The mean square of the input components.
+
+    Returns:
+        `findings` are sentences, none for a healthy network. `steps` says how each layer of a network with
+        different activations or other layers is initialized, and whether that is critical.
 
     ```python
     fw.audit(fw.MLP((2, *[100] * 29, 1), "tanh", C_W=0.8)).findings

@@ -23,12 +23,17 @@ def fit_exponents(
 ) -> Mapping[str, Estimate]:
     """Exponents measured on a critical network of that depth with one input, each with an error bar.
 
-    The critical point and the learning rates are used; the stated exponents are not. The network has one
-    activation in all layers. Activations with kinks that are not scale-invariant give p_0, p_perp and p_Theta
-    only.
+    The critical point and the learning rates are used; the stated exponents are not. Activations with kinks
+    that are not scale-invariant give p_0, p_perp and p_Theta only.
 
-    `lambda_b` and `lambda_W` are the learning rates before they are shared out over the layers. Returns a
-    dictionary of estimates.
+    Args:
+        activation: A name, an `fw.Activation` or a function; it is that of all layers.
+        depth: The number of layers.
+        lambda_b: The learning rate of biases before it is shared out over the layers.
+        lambda_W: That of weights.
+
+    Returns:
+        Estimates by the name of the exponent.
 
     ```python
     fw.fit_exponents("tanh", depth=200)["p_0"]

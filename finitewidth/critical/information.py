@@ -30,7 +30,15 @@ from finitewidth.theory.solve import solve
 @shown("reading", "G", "v", "aspect_ratio", "best_aspect_ratio", "net")
 @dataclass(frozen=True)
 class Information:
-    """What the outputs of a network at initialization, for one input, say about each other."""
+    """What the outputs of a network at initialization, for one input, say about each other.
+
+    `fw.information` makes it.
+
+    ```python
+    known = fw.information(fw.MLP.critical((2, 64, 64, 2), "tanh"), X[0])
+    known.mutual_information(), known.aspect_ratio, known.best_aspect_ratio
+    ```
+    """
 
     net: Network
     G: float  # mean variance of an output
@@ -97,9 +105,14 @@ class Information:
 
 @takes_models
 def information(net: Network, x) -> Information:
-    """Entropy and mutual information of outputs at initialization, for one input x: (n_0,) or (1, n_0).
+    """Entropy and mutual information of outputs at initialization, for one input.
 
-    `net` is a network of dense layers. Returns an `fw.Information`.
+    Args:
+        net: A network of dense layers.
+        x: The input, (n_0,) or (1, n_0).
+
+    Returns:
+        A record with `entropy`, `mutual_information` and `best_aspect_ratio`.
 
     ```python
     fw.information(fw.MLP.critical((2, 64, 64, 2), "tanh"), X[0])

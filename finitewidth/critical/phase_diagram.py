@@ -52,15 +52,21 @@ class PhaseDiagram:
 
     Where `gamma` has several values they take the place of C_b: the axes are (gamma, C_W). The fixed point is
     the one that a kernel of `start` flows to; where there are several, another start may lead to another.
+    `fw.phase_diagram` makes it, and `plot` draws it.
+
+    ```python
+    diagram = fw.phase_diagram("tanh", [0.0, 0.1], [0.8, 1.0, 1.2])
+    diagram.region, diagram.correlation_length_perp, diagram.critical_line
+    ```
     """
 
-    activation: Activation
-    C_b: Float[np.ndarray, " B"]
-    C_W: Float[np.ndarray, " W"]
-    start: float
+    activation: Activation  # the activation
+    C_b: Float[np.ndarray, " B"]  # variances of biases
+    C_W: Float[np.ndarray, " W"]  # variances of weights times fan-in
+    start: float  # kernel of the first layer
     K_star: Float[np.ndarray, "R W"]  # R is B, or the number of gammas
-    chi_parallel: Float[np.ndarray, "R W"]
-    chi_perp: Float[np.ndarray, "R W"]
+    chi_parallel: Float[np.ndarray, "R W"]  # parallel susceptibility at the fixed point
+    chi_perp: Float[np.ndarray, "R W"]  # perpendicular susceptibility at the fixed point
     fixed_points: np.ndarray = field(repr=False)  # their number at each initialization, (R, W)
     point: Criticality = field(repr=False)  # the critical point of the activation without a skip
     gamma: Float[np.ndarray, " G"] = field(default_factory=lambda: np.zeros(1))  # of the skip, 0 without one
@@ -119,12 +125,16 @@ def phase_diagram(
 ) -> PhaseDiagram:
     r"""Fixed point, susceptibilities and correlation lengths over a grid of initializations.
 
-    `C_b` and `C_W` are the axes of the grid. `start` is the kernel of the first layer. `gamma` is that of the
-    skip of residual networks, $z' = \gamma z + b + W \sigma(z)$; several values make it an axis in the place
-    of `C_b`, which is then one number.
+    Args:
+        activation: A name, an `fw.Activation` or a function.
+        C_b: Variances of biases, the first axis of the grid.
+        C_W: Variances of weights times their fan-in, the second axis.
+        start: The kernel of the first layer.
+        gamma: The factor of the skip of residual networks, $z' = \gamma z + b + W \sigma(z)$. Several values
+            make it an axis in the place of `C_b`, which is then one number.
 
-    `activation` is a name, an `fw.Activation` or a function. Returns an `fw.PhaseDiagram`, arrays of shape
-    (C_b, C_W).
+    Returns:
+        Arrays of shape (C_b, C_W).
 
     ```python
     diagram = fw.phase_diagram("tanh", [0.0, 0.1], [0.8, 1.0, 1.2])

@@ -24,10 +24,17 @@ from finitewidth.network.network import Network
 @shown("Theta", "biases", "weights")
 @dataclass(frozen=True, eq=False)
 class NTKShares:
-    """The NTK of one input at infinite width, divided into what biases and weights of each layer add."""
+    """The NTK of one input at infinite width, divided into what biases and weights of each layer add.
 
-    biases: np.ndarray  # (L,)
-    weights: np.ndarray  # (L,)
+    `fw.ntk_shares` makes it.
+
+    ```python
+    print(fw.ntk_shares(fw.MLP.critical((2, 64, 64, 1), "tanh")))
+    ```
+    """
+
+    biases: np.ndarray  # what the biases of each layer add, (L,)
+    weights: np.ndarray  # what the weights of each layer add, (L,)
 
     @property
     def Theta(self) -> float:
@@ -43,12 +50,21 @@ class NTKShares:
 def ntk_shares(net: Network, *, input_scale=1.0) -> NTKShares:
     """What biases and weights of each layer add to the NTK of an input; the shares sum to the NTK.
 
-    `input_scale` is the mean square of the input components. Layers are those with weights, in the order in
-    which signals meet them, also inside residual bodies. Positions of a convolution are taken to be alike;
-    networks without positions are exact. `SelfAttention`, and a `LayerNorm` that learns, are refused.
+    Layers are those with weights, in the order in which signals meet them, also inside residual bodies.
+    Positions of a convolution are taken to be alike; networks without positions are exact. `SelfAttention`,
+    and a `LayerNorm` that learns, are refused.
 
-    `fw.ntk_shares(fw.MLP.critical(widths, "tanh"))` shows that biases have most of the NTK if
-    lambda_b = lambda_W; with `bias_share=0.1` they have a tenth of what weights have.
+    Args:
+        net: The network.
+        input_scale: The mean square of the input components.
+
+    Returns:
+        Shares of `biases` and `weights`, an entry for each layer.
+
+    ```python
+    shares = fw.ntk_shares(fw.MLP.critical((2, 64, 64, 1), "tanh"))
+    shares.biases / shares.Theta  # most of the NTK if lambda_b = lambda_W, a tenth with bias_share=0.1
+    ```
     """
     if not (isinstance(input_scale, numbers.Real) and math.isfinite(input_scale) and input_scale > 0):
         raise ValueError(f"input_scale must be a finite number above 0, got {input_scale!r}.")

@@ -32,16 +32,22 @@ def empirical_ntk(
     average_outputs: bool = False,
     memory: float = MEMORY_BUDGET,
 ) -> Float[np.ndarray, "..."]:
-    r"""The NTK of one model between the samples X and `X_other` (default: X), axes (n_L, N, n_L, M).
+    r"""The NTK of one model.
 
-    `f(parameters, X)` gives outputs (N, n_L) or (N,) and is any function that JAX can differentiate, such as
-    a Flax or Equinox model, or an `fw.Network` with parameters of `fw.initialize`. It must treat each sample
-    on its own. `parameters` is any structure of arrays; `rates` are learning rates $\lambda$ in that
-    structure or in a prefix of it, numbers or arrays (default: 1, for a network its own). With
-    `average_outputs` the result is the mean over output neurons, $\sum_i \hat H_{ia,ib} / n_L$ with axes
-    (N, M), which estimates Theta. `memory` bounds the memory of a block, in bytes; the result comes on top.
+    Args:
+        f: A network, or any function `f(parameters, X)` with outputs (N, n_L) or (N,) that JAX can
+            differentiate, such as a Flax or Equinox model. It must treat each sample on its own.
+        parameters: Those of `fw.initialize` for a network, else any structure of arrays.
+        X: Inputs (N, n_0).
+        X_other: Inputs (M, n_0) of the other side; X by default.
+        rates: Learning rates $\lambda$, numbers or arrays in the structure of the parameters or in a prefix
+            of it; 1 by default, and those of the network for a network.
+        average_outputs: Whether to average over output neurons, $\sum_i \hat H_{ia,ib} / n_L$, which
+            estimates Theta.
+        memory: A bound on the memory of a block, in bytes; the result comes on top.
 
-    Returns an array.
+    Returns:
+        An array (n_L, N, n_L, M), or (N, M) with `average_outputs`.
 
     ```python
     fw.empirical_ntk(net, fw.initialize(net, key=0), X)

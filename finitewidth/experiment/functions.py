@@ -18,9 +18,14 @@ Function = Network | Callable[[Any, Any], Array]  # of parameters and inputs, sa
 
 
 def initialize(net: Network, key) -> Parameters:
-    """The parameters of one network at initialization, an entry for each layer that has any.
+    """The parameters of one network at initialization.
 
-    `key` is a number or a key of JAX. Returns a structure of arrays for `fw.apply`.
+    Args:
+        net: The network.
+        key: The randomness: a number or a key of JAX.
+
+    Returns:
+        A structure of arrays for `fw.apply`, with an entry for each layer that has parameters.
 
     ```python
     fw.apply(net, fw.initialize(net, key=0), X)
@@ -31,10 +36,17 @@ def initialize(net: Network, key) -> Parameters:
 
 
 def apply(net: Network, parameters: Parameters, X) -> Float[Array, "N nL"]:
-    """The outputs (N, n_L) of one network with these parameters.
+    """The outputs of one network with given parameters.
 
-    `parameters` are those of `fw.initialize`, perhaps trained, and `X` inputs (N, n_0). Works under
-    `jax.jit`, `jax.vmap` and `jax.grad`.
+    Works under `jax.jit`, `jax.vmap` and `jax.grad`.
+
+    Args:
+        net: The network.
+        parameters: Those of `fw.initialize`, perhaps trained.
+        X: Inputs (N, n_0).
+
+    Returns:
+        Outputs (N, n_L).
 
     ```python
     fw.apply(net, fw.initialize(net, key=0), X)  # (N, n_L)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from finitewidth.core.checkpoint import digest
-from finitewidth.core.display.records import shown
+from finitewidth.core.display.records import over_samples, shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_inputs, merge_inputs
 from finitewidth.core.keys import as_key
@@ -40,19 +40,24 @@ PAIR = 2  # neurons that differentials are computed of: they cost the fourth pow
 LEAST_BATCHES = 200  # the standard errors are then known to 5 %
 
 
-@shown("layer", "members", "estimates", "net")
+@shown("layer", "members", "estimates", "net", dimensions=over_samples(("G", "H"), TENSORS))
 @dataclass(frozen=True, eq=False)
 class SampledStatistics:
     """Statistics of one layer, estimated from sampled networks.
 
     `G` and `H` are K + G1/n and Theta + H1/n; tensors `V` ... `U` have 1/n stripped and the index order of
-    the theory.
+    the theory. `fw.sample_statistics` makes it.
+
+    ```python
+    sampled = fw.sample_statistics(net, X, members=400, key=0, tensors=("V",), progress=False)
+    sampled.G.value, sampled.V.stderr
+    ```
     """
 
     net: Network
-    layer: int
-    members: int
-    estimates: dict[str, Estimate] = field(repr=False)
+    layer: int  # counted from 1
+    members: int  # networks sampled
+    estimates: dict[str, Estimate] = field(repr=False)  # the same estimates by letter
 
     @property
     def n(self) -> int:
@@ -89,21 +94,32 @@ def sample_statistics(
     store: str | Path | None = None,
     progress: Progress = None,
 ) -> SampledStatistics:
-    """Estimate G, H and `tensors` of `layer` (default: the output).
+    """Estimate the statistics of a layer at initialization from real networks.
 
-    By default these are all tensors that exist; for networks of other layers than dense ones, activations,
-    pools and residual blocks of them, whose differentials are slow, they are V, D, F, A and B.
+    The layer is sampled with a few neurons whatever its width, on which no statistic of the layer depends:
+    averages over neurons tell the delta structures apart. Where a skip ends in the layer its width is that of
+    the stream, and the first of its neurons are used. Equal inputs are one input, also for the masks of
+    dropout. Standard errors come from the spread of at least 200 batches, or as many as there are pairs of
+    members.
 
-    The estimates come from `members` networks. The layer is sampled with `neurons` neurons whatever its
-    width, on which no statistic of the layer depends: averages over neurons tell the delta structures apart.
-    Where a skip ends in the layer its width is that of the stream, and the first `neurons` of it are used.
-    Equal inputs are one input, also for the masks of dropout.
-    Standard errors come from the spread of at least 200 batches, or as many as there are pairs of members.
-    `memory` bounds the memory of a batch, in bytes. `client`, `store` and `progress` are as in
-    `train_ensemble`.
+    Args:
+        net: The network, or a model that `fw.network_of` reads.
+        X: Inputs (N, n_0).
+        members: The number of networks.
+        key: The randomness: a number or a key of JAX.
+        layer: The layer, counted from 1; the output by default.
+        tensors: The tensors to estimate beside G and H, by letter. By default all that exist; for networks of
+            other layers than dense ones, activations, pools and residual blocks of them, whose differentials
+            are slow, V, D, F, A and B.
+        neurons: How many neurons of the layer are sampled.
+        batch_size: Members of a batch; chosen from `memory` by default.
+        memory: A bound on the memory of a batch, in bytes.
+        client: A Dask client that runs the batches.
+        store: A path that ends in .zarr, which keeps finished batches.
+        progress: A progress bar, as in `train_ensemble`.
 
-    `X` are inputs (N, n_0), `key` is the randomness and `batch_size` a number of members. Returns an
-    `fw.SampledStatistics`, whose `V`, `A`, ... are estimates with `value` and `stderr`.
+    Returns:
+        A record whose `G`, `H`, `V`, `A`, ... are estimates with `value` and `stderr`.
 
     ```python
     sampled = fw.sample_statistics(net, X, members=400, key=0, tensors=("V",), progress=False)

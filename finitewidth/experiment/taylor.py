@@ -12,12 +12,14 @@ from finitewidth.experiment.functions import Function, as_function, as_parameter
 
 
 def linearize(f: Function, parameters: Any) -> Callable[[Any, Any], Array]:
-    r"""The linearized model, $z(\theta_0) + z'(\theta_0)[\theta - \theta_0]$, a function of parameters and X.
+    r"""The linearized model, $z(\theta_0) + z'(\theta_0)[\theta - \theta_0]$. The Jacobian is never formed.
 
-    `f(parameters, X)` is any function that JAX can differentiate, or an `fw.Network`; `parameters` are
-    $\theta_0$, any structure of arrays. The Jacobian is never formed.
+    Args:
+        f: A network, or any function `f(parameters, X)` that JAX can differentiate.
+        parameters: $\theta_0$, any structure of arrays.
 
-    Returns that function.
+    Returns:
+        A function of parameters $\theta$ and inputs X.
 
     ```python
     start = fw.initialize(net, key=0)
@@ -28,14 +30,19 @@ def linearize(f: Function, parameters: Any) -> Callable[[Any, Any], Array]:
 
 
 def taylor(f: Function, parameters: Any, order: int = 2) -> Callable[[Any, Any], Array]:
-    r"""The function (parameters, X) -> outputs of the expansion around `parameters`,
+    r"""The Taylor expansion of a model around given parameters,
 
-    $$z(\theta) \approx \sum_{k=0}^{\mathrm{order}} \frac{1}{k!} z^{(k)}(\theta_0)[(\theta - \theta_0)^k],$$
+    $$z(\theta) \approx \sum_{k=0}^{\mathrm{order}} \frac{1}{k!} z^{(k)}(\theta_0)[(\theta - \theta_0)^k]$$
 
-    with order 1 (the linearized model), 2 or 3 (PDLT sections 10.1 and 11.4, and chapter infinity). `f` is
-    any function (parameters, X) -> outputs that JAX can differentiate, or an `fw.Network`.
+    (PDLT sections 10.1 and 11.4, and chapter infinity).
 
-    Returns that function.
+    Args:
+        f: A network, or any function `f(parameters, X)` that JAX can differentiate.
+        parameters: $\theta_0$, any structure of arrays.
+        order: 1 (the linearized model), 2 or 3.
+
+    Returns:
+        A function of parameters $\theta$ and inputs X.
 
     ```python
     start = fw.initialize(net, key=0)

@@ -52,14 +52,22 @@ class SampledLayer:
 @shown("mean", "log_evidence", "effective_members", "members", "net", dimensions={"mean": "sample output"})
 @dataclass(frozen=True, eq=False)
 class SampledPosterior:
-    """The posterior of real networks, estimated from weighted samples of the prior."""
+    """The posterior of real networks, estimated from weighted samples of the prior.
+
+    `fw.sample_posterior` makes it.
+
+    ```python
+    sampled = fw.sample_posterior(net, X, Y, X_test, members=400, key=0, noise=0.1, progress=False)
+    sampled.mean.value, sampled.mean.stderr, sampled.effective_members
+    ```
+    """
 
     net: Network
-    members: int
+    members: int  # networks drawn from the prior
     effective_members: float  # (sum w)^2 / sum w^2: as many unweighted networks would know as much
     mean: Estimate = field(repr=False)  # (M, n_L)
     covariance: Estimate = field(repr=False)  # (M, n_L, M, n_L)
-    log_evidence: Estimate
+    log_evidence: Estimate  # log probability density of the data
     third_cumulant: Estimate = field(repr=False)  # of each output by itself, (M, n_L)
     fourth_cumulant: Estimate = field(repr=False)  # likewise
     layers: dict[int, SampledLayer] = field(repr=False)  # hidden layers, where asked for
@@ -88,14 +96,29 @@ def sample_posterior(
     store: str | Path | None = None,
     progress: Progress = None,
 ) -> SampledPosterior:
-    """Estimate the posterior from `members` networks of the prior; the last layer must be dense.
+    """Estimate the posterior from networks of the prior, weighted by their likelihood.
 
     `effective_members` says how many of them count. Where it is small against `members`, weights degenerate,
-    and a method that moves towards the data is needed. `layers=True` also estimates the hidden layers given
-    the data. Standard errors come from the spread of at least 200 batches; other arguments as in
-    `sample_statistics`.
+    and a method that moves towards the data is needed. Standard errors come from the spread of at least 200
+    batches.
 
-    The data and `noise` as in `posterior`. Returns an `fw.SampledPosterior`.
+    Args:
+        net: A network whose last layer is dense.
+        X_train: Training inputs (N, n_0).
+        Y_train: Observed targets (N, n_L).
+        X_test: Test inputs (M, n_0); the training inputs by default.
+        members: The number of networks.
+        key: The randomness: a number or a key of JAX.
+        noise: The variance of the observations.
+        layers: Whether to estimate the hidden layers given the data too.
+        batch_size: Members of a batch; chosen from `memory` by default.
+        memory: A bound on the memory of a batch, in bytes.
+        client: A Dask client that runs the batches.
+        store: A path that ends in .zarr, which keeps finished batches.
+        progress: A progress bar, as in `train_ensemble`.
+
+    Returns:
+        Estimates with standard errors.
 
     ```python
     sampled = fw.sample_posterior(net, X, Y, X_test, members=400, key=0, noise=0.1, progress=False)

@@ -20,14 +20,17 @@ _FIELDS = ("widths", "activation", *HYPERPARAMETERS)
 
 
 class MLP(Network):
-    r"""A multilayer perceptron with Gaussian initialization and tensorial learning rates.
+    r"""A multilayer perceptron with Gaussian initialization and learning rates by layer (PDLT chapter 2).
 
     $$z^{(1)} = b^{(1)} + W^{(1)} x, \qquad z^{(l+1)} = b^{(l+1)} + W^{(l+1)} \sigma_l(z^{(l)})$$
 
-    for layers $l = 1 \ldots L$ with `widths` $n_0 \ldots n_L$. `activation` is one activation, or one for
-    each hidden layer. Biases have variance `C_b`, weights `C_W` $/ n_{l-1}$; they learn at rates `lambda_b`
-    and `lambda_W` $/ n_{l-1}$ times the global learning rate. Each of the four is a number or one number per
-    layer (PDLT chapters 2 and 8).
+    Args:
+        widths: $n_0 \ldots n_L$, from the number of input components to that of outputs.
+        activation: One activation, or one for each hidden layer.
+        C_b: The variance of biases, a number or one number per layer; likewise the others.
+        C_W: The variance of weights times $n_{l-1}$.
+        lambda_b: The learning rate of biases, relative to the global one.
+        lambda_W: The learning rate of weights times $n_{l-1}$, relative to the global one.
 
     ```python
     fw.MLP((2, 64, 64, 1), ("tanh", "gelu"), C_b=0.1, C_W=1.2)

@@ -26,9 +26,12 @@ from finitewidth.network.layers.weights import as_width, ntk_rates, standard_rat
 class Network:
     """A network: the shape of one input and the layers behind it, in order.
 
-    `input_shape` is a number of components, or a tuple whose last entry counts channels. A layer is a value
-    such as `fw.Dense(64)`; an activation is a name, an `fw.Activation` or a function of z. Networks are
-    immutable, comparable and hashable. Layers are counted by those with weights, from 1 to `depth`.
+    Networks are immutable, comparable and hashable. Layers are counted by those with weights, from 1 to
+    `depth`.
+
+    Args:
+        input_shape: A number of components, or a tuple whose last entry counts channels.
+        layers: Values such as `fw.Dense(64)`. An activation is a name, an `fw.Activation` or a function of z.
 
     ```python
     fw.Network((8, 8, 1), fw.Conv(64), "relu", fw.Flatten(), fw.Dense(10))

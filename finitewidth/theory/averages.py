@@ -1,20 +1,19 @@
 """Averages of products of two features: the sources of the 1/n tensors, from four-leg averages."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.core.cores import in_pieces
 from finitewidth.gaussian.average import Average
 from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.theory.layers.activation import Moments
+from finitewidth.theory.layers.blocks import Recipe, Term, make_blocks
 from finitewidth.theory.layers.pair_map import Coefficient, Feature, Legs
 from finitewidth.theory.tensors import Shape
 
-_AT_ONCE = 1 << 17  # entries of a block that are worth a task
 Labelled = tuple[tuple[int, str], ...]  # (derivative order, label a b c d), highest orders first
 
 
@@ -81,33 +80,47 @@ def _sorted(legs: list[tuple[int, str]]) -> Labelled:
     return tuple(sorted(legs, key=lambda leg: -leg[0]))
 
 
-def moment(
-    row: Feature, column: Feature, averages: Mapping[Family, np.ndarray], *, apart: bool = False
-) -> np.ndarray:
-    """<row feature of (a b) times column feature of (c d)>, (N, N, N, N)."""
-    from finitewidth.core.loops import add_weighted
+def terms(
+    row: Feature,
+    column: Feature,
+    averages: Mapping[Family, np.ndarray],
+    *,
+    apart: bool = False,
+    mirrored: bool = False,
+) -> list[Term]:
+    """The products of two features as terms of a block.
 
-    shape = next(iter(averages.values())).shape
-    total = np.zeros(shape)
-    for product in products(row, column, apart=apart):
+    If the block is `mirrored`, of two products that are each other's mirror image the one with the higher
+    derivatives on its row is there, and half of those that are their own.
+    """
+    made = []
+    for number, product in enumerate(products(row, column, apart=apart)):
+        i, j = divmod(number, len(column))
+        if mirrored and i < j:
+            continue
         values = np.ascontiguousarray(averages[product.family])
+        count = len(values)
         steps = dict.fromkeys("abcd", 0)  # a label on two legs moves along both
         for place, (_, label) in enumerate(product.legs):
-            steps[label] += shape[0] ** (3 - place)
-        weights = [_matrix(coefficient, shape[0]) for coefficient in (product.row, product.column)]
-        strides = np.array(list(steps.values()))
-        on_blocks(add_weighted, total, values.reshape(-1), strides, *weights)
-    return total
+            steps[label] += count ** (3 - place)
+        factor = 0.5 if mirrored and i == j else 1.0
+        rows, columns = (_matrix(one, count) for one in (factor * product.row, product.column))
+        made.append(Term(values.reshape(-1), tuple(steps.values()), rows, columns))
+    return made
 
 
 def _matrix(coefficient: Coefficient, count: int) -> np.ndarray:
     return np.array(np.broadcast_to(coefficient, (count, count)), dtype=float)
 
 
-def on_blocks(work: Callable, total: np.ndarray, *arguments) -> None:
-    """A compiled pass over all row pairs of a block."""
-    rows = total.shape[0] ** 2
-    in_pieces(lambda start, stop: work(total, *arguments, start, stop), rows, 1 + _AT_ONCE // rows)
+def moment(
+    row: Feature, column: Feature, averages: Mapping[Family, np.ndarray], *, apart: bool = False
+) -> np.ndarray:
+    """<row feature of (a b) times column feature of (c d)>, (N, N, N, N)."""
+    shape = next(iter(averages.values())).shape
+    total, Theta = np.empty(shape), np.ones(shape[:2])  # no ties
+    make_blocks([total], [Recipe(sources=terms(row, column, averages, apart=apart))], Theta)
+    return total
 
 
 def mean(feature: Feature, moments: Moments) -> np.ndarray:
@@ -131,22 +144,32 @@ def source(
     averages: Mapping[Family, np.ndarray],
 ) -> np.ndarray:
     """The block that one layer creates of a tensor, labels in the order a b c d."""
-    row, column = features[shape.row], features[shape.column]
-    block = moment(row, column, averages)
-    if shape.centred:
-        from finitewidth.core.loops import centre
+    block = np.empty((len(Theta),) * 4)
+    make_blocks([block], [source_recipe(shape, features, moments, averages)], Theta)
+    return block
 
-        on_blocks(centre, block, mean(row, moments), mean(column, moments))
-    return tied(block, shape, Theta)
+
+def source_recipe(
+    shape: Shape,
+    features: Mapping[str, Feature],
+    moments: Moments,
+    averages: Mapping[Family, np.ndarray],
+) -> Recipe:
+    """What one layer creates of a tensor."""
+    row, column = features[shape.row], features[shape.column]
+    mirrored = shape.row == shape.column and len(row) > 1
+    made = terms(row, column, averages, mirrored=mirrored)
+    if shape.centred:
+        means, half = (mean(feature, moments) for feature in (row, column)), 0.5 if mirrored else 1.0
+        rows, columns = means
+        made.append(Term(np.ones(1), (0, 0, 0, 0), -half * rows, columns))
+    return Recipe(made, shape.ties, mirrored=mirrored)
 
 
 def tied(block: np.ndarray, shape: Shape, Theta: np.ndarray) -> np.ndarray:
     """The block times the factors of Theta that tie its rows to its columns, in place."""
-    from finitewidth.core.loops import tie_pairs
-
     if shape.ties:
-        numbers = np.array([["abcd".index(label) for label in pair] for pair in shape.ties])
-        on_blocks(tie_pairs, block, np.ascontiguousarray(Theta), numbers)
+        make_blocks([block], [Recipe(ties=shape.ties)], Theta, keep=True)
     return block
 
 

@@ -35,11 +35,20 @@ from finitewidth.theory.pairs.propagation import Propagation
 )
 @dataclass(frozen=True, eq=False)
 class Kernels:
-    """Kernel and NTK between two sets of inputs at one layer, at infinite width."""
+    """Kernel and NTK between two sets of inputs at one layer, at infinite width.
+
+    `fw.kernels` makes it.
+
+    ```python
+    kernels = fw.kernels(net, X)
+    kernels.save("kernels.npz")
+    fw.Kernels.load("kernels.npz").Theta
+    ```
+    """
 
     net: Network
-    layer: int
-    K: Float[np.ndarray, "N M"]
+    layer: int  # counted from 1
+    K: Float[np.ndarray, "N M"]  # kernel
     Theta: Float[np.ndarray, "N M"] | None  # None where the activation has no derivative
     error: float  # largest error of an average, in units of the scale it lives on
     sampling_error: float = 0.0  # largest standard error of random attention, in units of its largest entry
@@ -77,17 +86,24 @@ def kernels(
     store: str | Path | None = None,
     progress: Progress = False,
 ) -> Kernels:
-    """Kernel and NTK between X and X_other (or X and itself) at one layer, the output by default.
+    """Kernel and NTK between two sets of inputs at one layer, at infinite width.
 
     Nothing but the two matrices of that layer is stored: memory is bounded by them and a few blocks. At a
     layer with positions they are means over pairs of a position with itself, as if the layer were flattened.
 
-    With a Dask `client` or a `store` (a path that ends in .zarr) the matrices are computed in panels, which
-    are independent tasks; a store keeps the finished ones, so that a run that was killed continues where it
-    stopped. `progress` as in `train_ensemble`, but no bar is shown by itself.
+    Args:
+        net: The network.
+        X: Inputs (N, n_0).
+        X_other: Inputs (M, n_0); X itself by default.
+        layer: The layer, counted from 1; the output by default.
+        tolerance: The accuracy of averages relative to their scale.
+        client: A Dask client, for which panels of the matrices are independent tasks.
+        store: A path that ends in .zarr, which keeps finished panels: a run that was killed continues where
+            it stopped.
+        progress: A progress bar, as in `train_ensemble`, but none is shown by itself.
 
-    `net` is the network, `tolerance` the accuracy of averages relative to their scale. Returns an
-    `fw.Kernels` with `K` and `Theta`, (N, M) each.
+    Returns:
+        `K` and `Theta`, (N, M) each.
 
     ```python
     kernels = fw.kernels(net, X, X_test)

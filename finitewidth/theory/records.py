@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.core.display.records import shown
+from finitewidth.core.display.records import over_samples, shown
 from finitewidth.network.network import Network
 from finitewidth.theory import labelled
 from finitewidth.theory.checks import check_layer
@@ -18,18 +18,24 @@ if TYPE_CHECKING:
     import xarray
 
 
-@shown("index", "n", "arrays", "net")
+@shown("index", "n", "arrays", "net", dimensions=over_samples((*MATRICES, "G", "H"), TENSORS))
 @dataclass(frozen=True, eq=False)
 class Layer:
     """Statistics of the preactivations and the NTK of one layer, 1/n of the previous layer stripped.
 
-    `K`, `Theta` at infinite width; at order 1 also their corrections `G1`, `H1` and the tensors
-    `V, D, A, F, B, P, Q, R, S, T, U`, axes in the order of their printed subscripts.
+    `K`, `Theta` at infinite width; at order 1 also their corrections `G1`, `H1` and the tensors `V, D, A, F,
+    B, P, Q, R, S, T, U`, axes in the order of their printed subscripts. A result of `fw.solve` has one for
+    each layer.
+
+    ```python
+    layer = fw.solve(net, X).layer(2)
+    layer.K, layer.V, layer.G, layer.uncertainty("G")
+    ```
     """
 
     net: Network
     index: int  # l, from 1
-    arrays: dict[str, np.ndarray] = field(repr=False)
+    arrays: dict[str, np.ndarray] = field(repr=False)  # the same statistics by letter
 
     @property
     def n(self) -> int:
@@ -66,14 +72,20 @@ class Layer:
 @shown("order", "depth", "X", "error", "four_leg_error", "memory_error", "net", figure="kernels_over_depth")
 @dataclass(frozen=True, eq=False)
 class Theory:
-    """The statistics of a network at initialization on a data set, as `solve` computes them."""
+    """The statistics of a network at initialization on a data set, as `fw.solve` computes them.
+
+    ```python
+    theory = fw.solve(net, X)
+    theory.output.V, theory.report(), theory.to_xarray()
+    ```
+    """
 
     net: Network
-    X: Float[np.ndarray, "N ..."]
-    order: int
+    X: Float[np.ndarray, "N ..."]  # inputs
+    order: int  # 0 is infinite width
     error: float  # largest error of a two-leg average, in units of the scale it lives on
     four_leg_error: float  # largest absolute error of a four-leg average; 0 at infinite width
-    layers: dict[int, Layer] = field(repr=False)
+    layers: dict[int, Layer] = field(repr=False)  # those that were kept, by index
     memory_error: float | None = 0.0  # of a truncated memory, relative to the largest entry; None if unknown
 
     @property
@@ -117,7 +129,11 @@ class Theory:
 def load(path: str | Path) -> Theory:
     """The theory that `Theory.save` wrote.
 
-    `path` ends in .zarr. Returns the same `fw.Theory`, to the last bit.
+    Args:
+        path: The store, which ends in .zarr.
+
+    Returns:
+        The same theory, to the last bit.
 
     ```python
     fw.solve(net, X).save("theory.zarr")

@@ -9,20 +9,21 @@ Families of tensors differ in their features (what stands on a row or a column),
 and in the source, and in nothing else.
 """
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.theory.averages import FourLegs, on_blocks, source
+from finitewidth.theory.averages import FourLegs, source_recipe
 from finitewidth.theory.features import FeatureMaps, created, feature_maps
 from finitewidth.theory.layers.activation import KernelResponse
+from finitewidth.theory.layers.blocks import Move, Recipe, make_blocks
 from finitewidth.theory.steps import Step
 from finitewidth.theory.tensors import SHAPES
 
 Blocks = dict[tuple[str, str], np.ndarray]  # (row feature, column feature): (N, N, N, N)
+Recipes = dict[tuple[str, str], Recipe]
 
 
 @dataclass(frozen=True)
@@ -49,46 +50,65 @@ class State:
         }
 
 
-def next_layer(state: State, step: Step, averages: FourLegs) -> State:
-    """Statistics of layer l + 1; every right-hand side uses those of layer l only."""
-    blocks = created_blocks(step, averages)
+def next_layer(state: State, step: Step, averages: FourLegs, spare: Blocks | None = None) -> State:
+    """Statistics of layer l + 1; every right-hand side uses those of layer l only.
+
+    Memory of `spare` blocks that nobody needs is used again: a system is slow to hand out new memory.
+    """
+    recipes = created_recipes(step, averages)
     for maps in feature_maps(step):
-        add_propagated(blocks, state.blocks, maps, step.width_ratio)
-    return State(*step.means_above, *corrections(state, step), blocks)
+        add_moves(recipes, state.blocks, maps, step.width_ratio)
+    return State(*step.means_above, *corrections(state, step), _made(recipes, step.Theta, spare))
 
 
-def created_blocks(step: Step, averages: FourLegs) -> Blocks:
-    """The blocks that one layer creates."""
+def created_recipes(step: Step, averages: FourLegs) -> Recipes:
+    """What one layer creates of the blocks."""
     features = created(step)
     return {
-        (shape.row, shape.column): source(shape, features, step.moments, step.Theta, averages.values)
+        (shape.row, shape.column): source_recipe(shape, features, step.moments, averages.values)
         for shape in SHAPES.values()
         if shape.row in features and shape.column in features
     }
 
 
-def add_propagated(total: Blocks, blocks: Blocks, maps: FeatureMaps, factor: float = 1.0) -> None:
+def created_blocks(step: Step, averages: FourLegs) -> Blocks:
+    """The blocks that one layer creates."""
+    return _made(created_recipes(step, averages), step.Theta)
+
+
+def _made(recipes: Recipes, Theta: np.ndarray, spare: Blocks | None = None) -> Blocks:
+    spare = spare or {}
+    blocks = {key: spare[key] if key in spare else np.empty((len(Theta),) * 4) for key in recipes}
+    make_blocks([*blocks.values()], [*recipes.values()], Theta)
+    return blocks
+
+
+def add_moves(recipes: Recipes, blocks: Blocks, maps: FeatureMaps, factor: float = 1.0) -> None:
     """Add factor R X C^T to the blocks of one family.
 
     Where rows and columns carry the same features, X is symmetric and one of two mirrored blocks is kept.
     """
-    from finitewidth.core.loops import add_moved
-
     family = {key: block for key, block in blocks.items() if key[0] in maps and key[1] in maps}
     columns = {c for _, c in family}
     mirrored = {(c, r): exchanged(block) for (r, c), block in family.items() if r != c and r in columns}
-    known = {key: np.ascontiguousarray(block) for key, block in (family | mirrored).items()}
     for row, column in family:
-        for (r, R), (c, C) in itertools.product(maps[row].items(), maps[column].items()):
-            if (r, c) in known:
-                on_blocks(add_moved, total[row, column], known[r, c], R.stacked(), C.stacked(), factor)
+        recipe = recipes[row, column]
+        known = family if recipe.mirrored else family | mirrored
+        for c, C in maps[column].items():
+            rows = [
+                (known[r, c], R, factor / 2 if recipe.mirrored and r == c else factor)
+                for r, R in maps[row].items()
+                if (r, c) in known
+            ]
+            if rows:
+                recipe.moves.append(Move(rows, C))
 
 
 def propagate(blocks: Blocks, maps: FeatureMaps) -> Blocks:
     """R X C^T for the blocks of one family."""
-    moved = {key: np.zeros(block.shape) for key, block in blocks.items() if key[0] in maps and key[1] in maps}
-    add_propagated(moved, blocks, maps)
-    return moved
+    moved = {key: Recipe() for key in blocks if key[0] in maps and key[1] in maps}
+    add_moves(moved, blocks, maps)
+    return _made(moved, np.ones(next(iter(blocks.values())).shape[:2])) if moved else {}
 
 
 def moved_rows(blocks: Blocks, maps: FeatureMaps) -> Blocks:

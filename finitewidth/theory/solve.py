@@ -46,25 +46,34 @@ def solve(
     store: str | Path | None = None,
     progress: Progress = False,
 ) -> Theory:
-    """Statistics at initialization, for all inputs, at infinite width (order 0) or through order 1/n.
-
-    `tolerance` is the accuracy of two-leg averages relative to the scale that each lives on;
-    `four_leg_tolerance` the absolute accuracy of four-leg averages (1e-8, or 1e-5 with kinks). `layers` and
-    `tensors` say which to keep, all by default. Single precision and integers are promoted to float64.
+    """Statistics at initialization, for all inputs, at infinite width or through order 1/n.
 
     At order 1 a network has dense layers, activations and residual blocks of them. A neuron of a residual
-    network remembers its past through skip connections, so that every two layers of a stream are correlated.
-    With `memory=8`, or another number, they are correlated by at most so many lines (degrees of Wick
-    monomials): a series, whose truncation error is `memory_error` of the result, in a time that grows as the
-    depth and not faster than its square. `memory=False` leaves out what is remembered beyond pairs. It is
-    exact where skip connections are read linearly, and otherwise off by 10 to 200 percent.
+    network remembers its past through skip connections, so that every two layers of a stream are correlated;
+    `memory` says how much of that is kept.
 
-    At order 1 most of the time goes into the four-leg averages of the layers, which are independent tasks for
-    the Dask `client`; a `store` (a path that ends in .zarr) keeps those that are finished, so that a run that
-    was killed continues where it stopped. `progress` as in `train_ensemble`, but no bar is shown by itself.
+    Most of the time at order 1 goes into the four-leg averages of the layers, which are independent tasks.
+    Single precision and integers are promoted to float64.
 
-    `net` is the network and `X` its inputs (N, n_0). Returns an `fw.Theory`, whose `layer(l)` and `output`
-    have the statistics under the letters of the book.
+    Args:
+        net: The network, or a model that `fw.network_of` reads.
+        X: Inputs (N, n_0).
+        order: 0 is infinite width, 1 is through order 1/n.
+        tolerance: The accuracy of two-leg averages relative to the scale that each lives on.
+        four_leg_tolerance: The absolute accuracy of four-leg averages; 1e-8 by default, 1e-5 with kinks.
+        layers: The layers to keep; all by default.
+        tensors: The tensors to keep, by letter; all by default.
+        memory: True keeps all of it. With 8, or another number, two layers are correlated by at most so many
+            lines (degrees of Wick monomials): a series whose truncation error is `memory_error` of the
+            result, in a time that grows as the depth and not faster than its square. False leaves out what is
+            remembered beyond pairs, which is exact where skip connections are read linearly, and otherwise
+            off by 10 to 200 percent.
+        client: A Dask client that runs the tasks.
+        store: A path that ends in .zarr, which keeps finished tasks: a run that was killed continues there.
+        progress: A progress bar, as in `train_ensemble`, but none is shown by itself.
+
+    Returns:
+        A record whose `layer(l)` and `output` have the statistics under the letters of the book.
 
     ```python
     theory = fw.solve(net, X)
@@ -189,10 +198,11 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
     four_leg_error = max((step.moments.derivative_error for step in ladder), default=0.0)
     work = functools.partial(_averages, [_Legs.of(step) for step in ladder], request.accuracy)
     results = running.results(work, len(ladder), name="layers", what="averaging over layers")
-    layer = 1
+    layer, spare = 1, None
     for result in results:  # neither zip nor enumerate, which hold on to the last while the next is made
         averages = FourLegs.from_arrays(result)
-        state = next_layer(state, ladder[layer - 1], averages)
+        above = next_layer(state, ladder[layer - 1], averages, spare)
+        state, spare = above, None if layer in request.kept else state.blocks
         four_leg_error, layer = max(four_leg_error, averages.error), layer + 1
         if layer in request.kept:
             arrays[layer] = _arrays(state, request.at(net, layer))

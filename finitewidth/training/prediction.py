@@ -44,32 +44,50 @@ def predict(
     store: str | Path | None = None,
     progress: Progress = None,
 ) -> Prediction | SampledPrediction:
-    """The distribution of trained networks on X_test, or on X_train itself if X_test is not given.
+    """The distribution of trained networks on test inputs.
 
-    `order=1` is through order 1/n, with `four_leg_tolerance` as in `finite_width`. Up to 64 samples it has
-    the covariance; beyond, the mean alone, unless `covariance=True` asks for it. `order=0` is infinite width.
-    There the distribution is Gaussian, except before the end of training on a loss other than the squared
-    error: then `members` networks are drawn with `key` and trained in function space. `ridge` and `cutoff` as
-    in `fit`.
+    Through order 1/n up to 64 samples have the covariance; beyond, the mean alone. At infinite width the
+    distribution is Gaussian, except before the end of training on a loss other than the squared error: then
+    networks are drawn and trained in function space.
 
-    Hundreds of training points at order 1 are reached by drawing neurons with `key` along the training:
-    `prediction.route` is then "sampled", and `prediction.stderr` is the standard error of the mean, which is
-    at most `tolerance` (0.03) of the largest shift, rms over the outputs, or that of a number of `samples` of
-    neurons; these errors are 10 to 20 percent too small where a few rare neurons matter. It grows with the
-    learning rate times the number of steps, hardly with the number of points. What would take longer than
-    `budget` seconds (1800) is refused after a pilot, with the numbers. `route` forces a way. There is no
-    covariance then; `variance=True` samples `prediction.variance`, that of every output on each test input,
-    to the same accuracy, which takes longer than the mean.
+    Hundreds of training points at order 1 are reached by drawing neurons along the training:
+    `prediction.route` is then "sampled", and `prediction.stderr` is the standard error of the mean. These
+    errors are 10 to 20 percent too small where a few rare neurons matter. The time grows with the learning
+    rate times the number of steps, hardly with the number of points. There is no covariance then.
 
     The slow parts at order 1 are independent tasks. For few samples a task is one source layer; for many
-    samples it is one leg, or a few batches of neurons. A Dask `client` runs them on its cluster. A `store`
-    (a path that ends in .zarr) keeps finished tasks, and a run that was killed continues from there. The
-    result is the same to the last bit. `progress` as in `train_ensemble`.
+    samples it is one leg, or a few batches of neurons. The result does not depend on where they run, to the
+    last bit.
 
-    `X_train` (N, n_0) and `Y_train` (N, n_L) are the data, `X_test` the inputs asked about, and `algorithm`
-    says how and how long networks are trained. Returns an `fw.Prediction` with `mean` (M, n_L), `std`,
-    `covariance`, and at order 1 `contributions` and `infinite_width`; an `fw.SampledPrediction` where
-    networks are drawn.
+    Args:
+        net: The network, or a model that `fw.network_of` reads.
+        X_train: Training inputs (N, n_0).
+        Y_train: Targets (N, n_L).
+        X_test: Test inputs (M, n_0); the training inputs by default.
+        algorithm: How and how long networks are trained; by default to the end.
+        loss: The loss; at order 1 the squared error.
+        order: 0 is infinite width, 1 is through order 1/n.
+        ridge: A number that is added to the diagonal of the training NTK, as in `fit`.
+        cutoff: Eigenvalues below this share of the largest count as zero, as in `fit`.
+        four_leg_tolerance: The accuracy of four-leg averages, as in `finite_width`.
+        covariance: True asks for the covariance beyond 64 samples, False leaves it out.
+        route: "deterministic" or "sampled"; chosen by the number of samples by default.
+        tolerance: The standard error of a sampled mean, over the largest shift, rms over the outputs; 0.03 by
+            default.
+        samples: A number of samples of neurons, instead of a tolerance.
+        budget: What would take longer than so many seconds (1800) is refused after a pilot, with the numbers.
+        variance: Whether to sample `prediction.variance` too, that of every output on each test input, to the
+            same accuracy. It takes longer than the mean.
+        members: How many networks are drawn where the distribution is not Gaussian.
+        key: The randomness of everything that is drawn: a number or a key of JAX.
+        client: A Dask client, on whose cluster the tasks run.
+        store: A path that ends in .zarr, which keeps finished tasks: a run that was killed continues there.
+        progress: True or False for a bar (by default on a terminal), or a function of two numbers, the
+            finished tasks and all of them.
+
+    Returns:
+        An `fw.Prediction` with `mean` (M, n_L), `std` and `covariance`, at order 1 also `contributions`,
+        `uncertainty`, `verdict` and `infinite_width`; an `fw.SampledPrediction` where networks are drawn.
 
     ```python
     prediction = fw.predict(net, X, Y, X_test, algorithm=fw.GradientDescent(0.1, steps=100))

@@ -36,10 +36,18 @@ from finitewidth.training.textbook.generalization import TestLoss, test_loss
 )
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """A trained ensemble at several times: one prediction for each."""
+    """A trained ensemble at several times: one prediction for each.
+
+    `fw.trajectory` makes it.
+
+    ```python
+    path = fw.trajectory(net, X, Y, X_test, times=[0, 1, 10])
+    path.mean[-1], path[0].std, len(path)
+    ```
+    """
 
     times: Float[np.ndarray, " T"]  # of gradient flow, or numbers of steps of gradient descent
-    predictions: tuple[Prediction | SampledPrediction, ...] = field(repr=False)
+    predictions: tuple[Prediction | SampledPrediction, ...] = field(repr=False)  # one for each time
 
     def __getitem__(self, index: int) -> Prediction | SampledPrediction:
         return self.predictions[index]
@@ -83,12 +91,32 @@ def trajectory(
     store: str | Path | None = None,
     progress: Progress = None,
 ) -> Trajectory:
-    """The predictions of `predict` at each of `times`: of gradient flow, or steps of gradient descent.
+    """The predictions of `predict` at several times.
 
-    The end that `algorithm` itself names is not used. The other arguments are those of `predict`; `client`,
-    `store` and `progress` are for order 1, and the `budget` is that of each time.
+    Args:
+        net: The network, or a model that `fw.network_of` reads.
+        X_train: Training inputs (N, n_0).
+        Y_train: Targets (N, n_L).
+        X_test: Test inputs (M, n_0); the training inputs by default.
+        times: Times of gradient flow, or numbers of steps of gradient descent.
+        algorithm: How networks are trained; the end that it names itself is not used.
+        loss: The loss.
+        order: 0 is infinite width, 1 is through order 1/n.
+        ridge: A number that is added to the diagonal of the training NTK, as in `fit`.
+        cutoff: Eigenvalues below this share of the largest count as zero, as in `fit`.
+        members: How many networks are drawn where the distribution is not Gaussian.
+        route: "deterministic" or "sampled", as in `predict`.
+        tolerance: The accuracy of sampling, as in `predict`.
+        samples: The number of samples, as in `predict`.
+        budget: The longest time of sampling in seconds, for each of the times.
+        variance: Whether to sample the variance too, as in `predict`.
+        key: The randomness of everything that is drawn.
+        client: A Dask client, for order 1.
+        store: Where finished tasks are kept, for order 1.
+        progress: A progress bar, for order 1.
 
-    Returns an `fw.Trajectory`: `mean` has an axis of times in front, and `path[i]` is an `fw.Prediction`.
+    Returns:
+        `mean` and `std` have an axis of times in front, and `path[i]` is an `fw.Prediction`.
 
     ```python
     path = fw.trajectory(net, X, Y, X_test, times=[0, 1, 10])
@@ -128,6 +156,7 @@ def _stops(algorithm: AbstractAlgorithm, times) -> list[AbstractAlgorithm]:
     return [as_algorithm(algorithm).at_time(float(time)) for time in times]
 
 
+@shown("time", "loss")
 @dataclass(frozen=True, eq=False)
 class Stopping:
     """Where on a path the expected loss on held-out data is lowest."""
@@ -144,8 +173,13 @@ class Stopping:
 def stopping_time(path: Trajectory, Y_validation, *, loss: AbstractLoss = MSE()) -> Stopping:
     """Early stopping: the time of a path whose expected loss on the path's test inputs is lowest.
 
-    `path` is a result of `fw.trajectory`, `Y_validation` (M, n_L) has the targets of its test inputs. Returns
-    the `time` and its `loss`, an `fw.TestLoss`.
+    Args:
+        path: A result of `fw.trajectory`.
+        Y_validation: Targets of its test inputs (M, n_L).
+        loss: The loss.
+
+    Returns:
+        The `time` and its `loss`, an `fw.TestLoss`.
 
     ```python
     path = fw.trajectory(net, X, Y, X_test, times=[0, 1, 10])

@@ -8,7 +8,7 @@ The names are attributes or properties. One that does not exist, is None or cann
 """
 
 import html
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -48,6 +48,12 @@ def shown(
         return kind
 
     return decorated
+
+
+def over_samples(matrices: Iterable[str], tensors: Iterable[str]) -> dict[str, str]:
+    """The dimensions of matrices between two samples and of tensors between four."""
+    pairs = dict.fromkeys(matrices, "sample_a sample_b")
+    return pairs | dict.fromkeys(tensors, "sample_a sample_b sample_c sample_d")
 
 
 # --- text ---------------------------------------------------------------------------------------------

@@ -36,22 +36,28 @@ _CONVERGED = 1e-9  # largest residual of a critical point
 class Criticality:
     """The universality class of an activation and the critical initialization that belongs to it.
 
-    `C_b`, `C_W` and `K_star` are None where there is no critical point; `K_star` is also None for
-    scale-invariant activations, which keep any kernel that the first layer gives.
+    `fw.criticality` makes it.
+
+    ```python
+    point = fw.criticality("tanh")
+    point.universality_class, point.C_b, point.C_W, point.exponents["p_0"], point.explanation
+    ```
     """
 
-    activation: Activation
+    activation: Activation  # the activation
     universality_class: str  # one of CLASSES
-    C_b: float | None
-    C_W: float | None
+    C_b: float | None  # None where there is no critical point; likewise the next two
+    C_W: float | None  # variance of weights times fan-in
+    # the critical kernel; None for scale-invariant activations too, which keep any kernel
     K_star: float | None
     stable: bool  # whether kernels on both sides of K_star stay or are drawn to it
     attracts_from: str | None  # "both sides", "above", "below", or None
-    constants: Mapping[str, float]
+    constants: Mapping[str, float]  # numbers from which class and exponents follow, by name
     exponents: Mapping[str, float]  # x falls as l^-p; ratios of tensors by the tensor's letter
     residual: float  # of K = F(K) and of both susceptibilities from one
+    # False if the search was cut short, or if the point misses its conditions by more than 1e-9
     converged: bool
-    explanation: str
+    explanation: str  # class, point and exponents in words
     other_fixed_point: float | None = None  # of the kernel at the same C_b, C_W, nearest to K_star
     other_points: tuple[CriticalPoint, ...] = ()  # further half-stable points
     remedy: "Criticality | None" = field(default=None, repr=False)  # sigma - sigma(0), where sigma has none
@@ -62,9 +68,13 @@ def criticality(activation: str | Activation | Callable) -> Criticality:
 
     Half-stable points are searched over K from 1e-10 to 1e10 before an activation is called unstable.
     `converged` is False if that search was cut short, or if the point misses its conditions by more than
-    1e-9. `activation` is one activation; networks of several are judged by `fw.audit`.
+    1e-9. Networks of several activations are judged by `fw.audit`.
 
-    Returns an `fw.Criticality`: class, `C_b`, `C_W`, `K_star`, exponents and an `explanation` in words.
+    Args:
+        activation: A name, an `fw.Activation` or a function.
+
+    Returns:
+        Class, `C_b`, `C_W`, `K_star`, exponents and an `explanation` in words.
 
     ```python
     point = fw.criticality("gelu")

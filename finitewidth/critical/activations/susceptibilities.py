@@ -26,20 +26,33 @@ Numbers = float | Float[np.ndarray, "..."]
 
 @shown("parallel", "perpendicular", "error")
 class Susceptibilities(NamedTuple):
-    """chi_parallel and chi_perpendicular of one layer, and the error of the averages behind them."""
+    """chi_parallel and chi_perpendicular of one layer, and the error of the averages behind them.
 
-    parallel: Numbers
-    perpendicular: Numbers
+    `fw.susceptibilities` makes it.
+
+    ```python
+    chi = fw.susceptibilities("relu", K=1.0, C_W=2.0)
+    chi.parallel, chi.perpendicular  # both are one: relu is critical at C_W = 2
+    ```
+    """
+
+    parallel: Numbers  # factor of a small difference of norms in one layer
+    perpendicular: Numbers  # factor of a small difference of directions
     error: float  # relative to the larger of the two averages
 
 
 def susceptibilities(activation: str | Activation | Callable, K, C_W=1.0) -> Susceptibilities:
-    r"""$\chi_\parallel$ and $\chi_\perp$ at variance K (a number or an array) (PDLT section 5.1).
+    r"""$\chi_\parallel$ and $\chi_\perp$ at variance K (PDLT section 5.1).
 
     At K = 0 they are limits from above; there chi_parallel is infinite if sigma(0) is not zero at a kink.
 
-    `activation` is a name, an `fw.Activation` or a function, `C_W` the variance of weights times their fan-
-    in. Returns an `fw.Susceptibilities`.
+    Args:
+        activation: A name, an `fw.Activation` or a function.
+        K: The variance of preactivations, a number or an array.
+        C_W: The variance of weights times their fan-in.
+
+    Returns:
+        Both, of the shape of K, with the error of the averages.
 
     ```python
     fw.susceptibilities("tanh", K=0.5, C_W=1.2).perpendicular

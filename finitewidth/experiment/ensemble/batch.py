@@ -100,7 +100,7 @@ def _train_batch(
 def group_size(plan: Plan, count: int) -> int:
     """How many members are trained at once: their weights and activations stay in a core's cache."""
     layers = real_network(plan.net)
-    return max(2, int(_CACHE // (8 * (layers.normal_count + 2 * count * sum(layers.sizes)))))
+    return max(1, int(_CACHE // (8 * (layers.normal_count + 2 * count * sum(layers.sizes)))))
 
 
 def in_groups(train: Callable[[Members], Trained], members: Members, size: int) -> Trained:
@@ -109,6 +109,7 @@ def in_groups(train: Callable[[Members], Trained], members: Members, size: int) 
     if size >= count:
         return train(members)
     groups = -(-count // size)
+    size = -(-count // groups)  # equal groups: few members fill up the last one
     places = jnp.arange(groups * size) % count
     grouped = jax.tree.map(lambda leaf: leaf[places].reshape(groups, size, *leaf.shape[1:]), members)
     trained = jax.lax.map(train, grouped)

@@ -76,7 +76,7 @@ class Descent(AbstractTrainer):
 
         def one_step(state: _State) -> _State:
             losses, slopes = gradients(plan, state, X, Y, members.keys)
-            bad = ~(losses <= bound)  # also where the loss is NaN
+            bad = ~(losses <= bound) | ~_is_finite(slopes)  # also where the loss is NaN
             active = state.active & ~bad & (losses > numbers.low_enough)
             counted = active.astype(jnp.float64)
             rate = plan.algorithm.learning_rate_at(state.step.astype(jnp.float64), numbers.algorithm)
@@ -95,6 +95,16 @@ class Descent(AbstractTrainer):
         last = records["loss"][-1]
         diverged = state.diverged | ~(last <= bound)
         return Trained(records, diverged, finished(numbers, last), state.steps)
+
+
+def _is_finite(slopes: Parameters) -> Bool[Array, " M"]:
+    """Whether the gradient of the first parameters is a number, for each member.
+
+    Backpropagation comes there last. An update that waits for it finds nobody else who needs the old weights
+    and overwrites them; otherwise the compiler makes a copy of them in every step.
+    """
+    first = jax.tree.leaves(slopes)[0]
+    return jnp.isfinite(jnp.sum(first.reshape(first.shape[0], -1), axis=1))
 
 
 def _full_batch(plan: Plan, state: _State, X: Array, Y: Array, keys: Array) -> tuple[Array, Parameters]:

@@ -19,12 +19,19 @@ MAX_STEPS = 100_000
 class Control(NamedTuple):
     """A control variate for the mean of trained outputs, and perhaps for their covariance.
 
-    `function` takes the outputs (N, n_L) of one member at initialization, on training and then test inputs,
-    to an array of that shape whose exact mean over members is `mean`. The prediction of infinitely wide
-    networks is such a function: it is affine in the initial outputs, and their mean is zero.
+    The prediction of infinitely wide networks is one: it is affine in the initial outputs, whose mean is
+    zero.
 
-    If `linear`, `function` is a matrix over samples that acts on each output alone, and `mean` is zero; then
-    the covariance of trained outputs is controlled as well, where the last layer is dense.
+    Args:
+        function: It takes the outputs (N, n_L) of one member at initialization, on training and then test
+            inputs, to an array of that shape.
+        mean: The exact mean of that array over members.
+        linear: Whether `function` is a matrix over samples that acts on each output alone, and `mean` is
+            zero. Then the covariance of trained outputs is controlled as well, where the last layer is dense.
+
+    ```python
+    fw.Control(lambda z: 0.5 * z, mean=np.zeros((5, 1)), linear=True)
+    ```
     """
 
     function: Callable

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import xarray
 
 
+@shown("mean", "variance_ratio")
 class Controlled(NamedTuple):
     """Trained outputs with a control variate, and the factor by which the variance of a mean is smaller."""
 
@@ -35,18 +36,28 @@ class Controlled(NamedTuple):
 @shown("mean", "std", "loss", "members", "diverged", "unfinished", "algorithm", "net")
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """Trained networks; arrays with a first axis of records have the end of training last."""
+    """Trained networks; arrays with a first axis of records have the end of training last.
+
+    `fw.train_ensemble` makes it.
+
+    ```python
+    ensemble = fw.train_ensemble(
+        net, X, Y, X_test, algorithm=fw.GradientDescent(0.1, steps=20), members=50, key=0, progress=False
+    )
+    ensemble.mean, ensemble.std, ensemble.loss.value[-1]
+    ```
+    """
 
     net: Network
-    algorithm: AbstractAlgorithm
-    loss_function: AbstractLoss
-    members: int
+    algorithm: AbstractAlgorithm  # how it was trained
+    loss_function: AbstractLoss  # the loss
+    members: int  # networks trained
     diverged: int  # members that are in no estimate
     unfinished: int  # members that did not come to the end, or to the training error
     points: tuple[float, ...]  # steps or times of the records
-    X_train: np.ndarray = field(repr=False)
-    Y_train: np.ndarray = field(repr=False)
-    X_test: np.ndarray = field(repr=False)
+    X_train: np.ndarray = field(repr=False)  # training inputs
+    Y_train: np.ndarray = field(repr=False)  # targets
+    X_test: np.ndarray = field(repr=False)  # test inputs
     outputs: Estimate = field(repr=False)  # (record, sample, output), training inputs before test inputs
     output_covariance: Estimate = field(repr=False)  # (record, sample, output, sample, output)
     loss: Estimate = field(repr=False)  # (record,)
@@ -55,8 +66,9 @@ class Ensemble:
     ntk_movement: Estimate | None = field(repr=False)  # (record,), Frobenius norm of the change, relative
     kernels: Estimate | None = field(repr=False)  # (record, hidden layer, sample, sample), sigma sigma / n
     kernel_movement: Estimate | None = field(repr=False)  # (record, hidden layer), relative
+    # estimates with the control variate, where there is one
     controlled: Controlled | None = field(repr=False)
-    configuration: dict = field(repr=False)
+    configuration: dict = field(repr=False)  # what the store was made with
     store: str | Path | None = field(default=None, repr=False)  # where the outputs of members are kept, if so
 
     @property

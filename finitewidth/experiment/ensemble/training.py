@@ -40,11 +40,20 @@ from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 
 LEAST_BATCHES = 16  # so that progress shows, and workers find work
-ARITHMETIC = 2  # counts changes of the order of sums, after which batches in a store have other last bits
+ARITHMETIC = 3  # counts changes of the order of sums, after which batches in a store have other last bits
 
 
 class DivergenceWarning(UserWarning):
-    """Some members diverged; they are counted, and left out of the estimates."""
+    """Some members diverged; they are counted, and left out of the estimates.
+
+    ```python
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fw.DivergenceWarning)
+        # fw.train_ensemble(...).diverged has their number
+    ```
+    """
 
 
 @takes_models
@@ -72,23 +81,38 @@ def train_ensemble(
     client: Any = None,
     progress: Progress = None,
 ) -> Ensemble:
-    """Train `members` networks and estimate the distribution of their outputs.
+    """Train real networks and estimate the distribution of their outputs.
 
-    Training ends where `algorithm` says. A member stops earlier when its loss is within `training_error` of
-    the smallest possible loss; endless training always ends in this way (by default at 1e-12 of the scale of
-    the loss), or after `max_steps` updates. Outputs and loss are recorded at the end and at the steps or
-    times `record_at`, with `ntk` also the NTK, with `kernels` also the kernels of hidden layers. `tolerance`
-    is that of gradient flow.
+    Members are a fixed partition into batches, which run on the JAX devices of this process or on a cluster.
+    The result is the same to the last bit, also of a run that was killed and continued.
 
-    Members are a fixed partition into batches, chosen from `memory` (bytes) or given by `batch_size`. They
-    run on the JAX devices of this process or on the Dask `client`. A `store` (a path that ends in .zarr)
-    keeps finished batches: a run that was killed continues from there, with the same result to the last bit.
-    `keep_members` keeps the outputs of every member there as well. `progress` is True or False for a bar (by
-    default on a terminal), or a function of the number of trained members and of all members.
+    Args:
+        net: The network, or a model that `fw.network_of` reads.
+        X_train: Training inputs (N, n_0).
+        Y_train: Targets (N, n_L).
+        X_test: Test inputs (M, n_0).
+        algorithm: How and how long networks are trained.
+        members: The number of networks.
+        key: The randomness, a number or a key of JAX: the same key gives the same networks.
+        loss: The loss.
+        training_error: A member stops when its loss is within this of the smallest possible loss. Endless
+            training always ends in this way, by default at 1e-12 of the scale of the loss.
+        record_at: Steps or times at which outputs and loss are recorded beside the end.
+        ntk: Whether to record the NTK too.
+        kernels: Whether to record the kernels of hidden layers too.
+        control: A control variate, such as that of `fw.control_variate`.
+        tolerance: The tolerance of gradient flow.
+        max_steps: The most updates of endless training.
+        batch_size: Members of a batch; chosen from `memory` by default.
+        memory: A bound on the memory of a batch, in bytes.
+        store: A path that ends in .zarr, which keeps finished batches: a run that was killed continues there.
+        keep_members: Whether the store keeps the outputs of every member.
+        client: A Dask client that trains the batches.
+        progress: True or False for a bar (by default on a terminal), or a function of two numbers, the
+            trained members and all of them.
 
-    `X_train` (N, n_0) and `Y_train` (N, n_L) are the data, `X_test` the inputs asked about, and `key` is the
-    randomness: the same key gives the same networks. Returns an `fw.Ensemble`, whose `mean` and `covariance`
-    are estimates with `value` and `stderr`.
+    Returns:
+        A record whose `mean` and `covariance` are estimates with `value` and `stderr`.
 
     ```python
     ensemble = fw.train_ensemble(
@@ -207,7 +231,16 @@ def _warn_of_divergence(ensemble: Ensemble, trainer: AbstractTrainer) -> None:
 
 
 class UnfinishedWarning(UserWarning):
-    """Some members were stopped before they came to the end."""
+    """Some members were stopped before they came to the end.
+
+    ```python
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fw.UnfinishedWarning)  # stop at it
+        # fw.train_ensemble(..., max_steps=...) warns
+    ```
+    """
 
 
 # --- checks and configuration -------------------------------------------------------------------------

@@ -27,12 +27,34 @@ from finitewidth.experiment.layers.abstract import (
 from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.dense import Dense
 
+_FEWEST = 4  # samples that are multiplied one by one: a product with the transposed weights is slow for them
+_FEW = 24  # samples whose outer products are written out
+_FIRST_CACHE = 1 << 12  # numbers
+
 
 class DenseParameters(NamedTuple):
     """Biases and weights of one layer; a leading axis of members where there are many networks."""
 
     b: Float[Array, "*members n"]
     W: Float[Array, "*members n fan_in"]
+
+
+def _through(W: Float[Array, "n fan_in"], z: Float[Array, "N fan_in"]) -> Float[Array, "N n"]:
+    return jnp.stack([W @ one for one in z]) if 0 < len(z) <= _FEWEST else z @ W.T
+
+
+def _outer_sum(delta: Float[Array, "N n"], s: Float[Array, "N fan_in"]) -> Float[Array, "n fan_in"]:
+    """The sum of the samples' outer products.
+
+    For few samples it is written out, in fours that do not wait for each other. The compiler joins it with
+    the update of the weights, one pass over them. Every row of weights meets all samples, which must fit into
+    the first cache for that.
+    """
+    count = len(s)
+    if not 0 < count <= _FEW or s.size > _FIRST_CACHE:
+        return delta.T @ s
+    each = [delta[a][:, None] * s[a][None] for a in range(count)]
+    return sum((sum(each[a + 1 : a + 4], each[a]) for a in range(4, count, 4)), sum(each[1:4], each[0]))
 
 
 class AbstractWeights(AbstractRealLayer):
@@ -88,12 +110,12 @@ class RealDense(AbstractWeights):
         return layer, DenseParameters(b[:neurons], W[:neurons])
 
     def apply(self, parameters: DenseParameters, z: Float[Array, "N fan_in"]) -> Float[Array, "N n"]:
-        return z @ parameters.W.T + parameters.b[None]
+        return _through(parameters.W, z) + parameters.b[None]
 
     def backward(
         self, parameters: DenseParameters, saved: Float[Array, "N fan_in"], delta: Float[Array, "N n"]
     ) -> tuple[DenseParameters, Array]:
-        return DenseParameters(jnp.sum(delta, axis=0), delta.T @ saved), delta @ parameters.W
+        return DenseParameters(jnp.sum(delta, axis=0), _outer_sum(delta, saved)), delta @ parameters.W
 
     def record(
         self, parameters: DenseParameters, saved: Float[Array, "N fan_in"], delta: Float[Array, "legs n"]

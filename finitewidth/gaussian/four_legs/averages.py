@@ -5,7 +5,10 @@ order-1/n statistics need (PDLT chapters 4, 8 and 11). An activation with a clos
 one is conditioned on a pair of legs, and one with kinks is integrated over panels that end at the kinks.
 """
 
-from collections.abc import Sequence
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -51,6 +54,13 @@ def four_legs(
     computed to 1e-5 at best, one set of samples at a time, and the error reports the accuracy reached.
     """
     activation, K, families = _checked(activation, K, families, tolerance)
+    compute = functools.partial(_four_legs, activation, K, families, tolerance)
+    return _memory.recall((activation, K.tobytes(), families, tolerance), compute) if _memory else compute()
+
+
+def _four_legs(
+    activation: Activation, K: np.ndarray, families: tuple[Family, ...], tolerance: float
+) -> dict[Family, Average]:
     if have_closed_form((activation,)):
         return _in_closed_form(activation, K, families)
     distinct, inverse = distinct_samples(K)
@@ -58,6 +68,45 @@ def four_legs(
     error = _fill(filling, activation, K[np.ix_(distinct, distinct)], tolerance)
     values = {family: expanded(filling.arrays.pop(family)[None], inverse) for family in families}
     return {family: Average(value, _error(value, error)) for family, value in values.items()}
+
+
+class _Memory:
+    """The newest averages, up to a number of bytes."""
+
+    def __init__(self, most_bytes: float):
+        self._most = most_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[tuple, dict[Family, Average]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def recall(self, key: tuple, compute: Callable[[], dict[Family, Average]]) -> dict[Family, Average]:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return dict(self._kept[key])
+        averages = compute()
+        for average in averages.values():
+            np.asarray(average.value).setflags(write=False)  # they serve several callers now
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = averages
+                self._bytes += _size(averages)
+            while self._bytes > self._most:
+                self._bytes -= _size(self._kept.popitem(last=False)[1])
+        return dict(averages)
+
+
+def _size(averages: dict[Family, Average]) -> int:
+    return sum(average.value.nbytes for average in averages.values())
+
+
+_memory: _Memory | None = None
+
+
+def remember_averages(most_bytes: float) -> None:
+    """From now on keep the newest averages: networks that differ in learning rates or depth share them."""
+    global _memory
+    _memory = _Memory(most_bytes)
 
 
 def four_legs_with_fixed_leg(

@@ -8,10 +8,11 @@ import itertools
 
 import numpy as np
 
+from finitewidth.core.cores import on_all_cores
 from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.gaussian.tower import Tower
 
-_CHUNK = 400_000  # plane points evaluated at once
+_CHUNK = 50_000  # plane points evaluated at once
 
 Grid = tuple[np.ndarray, np.ndarray]
 
@@ -42,14 +43,16 @@ def two_samples(
     sizes = grid[1].size * inner[1].size
     pairs = max(1, _CHUNK // sizes)
     results = {(family, slots): np.zeros((2, first.size)) for family in families for slots in slot_splits()}
-    for start in range(0, first.size, pairs):
+
+    def work(start: int) -> None:
         part = slice(start, start + pairs)
-        a, b = first[part], second[part]
-        of_a, of_b = _line_functions((tower, tower), K, (a, b), grid, inner)
+        of_a, of_b = _line_functions((tower, tower), K, (first[part], second[part]), grid, inner)
         for (family, slots), result in results.items():
             here, there = _split(family, slots)
             result[0, part] = np.einsum("px,px->p", of_a(here), of_b(there))
             result[1, part] = np.einsum("px,px->p", of_a(there), of_b(here))
+
+    list(on_all_cores(work, range(0, first.size, pairs)))
     return results
 
 

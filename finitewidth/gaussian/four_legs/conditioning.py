@@ -127,8 +127,9 @@ class PairConditioning:
         for task in tasks:
             if len(task.rows) and len(task.columns):
                 given, same = condition(self.K, task), task.rows[:, None] == task.columns
-                hard = self._is_hard(given) & ~same
-                given.correlations[same | hard] = 0.0
+                given.correlations[same] = 0.0
+                hard = self._is_hard(given)
+                given.correlations[hard] = 0.0
                 made.append((task, given, hard))
         return made
 

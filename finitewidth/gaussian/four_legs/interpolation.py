@@ -1,7 +1,8 @@
 r"""Hermite coefficients of legs on a plane grid, interpolated along the one direction on which they depend.
 
 The coefficients $c_i$ of a leg with mean $B_r\cdot x$ and variance $v_r$ are analytic functions of one
-number. A Chebyshev series in it replaces smoothing at every grid point by one matrix product.
+number. A Chebyshev series in it replaces smoothing at every grid point by one matrix product. Many legs have
+their series from one table: a Chebyshev series in mean and deviation.
 """
 
 import functools
@@ -14,6 +15,7 @@ from finitewidth.gaussian.four_legs.plans import Plan
 from finitewidth.gaussian.tower import Tower
 
 _TRIALS = (40, 100, 250, 600)  # degrees at which the decay of a series is measured
+_FEWEST = 12  # deviations of a table
 _CHUNK = 1 << 17  # Chebyshev polynomials held at once
 
 
@@ -54,6 +56,29 @@ def chebyshev_series(
     return None
 
 
+def series_from_table(
+    tower: Tower, length: float, deviations: np.ndarray, plan: Plan, points: int
+) -> np.ndarray | None:
+    """The same in mean / length with one length for all legs; None if a table would not be smaller."""
+    low, high = float(deviations.min()), float(deviations.max())
+    ends = np.array([low, high])
+    degree = _degree_needed(tower, np.full(2, length), ends, plan) if length > 0 else None
+    size = _FEWEST
+    while degree is not None and 2 * degree < points and 2 * size < len(deviations):
+        nodes = (low + high) / 2 + (high - low) / 2 * _chebyshev_nodes(size)
+        table = _transformed(_series(tower, np.full(size, length), nodes, plan, degree), axis=1)
+        if _effect(table[..., -2:].reshape(len(table), 1, -1), plan) > plan.tolerance:
+            degree = degree + degree // 4 + 2
+        elif high > low and _effect(table[:, -2:].reshape(len(table), 1, -1), plan) > plan.tolerance / 4:
+            size = size + size // 2
+        else:
+            places = (2 * deviations - low - high) / max(high - low, 1e-300)
+            polynomials = _chebyshev(np.clip(places, -1.0, 1.0), size)
+            series = polynomials.T @ table.transpose(1, 0, 2).reshape(size, -1)
+            return series.reshape(len(deviations), len(table), degree)
+    return None
+
+
 def _degree_needed(tower: Tower, lengths: np.ndarray, deviations: np.ndarray, plan: Plan) -> int | None:
     for trial in _TRIALS:
         series = _series(tower, lengths, deviations, plan, trial)
@@ -68,8 +93,13 @@ def _series(tower: Tower, lengths: np.ndarray, deviations: np.ndarray, plan: Pla
     nodes = _chebyshev_nodes(degree)
     spread = np.broadcast_to(deviations[:, None], (len(deviations), degree))
     values = coefficients(tower, lengths[:, None] * nodes, spread, plan.rule, plan.terms)
-    series = np.asarray(dct(values, type=2, axis=-1)) / degree
-    series[..., 0] /= 2
+    return _transformed(values)
+
+
+def _transformed(values: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Values at Chebyshev nodes along an axis as coefficients of a series."""
+    series = np.asarray(dct(values, type=2, axis=axis)) / values.shape[axis]
+    series[(slice(None),) * (axis % values.ndim) + (0,)] /= 2
     return series
 
 

@@ -10,6 +10,7 @@ from finitewidth.gaussian.four_legs.distinct import similar_together
 from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.gaussian.four_legs.filling import Filling
 from finitewidth.gaussian.four_legs.tasks.batches import Batches
+from finitewidth.gaussian.four_legs.tasks.writing import Packed, Scattered
 from finitewidth.gaussian.four_legs.trapezoid import plane_grid
 
 
@@ -36,10 +37,13 @@ def _fill_four_distinct(filling: Filling, conditioning: PairConditioning) -> Non
         tasks = [
             Task(int(samples[a]), int(samples[c]), samples[a + 1 : c], samples[c + 1 :]) for a, c in pairs
         ]
+        packed = Packed(samples, conditioning.dealt)
+        Batches(conditioning, packed).fill_pairs(tasks)
+        packed.fill(filling)
     else:
         samples = samples[samples != fixed]
         tasks = [Task(fixed, int(b), samples[:n], samples[n + 1 :]) for n, b in enumerate(samples)]
-    Batches(filling, conditioning).fill_pairs(tasks)
+        Batches(conditioning, Scattered(filling, conditioning.dealt)).fill_pairs(tasks)
 
 
 def _fill_three_distinct(filling: Filling, conditioning: PairConditioning) -> None:
@@ -50,7 +54,8 @@ def _fill_three_distinct(filling: Filling, conditioning: PairConditioning) -> No
     tasks = [Task(a, a, rows[a], everyone) for a in range(count if count > 2 else 0)]
     parts = [tasks] if fixed is None else [tasks[:fixed], tasks[fixed:]]  # the fixed sample is the row, or p
     for part, place in zip(parts, (0,) if fixed is None else (2, 0), strict=True):
-        Batches(filling, conditioning, fixed=place).fill_doubled(part)
+        writer = Scattered(filling, conditioning.dealt, fixed=place, doubled=True)
+        Batches(conditioning, writer).fill_doubled(part)
 
 
 def _fill_two_distinct(filling: Filling, conditioning: PairConditioning, families) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from finitewidth.core.cores import on_all_cores
 from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.gaussian.tower import Tower
 
 _LARGEST_RADIUS = 40.0
 _LARGEST_FREQUENCY = 400.0
 _BESIDE = 1.5  # standard deviations beside the axis at which spectra are measured as well
-_CHUNK = 3_000_000  # numbers held at once while spectra are measured
+_CHUNK = 300_000  # numbers held at once while spectra are measured
 
 
 Towers = tuple[Tower, Tower, Tower, Tower]  # the activation of each leg, all up to the same derivative
@@ -111,9 +112,9 @@ class TrapezoidSteps:
         waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
         spectra = np.empty((len(scales), len(frequencies)))
         offsets = np.broadcast_to(offsets, scales.shape)
-        rows = max(1, _CHUNK // (len(self.orders) * x.size))
-        for start in range(0, len(scales), rows):
-            part = slice(start, start + rows)
+
+        def measure(start: int, stop: int) -> None:
+            part = slice(start, stop)
             z = scales[part, :, None] * x + offsets[part, :, None]
             legs = of_legs(self.towers, z, axis=1)  # (order, row, leg, x)
             products = gaussian * legs[self.orders[:, 0], :, 0]
@@ -121,6 +122,9 @@ class TrapezoidSteps:
                 products = products * legs[self.orders[:, leg], :, leg]
             real, imaginary = np.split(products @ waves, 2, axis=-1)
             spectra[part] = np.hypot(real, imaginary).max(axis=0)
+
+        rows = max(1, _CHUNK // (len(self.orders) * x.size))
+        list(on_all_cores(lambda start: measure(start, start + rows), range(0, len(scales), rows)))
         return spectra
 
 

@@ -26,11 +26,25 @@ def scale_by_layer(
     Followed by `optax.sgd(eta)` it makes the library's own step, $\theta - \eta\lambda\, dL/d\theta$. The
     loss is a sum over samples, $\frac12\sum(z-y)^2$; a mean over N samples needs N times the learning rate.
 
-    `net` is a network of dense layers with any activations. Parameters are a sequence of layers from input to
-    output, each of any structure that holds one matrix, the weights, and at most one vector, the biases. For
-    other trees pass `layer_of`, a function that returns the number of the layer, 1 to L, for the path of an
-    array as `jax.tree_util.keystr` writes it, such as "['params']['Dense_0']['kernel']". Shapes are compared
-    with the network's widths; weights may be (n_l, n_{l-1}) or (n_{l-1}, n_l).
+    Parameters are a sequence of layers from input to output, each of any structure that holds one matrix, the
+    weights, and at most one vector, the biases. Shapes are compared with the network's widths; weights may be
+    (n_l, n_{l-1}) or (n_{l-1}, n_l).
+
+    Args:
+        net: A network of dense layers with any activations.
+        layer_of: For other structures of parameters, a function that returns the number of the layer, 1 to L,
+            for the path of an array as `jax.tree_util.keystr` writes it, such as
+            "['params']['Dense_0']['kernel']".
+
+    Returns:
+        A transformation of Optax.
+
+    ```python
+    import optax
+
+    optimizer = optax.chain(fw.optax.scale_by_layer(net), optax.sgd(0.1))
+    optimizer.init(fw.initialize(net, key=0))
+    ```
     """
     if not isinstance(net, Network):
         raise ValueError(

@@ -5,9 +5,7 @@
     model = WideNetworkRegressor(depth=3, activation=("tanh", "relu")).fit(X, y)
     mean, std = model.predict(X_test, return_std=True)
 
-`depth` counts layers with parameters; `activation` is one for all hidden layers, or one for each of the
-`depth - 1`. Hidden widths do not appear, since they are infinite. `network` replaces both and the four
-hyperparameters by any layers, for images as well:
+Hidden widths do not appear, since they are infinite. `network` takes any layers, for images as well:
 
     layers = [fw.Conv(64), "relu", fw.Flatten(), fw.Dense(1)]
     model = fw.sklearn.WideNetworkClassifier(network=layers).fit(images, labels)
@@ -42,16 +40,7 @@ __all__ = ["WideNetworkClassifier", "WideNetworkRegressor"]
 
 
 class _WideNetwork(BaseEstimator):
-    """The parameters that regression and classification share.
-
-    `ridge="loo"` takes the ridge with the smallest error on samples left out, which is known in closed form;
-    it is kept in `ridge_`. With `scale_inputs` inputs are divided by one number, the root mean square of all
-    components of the training inputs (`input_scale_`), so that C_b and lambda_b mean the same for all units.
-
-    `network` is None, an `fw.Network`, or a list of layers for inputs of the shape that X has. Its last layer
-    gets as many outputs as there are targets. For a network with positions X has shape (N, H, W, C) or
-    (N, T, C); flat rows, which scalers and other steps of a pipeline make, are given that shape.
-    """
+    """The parameters that regression and classification share."""
 
     fitted_: Fitted | FittedPosterior
     ridge_: float
@@ -174,17 +163,38 @@ def _as_number(name: str, value: Any, word: str) -> float | None:
 class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
     """Regression by infinitely wide networks that are trained on the squared loss, or by Bayes' rule.
 
-    With `normalize_y` targets are shifted and scaled to mean 0 and variance 1, each output by itself, and
-    predictions are given in the units of y.
+    `predict(X, return_std=True)` has the standard deviation of a new target, with its noise.
 
-    `predict(X, return_std=True)` has the standard deviation of a new target: the spread of the networks, and
-    `noise`, a variance in units of the normalized targets. `noise="auto"` estimates it: for trained networks
-    from samples left out, for `inference="posterior"` as the noise with the largest evidence at infinite
-    width. `noise_` has the number, or one for each output. With `noise=0` the spread of the networks is left.
+    Args:
+        depth: The number of layers with weights.
+        activation: One for all hidden layers, or one for each: a name, an `fw.Activation` or a function.
+        C_b: The variance of biases, a number or one for each layer.
+        C_W: The variance of weights times their fan-in, likewise.
+        lambda_b: The learning rate of biases, likewise.
+        lambda_W: The learning rate of weights, likewise.
+        ridge: A number that is added to the diagonal of the training NTK. "loo" takes the one with the least
+            error on samples left out, which is known in closed form; `ridge_` has it.
+        algorithm: How and how long networks are trained; by default to the end.
+        network: An `fw.Network`, or a list of layers, in the place of depth, activation and hyperparameters.
+            Its last layer gets as many outputs as there are targets. For a network with positions X has shape
+            (N, H, W, C) or (N, T, C); flat rows, which other steps of a pipeline make, are given that shape.
+        scale_inputs: Whether inputs are divided by the root mean square of all components of the training
+            inputs (`input_scale_`), so that C_b and lambda_b mean the same for all units.
+        normalize_y: Whether targets are shifted and scaled to mean 0 and variance 1, each output by itself.
+            Predictions are given in the units of y.
+        inference: "training", or "posterior" for the predictions of `fw.posterior`, for which ridge,
+            algorithm and learning rates do not matter.
+        noise: The variance of targets, in units of the normalized ones. "auto" estimates it: for trained
+            networks from samples left out, for the posterior as the noise with the largest evidence at
+            infinite width. `noise_` has the number, or one for each output. With 0 the spread of the networks
+            is left.
+        width: That of all hidden layers, for the posterior through order 1/n; infinite by default.
 
-    With `inference="posterior"` predictions are those of `fw.posterior`, given observations with that noise.
-    `width` is that of all hidden layers, for the posterior through order 1/n; infinite width by default.
-    `ridge`, `algorithm` and learning rates are for training.
+    ```python
+    from finitewidth.sklearn import WideNetworkRegressor
+
+    WideNetworkRegressor(ridge=0.1).fit(X, Y).predict(X_test, return_std=True)
+    ```
     """
 
     noise_: Any
@@ -276,10 +286,29 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
     """Classification by infinitely wide networks that are trained on smoothed labels.
 
     At the end of training the cross-entropy and the squared loss lead to the same outputs; `predict_proba` is
-    the softmax of these outputs, divided by a temperature. `temperature="loo"` takes the one with the
-    smallest log loss on samples left out, so that probabilities are frequencies; `temperature_` has it.
-    `smoothing` is the probability that a label leaves for the other classes. It scales all outputs, and so
-    changes neither the class with the largest output nor probabilities at the temperature "loo".
+    the softmax of these outputs, divided by a temperature.
+
+    Args:
+        depth: The number of layers with weights.
+        activation: One for all hidden layers, or one for each: a name, an `fw.Activation` or a function.
+        C_b: The variance of biases, a number or one for each layer.
+        C_W: The variance of weights times their fan-in, likewise.
+        lambda_b: The learning rate of biases, likewise.
+        lambda_W: The learning rate of weights, likewise.
+        ridge: A number that is added to the diagonal of the training NTK, as for the regressor.
+        algorithm: How and how long networks are trained; by default to the end.
+        smoothing: The probability that a label leaves for the other classes. It scales all outputs, and so
+            changes neither the class with the largest output nor probabilities at the temperature "loo".
+        network: An `fw.Network` or a list of layers, as for the regressor.
+        scale_inputs: Whether inputs are scaled to mean square one, as for the regressor.
+        temperature: "loo" takes the temperature with the smallest log loss on samples left out, so that
+            probabilities are frequencies; `temperature_` has it.
+
+    ```python
+    from finitewidth.sklearn import WideNetworkClassifier
+
+    WideNetworkClassifier(ridge=0.1, temperature=1.0).fit(X, [0, 1, 0]).predict(X_test)
+    ```
     """
 
     temperature_: float

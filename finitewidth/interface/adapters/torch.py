@@ -26,8 +26,8 @@ try:
 except ImportError:
     raise ImportError('fw.torch needs PyTorch; pip install "finitewidth[torch]".') from None
 
-from finitewidth.core.inputs import as_count
-from finitewidth.interface.adapters.modules.initialize import critical, draw_
+from finitewidth.core.inputs import as_count, as_positive
+from finitewidth.interface.adapters.modules.initialize import critical, draw_, with_outputs
 from finitewidth.interface.adapters.modules.rates import (
     OptimizerWarning,
     check_optimizer,
@@ -56,7 +56,16 @@ __all__ = [
 
 
 class InitializationWarning(UserWarning):
-    """The initialization is the best that exists for a model, but not critical."""
+    """The initialization is the best that exists for a model, but not critical.
+
+    ```python
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fw.torch.InitializationWarning)  # stop at it
+        # fw.torch.initialize_(model)
+    ```
+    """
 
 
 def network(
@@ -71,19 +80,32 @@ def network(
 ) -> Network:
     """The critical network (`fw.MLP.critical`, `fw.Network.critical`) with the layers of a module.
 
-    For the network with the initialization that a module has now see `fw.network_of`.
+    For the network with the initialization that a module has now see `fw.network_of`. Two linear layers with
+    nothing between them have the activation "linear". A layer without biases has C_b = lambda_b = 0; if the
+    critical point needs biases, the best that exists without them is taken and a warning says what is lost.
 
-    `inputs`, a batch as the module takes it, is needed for convolutions, which do not say how large images
-    are. `activation` is needed only for activations that are not recognized: one for all hidden layers, or
-    one for each, where None stands for a recognized one. It is compared with the values that the module
-    computes. Two linear layers with nothing between them have the activation "linear". `input_scale` is the
-    mean square of the numbers that enter the first layer. A layer without biases has C_b = lambda_b = 0; if
-    the critical point needs biases, the best that exists without them is taken and a warning says what is
-    lost.
+    Args:
+        module: The module.
+        inputs: A batch as the module takes it. It is needed for convolutions, which do not say how large
+            images are.
+        activation: Activations that are not recognized: one for all hidden layers, or one for each, where
+            None stands for a recognized one. It is compared with the values that the module computes.
+        input_scale: The mean square of the numbers that enter the first layer.
+        lambda_b: The learning rate of biases, as in `fw.MLP.critical`, whose own default, 1, had up to 2.3
+            times the loss (benchmarks/results/advice.md).
+        lambda_W: The learning rate of weights, as in `fw.MLP.critical`.
+        bias_share: Without `lambda_b`, what biases add to the NTK over what the weights of their layer add,
+            by default a tenth.
 
-    Without `lambda_b`, biases add `bias_share` of what the weights of their layer add to the NTK, by default
-    a tenth. With `lambda_b` they learn as in `fw.MLP.critical`, whose own default, lambda_b = 1, had up
-    to 2.3 times the loss (benchmarks/results/advice.md).
+    Returns:
+        The network.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    fw.torch.network(model)
+    ```
     """
     known = read(module, inputs, activation=activation)
     return _warned(*critical(known, declared(activation), input_scale, lambda_b, lambda_W, bias_share))
@@ -101,6 +123,7 @@ def initialize_(
     *,
     activation: Given = None,
     input_scale: float = 1.0,
+    output_scale: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Network:
     r"""Draw all weights and biases of a module at its critical point, in place, and return that network.
@@ -110,17 +133,35 @@ def initialize_(
     $\gamma x + f(x)$, and one over the number of branches for $x + f(x)$. Layer norms get gains of one and
     offsets of zero. Frozen parameters stay as they are, and nothing is changed if something is refused.
 
-    Numbers are drawn in double precision on the device of `generator` (the CPU without one) and then
-    converted to the module's dtype and device, so that one generator gives the same network on every device.
-    For the other arguments see `network`.
+    Args:
+        module: The module.
+        inputs: A batch as the module takes it, as in `network`.
+        activation: Activations that are not recognized, as in `network`.
+        input_scale: The mean square of the numbers that enter the first layer.
+        output_scale: A factor on the last weights and biases. With the squared loss 0.1 trained better, with
+            the cross-entropy 1 did (benchmarks/results/advice.md).
+        generator: The randomness. Numbers are drawn in double precision on its device (the CPU without one)
+            and then converted to the module's dtype and device, so that one generator gives the same network
+            on every device.
+
+    Returns:
+        The network that the module now is.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    fw.torch.initialize_(model)
+    ```
     """
     if not (generator is None or isinstance(generator, torch.Generator)):
         raise ValueError(
             f"generator must be a torch.Generator, got {generator!r}; use "
             "torch.Generator().manual_seed(seed)."
         )
+    scale = as_positive("output_scale", output_scale)
     known = read(module, inputs, activation=activation)
-    net = _warned(*critical(known, declared(activation), input_scale))
+    net = with_outputs(_warned(*critical(known, declared(activation), input_scale)), scale)
     draw_(known, net, generator)
     return net
 
@@ -139,9 +180,12 @@ def parameter_groups(
     r"""Groups for a torch optimizer in which all layers learn equally (PDLT section 9.4).
 
     Biases of layer l learn at `learning_rate` $\lambda_b^{(l)}$, weights at `learning_rate`
-    $\lambda_W^{(l)}/n_{l-1}$, with the rates of `fw.MLP.critical` or `fw.Network.critical`. The learning rate
-    belongs to the library's loss, $\frac12\sum(z-y)^2$ summed over samples and outputs; a mean over N samples
-    (and n_L outputs) has a smaller gradient and needs a larger rate:
+    $\lambda_W^{(l)}/n_{l-1}$, with the rates of `fw.MLP.critical` or `fw.Network.critical`. The rates are for
+    gradient descent, with or without momentum. Groups know this: another optimizer warns at its first step.
+    Frozen parameters are left out.
+
+    The learning rate belongs to the library's loss, $\frac12\sum(z-y)^2$ summed over samples and outputs; a
+    mean over N samples (and n_L outputs) has a smaller gradient and needs a larger rate:
 
     | loss in PyTorch | learning_rate to pass |
     |---|---|
@@ -150,8 +194,28 @@ def parameter_groups(
     | `CrossEntropyLoss()`, the mean | eta N |
 
     Gradient descent is stable for eta below `fw.spectrum(fw.torch.network(module), X).largest_learning_rate`;
-    `recommend` finds the rate for a loss by itself. The rates are for gradient descent, with or without
-    momentum. Groups know this: another optimizer warns at its first step. Frozen parameters are left out.
+    `recommend` finds the rate for a loss by itself.
+
+    Args:
+        module: The module.
+        learning_rate: The global learning rate.
+        inputs: A batch as the module takes it, as in `network`.
+        activation: Activations that are not recognized, as in `network`.
+        input_scale: The mean square of the numbers that enter the first layer.
+        lambda_b: The learning rate of biases, as in `network`.
+        lambda_W: The learning rate of weights, as in `network`.
+        bias_share: What biases add to the NTK over what the weights of their layer add, by default a tenth.
+
+    Returns:
+        Groups for an optimizer such as `torch.optim.SGD`.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    fw.torch.initialize_(model)
+    torch.optim.SGD(fw.torch.parameter_groups(model, 0.05), lr=0.05)
+    ```
     """
     if not (isinstance(learning_rate, numbers.Real) and math.isfinite(learning_rate) and learning_rate > 0):
         raise ValueError(f"learning_rate must be a finite number above 0, got {learning_rate!r}.")
@@ -172,27 +236,46 @@ def recommend(
     bias_share: float | None = None,
     activation: Given = None,
 ) -> Recommendation:
-    r"""The learning rate and the parameter groups of a module for a loss and an optimizer, with reasons.
+    """The learning rate and the parameter groups of a module for a loss and an optimizer, with reasons.
 
-    Initialize the module first (`initialize_`): rates belong to the weights that it has.
+    Initialize the module first (`initialize_`): rates belong to the weights that it has. The module is not
+    changed.
 
-    `loss` is "squared", "cross_entropy", or a loss module of PyTorch, whose `reduction` counts. At
-    initialization gradient descent is stable below two over the largest eigenvalue of the NTK on `inputs`
-    times the curvature of the loss (`largest_learning_rate`); half of that is recommended. The curvature of
-    the squared loss stays. That of the cross-entropy, diag(p) - p p^T with the probabilities p of the
-    module, changes, and the best rates of deep networks were far below the limit: its rate is at most the
-    limit of the modes that move inputs apart, over the number of layers, which was below the best rate in
-    all 22 networks of benchmarks/results/advice.md. It is a start, not known to be safe. With `momentum` m
-    the stable limit is $2(1+m)$ over the eigenvalue, and the recommended rate is smaller by 1 - m.
+    What is recommended is what trained best (benchmarks/results/advice.md):
 
-    `optimizer` is "SGD", "Adam" or "AdamW", or one of these classes. Adam gets one rate for all parameters,
-    since rates by layer had 1.7 to 3.7 times the loss. It is smaller for wider and deeper networks, so that
-    outputs change by order one in a step. `weight_decay` is that of AdamW at its default rate of 0.001; it
-    is scaled so that rate times decay is the same.
+    - SGD, squared loss: rates by layer (`parameter_groups`) at nine tenths of the limit of stable descent,
+      which is two over the largest eigenvalue of the NTK on `inputs` times the curvature of the loss.
+      Networks with skips, and modules that the theory does not know, have one rate for all parameters.
+    - SGD, cross-entropy: one rate for all parameters, which depends on the number of layers and little on
+      the eigenvalue, since the curvature of this loss changes in training. The law was measured.
+    - Adam, AdamW: one rate, 2 over the number of inputs of a neuron, summed over the layers.
+      The product of rate and weight decay stays the same, and biases have none.
 
-    `inputs` is a batch as the module takes it. `bias_share` is what biases add to the NTK over what the
-    weights of their layer add. Modules that the theory does not know get relative rates by the shapes of
-    their parameters, and the record says so. The module is not changed.
+    `largest_learning_rate` is the limit of stable descent at initialization; with `momentum` m it is $1+m$
+    times as large, and the recommended rate is smaller by 1 - m. No rate is known to be safe: watch the loss.
+
+    Args:
+        module: The module.
+        inputs: A batch as the module takes it.
+        loss: "squared", "cross_entropy", or a loss module of PyTorch, whose `reduction` counts.
+        optimizer: "SGD", "Adam" or "AdamW", or one of these classes.
+        momentum: That of SGD.
+        weight_decay: That of AdamW at its default rate of 0.001; it is scaled so that rate times decay is the
+            same.
+        bias_share: What biases add to the NTK over what the weights of their layer add, where rates
+            are by layer.
+        activation: Activations that are not recognized, as in `network`.
+
+    Returns:
+        The `learning_rate`, the `groups` for the optimizer, and the `reasons`.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    recommended = fw.torch.recommend(model, torch.as_tensor(X, dtype=torch.float32), loss="squared")
+    torch.optim.SGD(recommended.groups, lr=recommended.learning_rate)
+    ```
     """
     return recommended(
         module,
@@ -207,16 +290,32 @@ def recommend(
 
 
 def audit(module: torch.nn.Module, sample: Any, *, activation: Given = None, draws: int = 8) -> ModuleAudit:
-    """Whether signals and gradients survive a module's depth: measured on `sample`, and predicted.
+    """Whether signals and gradients survive a module's depth: measured, and predicted.
 
-    Any module can be measured: mean squares of weights, biases and of what each layer gives, gradients of
-    the outputs, the correlation of two inputs, and the neural tangent kernel, layer by layer. `sample` is a
-    batch of inputs, of which 32 evenly spaced ones are used. `draws` copies of the module with the entries of
-    every parameter in another order show how much networks of the same initialization differ.
+    Any module can be measured: mean squares of weights, biases and of what each layer gives, gradients of the
+    outputs, the correlation of two inputs, and the neural tangent kernel, layer by layer. The module is not
+    changed.
 
     The prediction is that of `fw.audit` for networks whose weights and biases have the same mean squares. A
     module that the theory does not know has none, and `unknown` names the part. `healthy` is about signals:
     nothing grows or falls exponentially by more than a factor 300 (1e5 in the mean square).
-    `width_verdict` says whether the width is enough. The module is not changed.
+    `width_verdict` says whether the width is enough.
+
+    Args:
+        module: The module.
+        sample: A batch of inputs, of which 32 evenly spaced ones are used.
+        activation: Activations that are not recognized, as in `network`.
+        draws: Copies of the module with the entries of every parameter in another order, which show how much
+            networks of the same initialization differ.
+
+    Returns:
+        The verdict, with what was measured and predicted layer by layer.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    fw.torch.audit(model, torch.as_tensor(X, dtype=torch.float32)).findings
+    ```
     """
     return audited(module, sample, activation, int(as_count("draws", draws, lowest=2)))

@@ -39,20 +39,26 @@ for _module in (solve, advice, ensemble, claims, page):
     _module.register(app)
 
 
-def _with_plain_flags(command: Any) -> Any:
-    """The command with help that shows no type beside flags, which take no value."""
+def _with_plain_help(command: Any) -> Any:
+    """The command with help that fits any terminal, and shows no type beside flags, which take no value."""
     for one in (command, *getattr(command, "commands", {}).values()):
+        one.help = "\n\n".join(_flowing(part) for part in (one.help or "").split("\n\n"))
         for option in (*one.params, one.get_help_option(typer.Context(one))):
             if getattr(option, "is_flag", False):
                 option.metavar = ""
     return command
 
 
+def _flowing(paragraph: str) -> str:
+    """A paragraph in one line, which a terminal breaks as it needs; lines of a file stay."""
+    return paragraph if "\\[" in paragraph else " ".join(paragraph.split())
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its status."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # messages of the compiler are not meant for users
     given = sys.argv[1:] if arguments is None else list(arguments)
-    command = _with_plain_flags(typer.main.get_command(app))
+    command = _with_plain_help(typer.main.get_command(app))
     try:
         status = command.main(args=given or ["--help"], prog_name="finitewidth", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):

@@ -22,7 +22,18 @@ _TICKS = (-100, -30, -10, -3, -1, 0, 1, 3, 10, 30, 100)
 
 @in_house_style
 def inductive_bias(bias: InductiveBias) -> Figure:
-    """The weight that each algorithm gives to pairs of modes: one heat map of Z_A / Z_B for each."""
+    """The weight that each algorithm gives to pairs of modes: one heat map of Z_A / Z_B for each.
+
+    Args:
+        bias: A result of `fw.inductive_bias`.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    fw.plots.inductive_bias(fw.inductive_bias(fw.finite_width(net, X, Y, X_test)))
+    ```
+    """
     require("bias", bias, InductiveBias, "a result of fw.inductive_bias")
     names = [name for name, ratio in bias.ratios.items() if ratio.any()]
     if not names:
@@ -54,7 +65,19 @@ def inductive_bias(bias: InductiveBias) -> Figure:
 
 @in_house_style
 def expected_loss(expected: ExpectedLoss) -> Figure:
-    """Expected test loss over depth for each width, and the coefficient of depth over width."""
+    """Expected test loss over depth for each width, and the coefficient of depth over width.
+
+    Args:
+        expected: A result of `fw.expected_loss`.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    losses = fw.expected_loss(net, X, Y, X_test, Y_test, depths=(2, 3), widths=(64, 128))
+    fw.plots.expected_loss(losses)
+    ```
+    """
     require("expected", expected, ExpectedLoss, "a result of fw.expected_loss")
     figure = Figure(figsize=(9.0, 4.6))
     heading(figure, "expected test loss through order 1/n")

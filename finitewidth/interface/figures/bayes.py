@@ -45,11 +45,29 @@ def posterior_and_training(
 ) -> Figure:
     """The posterior and trained networks on one problem with one input, at both orders.
 
-    `last_layer` is the prediction for `fw.bayesian_rates(net)` and `all_layers` that for the network itself,
-    at the test inputs x; each may be a list of records for one block of x after another, which is cheaper
-    for many inputs. `data` are training inputs and targets. `sampled` are weighted networks at `sampled_x`,
-    inputs among x, by default all. At infinite width the first two agree. At order 1/n nothing makes
-    them agree, because the posterior also moves hidden layers.
+    At infinite width the posterior is what training the last layer alone leads to. At order 1/n nothing makes
+    them agree, because the posterior also moves hidden layers. Each record may be a list of records for one
+    block of x after another, which is cheaper for many inputs.
+
+    Args:
+        posterior: A result of `fw.posterior`.
+        last_layer: The prediction for `fw.bayesian_rates(net)`.
+        all_layers: The prediction for the network itself.
+        x: The test inputs of all three.
+        data: Training inputs and targets.
+        sampled: A result of `fw.sample_posterior`.
+        sampled_x: Its inputs, which are among x; all by default.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    line, x, y = fw.MLP((1, 64, 1), "tanh"), np.array([[-1.0], [0.5]]), np.array([[0.5], [-0.5]])
+    places = np.linspace(-2, 2, 4)[:, None]
+    posterior = fw.posterior(line, x, y, places, noise=0.01, order=1)
+    trained = [fw.predict(one, x, y, places) for one in (fw.bayesian_rates(line), line)]
+    fw.plots.posterior_and_training(posterior, *trained, places, (x, y))
+    ```
     """
     x = np.asarray(x, dtype=float).ravel()
     posteriors = as_records("posterior", posterior, Posterior, "a result of fw.posterior")
@@ -130,6 +148,17 @@ def evidence_of_networks(ranking: Ranking) -> Figure:
     """Log evidence of networks at infinite width and at order 1/n, the best at the top.
 
     A hollow mark is a value whose correction is too large to mean anything.
+
+    Args:
+        ranking: A result of `fw.rank_by_evidence`.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    networks = {"mine": net, "larger weights": net.replace(C_W=2.0)}
+    fw.plots.evidence_of_networks(fw.rank_by_evidence(networks, X, Y, noise=0.01, order=0))
+    ```
     """
     require("ranking", ranking, Ranking, "a result of fw.rank_by_evidence")
     rows = ranking.rows[::-1]

@@ -46,8 +46,18 @@ def kernels_over_depth(
 ) -> Figure:
     """Kernel and NTK of each input over the layers, on logarithmic axes, with their asymptotes.
 
-    There is one column for each theory. A theory of order 1 is also drawn at its finite width. `sampled`
-    statistics of the same network are drawn as points with error bars.
+    There is one column for each theory. A theory of order 1 is also drawn at its finite width.
+
+    Args:
+        theories: Results of `fw.solve`.
+        sampled: Results of `fw.sample_statistics` for the same networks, drawn as points with error bars.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    fw.plots.kernels_over_depth(fw.solve(net, X, order=0))
+    ```
     """
     theories = as_records("theories", theories, Theory, _THEORY)
     sampled = _matched(theories, sampled)
@@ -81,6 +91,18 @@ def fluctuations(
 
     The tensors are those of the first input. There is one row for each activation. Theories of several widths
     fall on one line as long as order 1/n is enough.
+
+    Args:
+        theories: Results of `fw.solve` through order 1/n.
+        sampled: Results of `fw.sample_statistics` for the same networks, drawn as points with error bars.
+        tensors: Letters of the tensors.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    fw.plots.fluctuations(fw.solve(net, X))
+    ```
     """
     theories = as_records("theories", theories, Theory, _THEORY)
     for name in tensors:

@@ -31,10 +31,26 @@ from finitewidth.training.textbook.starpolation import Starpolation
 def trained_outputs(prediction: Prediction, ensemble: Ensemble, members: np.ndarray | None = None) -> Figure:
     """Mean and standard deviation of trained networks with one input, at both orders, beside an ensemble.
 
-    Bands of order 1/n are drawn unless it is meaningless, and where its variance is not below zero.
-
-    `members` are outputs of some networks at the test inputs, (members, N_test), drawn as thin lines. Two
+    Bands of order 1/n are drawn unless it is meaningless, and where its variance is not below zero. Two
     further panels show the change of mean and variance at finite width, with standard errors.
+
+    Args:
+        prediction: A result of `fw.predict` for inputs with one component.
+        ensemble: The result of `fw.train_ensemble` for the same problem.
+        members: Outputs of some networks at the test inputs, (members, N_test), drawn as thin lines.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    line, x, y = fw.MLP((1, 16, 1), "tanh"), np.array([[-1.0], [0.5]]), np.array([[0.5], [-0.5]])
+    descent, places = fw.GradientDescent(0.1, steps=5), np.linspace(-2, 2, 5)[:, None]
+    prediction = fw.predict(line, x, y, places, algorithm=descent)
+    ensemble = fw.train_ensemble(
+        line, x, y, places, algorithm=descent, members=16, key=0, progress=False
+    )
+    fw.plots.trained_outputs(prediction, ensemble)
+    ```
     """
     require("prediction", prediction, Prediction, "a result of fw.predict")
     require("ensemble", ensemble, Ensemble, "a result of fw.train_ensemble")
@@ -114,7 +130,18 @@ def _draw_change(axes: Axes, x, verdict: Verdict, finite, unsure, infinite, valu
 
 @in_house_style
 def starpolation(lines: Starpolation | Sequence[Starpolation]) -> Figure:
-    """Mean ± standard deviation between and beyond two training inputs, one panel for each network."""
+    """Mean ± standard deviation between and beyond two training inputs, one panel for each network.
+
+    Args:
+        lines: Results of `fw.starpolate`.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    fw.plots.starpolation(fw.starpolate(net, X[0], X[1], Y[0], Y[1], s=[-1.0, 0.5, 2.0]))
+    ```
+    """
     lines = as_records("lines", lines, Starpolation, "a result of fw.starpolate")
     columns = min(len(lines), 4)
     rows = -(-len(lines) // columns)
@@ -141,7 +168,18 @@ def starpolation(lines: Starpolation | Sequence[Starpolation]) -> Figure:
 
 @in_house_style
 def spectrum(modes: Spectrum) -> Figure:
-    """Eigenvalues of the training NTK and the time scales of learning, mode by mode."""
+    """Eigenvalues of the training NTK and the time scales of learning, mode by mode.
+
+    Args:
+        modes: A result of `fw.spectrum`.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    fw.plots.spectrum(fw.spectrum(net, X))
+    ```
+    """
     require("modes", modes, Spectrum, "a result of fw.spectrum")
     net = modes.net
     figure = Figure(figsize=(8.4, 3.8))

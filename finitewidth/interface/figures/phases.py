@@ -19,7 +19,18 @@ _REGIONS = {"ordered": "ordered", "chaotic": "chaotic", "diverging": "signals\nd
 
 @in_house_style
 def phase_diagrams(diagrams: PhaseDiagram | Sequence[PhaseDiagram]) -> Figure:
-    """The regions in which nearby inputs merge and in which they separate, with the critical points."""
+    """The regions in which nearby inputs merge and in which they separate, with the critical points.
+
+    Args:
+        diagrams: Results of `fw.phase_diagram`, one for each panel.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    fw.plots.phase_diagrams(fw.phase_diagram("tanh", [0.0, 0.1], [0.8, 1.0, 1.2]))
+    ```
+    """
     diagrams = as_records("diagrams", diagrams, PhaseDiagram, "a result of fw.phase_diagram")
     figure = Figure(figsize=(4.6 * len(diagrams) + 0.9, 4.8))
     heading(figure, "which initializations allow depth")

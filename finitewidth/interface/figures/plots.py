@@ -40,9 +40,11 @@ def __dir__() -> list[str]:
 
 
 def save_spectrum(modes: Spectrum, path: str | Path) -> None:
-    """Draw eigenvalues and time scales of learning as the file type of `path` (.svg, .png, .pdf).
+    """Draw eigenvalues and time scales of learning into a file.
 
-    `modes` is a result of `fw.spectrum`. Returns nothing.
+    Args:
+        modes: A result of `fw.spectrum`.
+        path: The file; its ending (.svg, .png, .pdf) says which type.
 
     ```python
     fw.save_spectrum(fw.spectrum(net, X), "spectrum.svg")

@@ -42,7 +42,16 @@ def write_figure(figure: Figure, path: Path) -> None:
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure as the file type that `path` ends in (.svg, .png or .pdf), the same bytes each time."""
+    """Write a figure, the same bytes each time.
+
+    Args:
+        figure: A matplotlib figure.
+        path: The file; its ending (.svg, .png or .pdf) says which type.
+
+    ```python
+    fw.plots.save(fw.plots.spectrum(fw.spectrum(net, X)), "spectrum.svg")
+    ```
+    """
     path = Path(path)
     if path.suffix not in FILE_TYPES:
         raise ValueError(f"path must end in .svg, .png or .pdf, got {str(path)!r}; rename it.")

@@ -42,8 +42,25 @@ def memory(
 ) -> Figure:
     """Tensors of the last layer with and without memory, relative to those of sampled networks.
 
-    There is one panel for each network: its theory, that with `memory=False`, and estimates by name, of the
-    first input. Tensors whose standard error exceeds half of their value are left out.
+    There is one panel for each network, with tensors of its first input. Tensors whose standard error exceeds
+    half of their value are left out.
+
+    Args:
+        theories: Results of `fw.solve`.
+        without: The same with `memory=False`.
+        sampled: Estimates by letter, such as `estimates` of `fw.sample_statistics`.
+        titles: One for each panel.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    block = fw.Residual("gelu", fw.Dense(64), gamma=0.8)
+    deep = fw.Network(2, fw.Dense(64), block, block, "gelu", fw.Dense(1))
+    theories = [fw.solve(deep, X[:1], memory=memory, tensors=("V",)) for memory in (True, False)]
+    sampled = [{"V": fw.Estimate(theories[0].output.V, 0.1 * theories[0].output.V)}]  # or of real networks
+    fw.plots.memory(*theories, sampled, ["gelu"])
+    ```
     """
     theories = as_records("theories", theories, Theory, _THEORY)
     without = as_records("without", without, Theory, _THEORY)
@@ -89,8 +106,19 @@ def depth_and_skips(
 ) -> Figure:
     """Fluctuations over depth for several gamma, and the depth that a width allows over gamma.
 
-    `curves` are of one activation, with a gamma each, and drawn at `width`; `limits` has the records of one
-    activation each, over gamma. `sampled` gives for a gamma layers and the estimates of V/(n K^2) there.
+    Args:
+        curves: Results of `fw.aspect` for one activation, with a gamma each.
+        limits: For each activation, results of `fw.aspect` over gamma.
+        sampled: For a gamma, layers and the estimates of V/(n K^2) there.
+        width: The width at which `curves` are drawn.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    shapes = [fw.aspect("relu", width=64, gamma=gamma) for gamma in (0.0, 0.9)]
+    fw.plots.depth_and_skips(shapes, [shapes], width=64)
+    ```
     """
     curves = as_records("curves", list(curves), Aspect, _ASPECT)
     for one in limits:

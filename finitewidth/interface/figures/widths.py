@@ -30,8 +30,22 @@ _ENSEMBLE = "a result of fw.train_ensemble"
 def residuals(predictions: Sequence[Prediction], ensembles: Sequence[Ensemble]) -> Figure:
     """Differences of trained networks and theory at both orders, against the width on logarithmic axes.
 
-    There is one prediction and one ensemble for each width. The figure shows the output whose correction is
-    largest at the first width, and the mean with a control variate if the ensembles have one.
+    The figure shows the output whose correction is largest at the first width, and the mean with a control
+    variate if the ensembles have one.
+
+    Args:
+        predictions: Results of `fw.predict`, one for each width.
+        ensembles: Results of `fw.train_ensemble`, one for each width.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    descent, networks = fw.GradientDescent(0.1, steps=5), [fw.MLP((2, n, 1), "tanh") for n in (8, 16)]
+    options = dict(algorithm=descent, members=16, key=0, progress=False)
+    ensembles = [fw.train_ensemble(one, X, Y, X_test, **options) for one in networks]
+    fw.plots.residuals([fw.predict(one, X, Y, X_test, algorithm=descent) for one in networks], ensembles)
+    ```
     """
     predictions = as_records("predictions", predictions, Prediction, "a result of fw.predict")
     ensembles = as_records("ensembles", ensembles, Ensemble, _ENSEMBLE)
@@ -97,16 +111,27 @@ def ntk_ellipses(
 ) -> Figure:
     """The NTK of two training inputs as the ellipse {x : x^T Θ^-1 x = 1} during training, at several widths.
 
-    `networks` are ensembles of one member with `ntk=True`, one for each width. `ensembles` of many members
-    give a panel with the motion over widths. `theory` of the two inputs gives the frozen NTK of infinite
-    width.
+    Args:
+        networks: Ensembles of one member with `ntk=True`, one for each width.
+        ensembles: Ensembles of many members, which give a panel with the motion over widths.
+        theory: A result of `fw.solve` for the two inputs, which gives the frozen NTK of infinite width.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    descent = fw.GradientDescent(0.1, steps=20)
+    options = dict(algorithm=descent, members=1, key=0, record_at=(0, 10), ntk=True, progress=False)
+    fw.plots.ntk_ellipses([fw.train_ensemble(net, X[:2], Y[:2], X_test, **options)])
+    ```
     """
     networks = as_records("networks", networks, Ensemble, _ENSEMBLE)
     ensembles = as_records("ensembles", list(ensembles), Ensemble, _ENSEMBLE) if len(ensembles) else []
     kernels = [_two_by_two(network) for network in networks]
     panels = len(networks) + bool(ensembles)
     figure = Figure(figsize=(0.4 + 2.75 * panels, 4.0))
-    heading(figure, "the NTK of two inputs during training, and how far it moves")
+    moves = ", and how far it moves" if ensembles else ""
+    heading(figure, f"the NTK of two inputs during training{moves}")
     row = figure.subplots(1, panels, squeeze=False)[0]
     reach = 1.08 * max(np.sqrt(M.max()) for recorded in kernels for M in recorded)
     frozen = None if theory is None else _frozen(theory)

@@ -4,6 +4,7 @@ import functools
 import math
 import re
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,8 +24,9 @@ from finitewidth.training.prediction import predict
 
 SHOWN_RATIOS = ("V", "A", "B")
 LEAST_COMPILATION = 0.02  # seconds from which a compiled program is kept for the next start of the page
+REMEMBERED = 50e6  # bytes of four-leg averages, which serve other depths, learning rates and widths
 FINITE_DEPTH = 12  # layers up to which bands at finite width are computed
-_FOUR_LEG_TOLERANCE = 1e-5  # too small to be seen in a plot
+FOUR_LEG_TOLERANCE = 1e-5  # too small to be seen in a plot
 _ANY_WIDTH = 64  # statistics depend on ratios of widths only, so one preparation serves all widths
 _LARGEST_SIGNAL = 30.0  # for larger K, averages over inputs take too long for a page
 _SPAN_FOR_LOG = 20.0
@@ -36,7 +38,6 @@ def theory(values: Values) -> dict:
     net = problem.network(values)
     verdict = audit(net)
     answer: dict = {
-        "values": values.to_dict(),
         "critical": _criticality_in_words(net, verdict),
         "depth": _over_depth(net, verdict),
         "errors": {},
@@ -47,17 +48,17 @@ def theory(values: Values) -> dict:
     except ValueError as error:
         field = "learning_rate" if str(error).startswith("learning_rate") else "regression"
         answer["errors"][field] = str(error)
-    answer["finite_missing"] = _why_no_finite_width(net)
+    answer["finite_missing"] = why_no_finite_width(net)
     return answer
 
 
 def finite(values: Values, part: int) -> dict:
     """Mean and spread through order 1/n at one part of the inputs and at the training points."""
     net = problem.network(values)
-    reason = _why_no_finite_width(net)
+    reason = why_no_finite_width(net)
     if reason:
         raise BadValues({"finite": reason})
-    _check_signal(audit(net))
+    check_signal(net)
     prepared = _statistics(net.replace(widths=(2, *[_ANY_WIDTH] * (net.depth - 1), 1)), values.points, part)
     _, y = problem.training_points(values)
     with warnings.catch_warnings(record=True) as caught:
@@ -68,9 +69,9 @@ def finite(values: Values, part: int) -> dict:
     return {
         "part": part,
         "parts": len(problem.PARTS),
-        **_curve(_positions(values.points, part), prediction),
+        **curve(positions(values.points, part), prediction),
         "verdict": prediction.verdict,
-        "warning": " ".join(sorted({_reason(str(one.message)) for one in caught})),
+        "warning": warnings_in_words(caught),
     }
 
 
@@ -169,12 +170,12 @@ def _infinite_width(net: MLP, values: Values) -> dict:
     assert isinstance(prediction, Prediction)
     return {
         "train": {"x": json_value(x), "y": json_value(y)},
-        "infinite": _curve(shown, prediction),
+        "infinite": curve(shown, prediction),
         "largest_learning_rate": json_value(fastest),
     }
 
 
-def _curve(x, prediction: Prediction) -> dict:
+def curve(x, prediction: Prediction) -> dict:
     """Mean and spread with what order 1/n neglects; no spread where a variance is below zero."""
     parts = {
         "mean": prediction.mean,
@@ -185,34 +186,45 @@ def _curve(x, prediction: Prediction) -> dict:
     return json_value({"x": x, **{name: part[:, 0] for name, part in parts.items()}})
 
 
-def _positions(points: int, part: int) -> np.ndarray:
+def positions(points: int, part: int) -> np.ndarray:
     """Inputs of one part, and the training points, which cost nothing extra."""
     return np.unique(np.concatenate([problem.training_inputs(points), problem.PARTS[part]]))
 
 
-@functools.lru_cache(maxsize=192)
+@functools.lru_cache(maxsize=64)
 def _statistics(net: MLP, points: int, part: int) -> FiniteWidth:
     return finite_width(
         net,
         problem.inputs(problem.training_inputs(points)),
         np.zeros((points, 1)),
-        problem.inputs(_positions(points, part)),
-        four_leg_tolerance=_FOUR_LEG_TOLERANCE,
+        problem.inputs(positions(points, part)),
+        four_leg_tolerance=FOUR_LEG_TOLERANCE,
     )
 
 
-def _why_no_finite_width(net: MLP) -> str:
+def why_no_finite_width(net: MLP) -> str:
+    """Why bands of trained networks at finite width are not computed here; empty if they are."""
     if net.kinked is not None:
         return (
             f"{net.kinked.name} has a kink, where the differentials of the NTK are infinite: training has no "
             "correction of order 1/n, so only infinite width is drawn. Real networks can be trained."
         )
-    if net.depth > FINITE_DEPTH:
-        return (
-            f"The band at finite width is computed up to {FINITE_DEPTH} layers on this page, and this "
-            f"network has {net.depth}; fw.predict has no such limit."
-        )
-    return ""
+    return why_too_deep(net)
+
+
+def why_too_deep(net: MLP) -> str:
+    """Why a network is too deep for finite width on a page; empty if it is not."""
+    if net.depth <= FINITE_DEPTH:
+        return ""
+    return (
+        f"The band at finite width is computed up to {FINITE_DEPTH} layers on this page, and this "
+        f"network has {net.depth}; the library has no such limit."
+    )
+
+
+def check_signal(net: MLP) -> None:
+    """Refuse networks whose averages take too long for a page."""
+    _check_signal(audit(net))
 
 
 def _check_signal(verdict: Audit) -> None:
@@ -230,6 +242,11 @@ def _check_signal(verdict: Audit) -> None:
 def _sentence(text: str) -> str:
     text = _ended(text)
     return text[:1].upper() + text[1:]
+
+
+def warnings_in_words(caught: Sequence[warnings.WarningMessage]) -> str:
+    """The different warnings about order 1/n, in sentences."""
+    return " ".join(sorted({_reason(str(one.message)) for one in caught}))
 
 
 def _reason(warning: str) -> str:

@@ -2,7 +2,7 @@
 
 It reads orders from its standard input, one line of JSON each, and answers each with lines of JSON, the last
 of which has the key `finished`. It ends when its input closes, which happens when the server ends or is
-killed.
+killed. The library is imported behind that, since this takes seconds, in which a server may end.
 """
 
 import json
@@ -12,10 +12,6 @@ import sys
 import threading
 from collections.abc import Callable
 
-from finitewidth.core.programs import keep_programs
-from finitewidth.interface.page import answers, ensembles
-from finitewidth.interface.page.values import BadValues, Values
-
 
 def main() -> None:
     # the lines have a descriptor of their own, so that text printed by libraries does not come between them
@@ -23,9 +19,9 @@ def main() -> None:
     os.dup2(2, 1)
     orders: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
-    keep_programs(answers.LEAST_COMPILATION)
+    work = _loaded()
     while True:
-        _work(
+        work(
             json.loads(orders.get()),
             lambda line: print(json.dumps(line, allow_nan=False), file=out, flush=True),
         )
@@ -37,22 +33,14 @@ def _listen(orders: queue.SimpleQueue) -> None:
     os._exit(0)  # nobody is waiting for an answer any more
 
 
-def _work(order: dict, tell: Callable[[dict], None]) -> None:
-    values = Values(**order["values"])
-    try:
-        if order["do"] == "finite":
-            tell({"result": answers.finite(values, order["part"])})
-        else:
-            ensembles.train(values, tell)
-        tell({"finished": True})
-    except BadValues as error:
-        tell({"finished": True, "errors": error.errors})
-    except ValueError as error:
-        tell({"finished": True, "errors": {_field(str(error)): str(error)}})
+def _loaded() -> Callable[[dict, Callable[[dict], None]], None]:
+    from finitewidth.core.programs import keep_programs
+    from finitewidth.gaussian.four_legs.averages import remember_averages
+    from finitewidth.interface.page import answers, orders
 
-
-def _field(message: str) -> str:
-    return "learning_rate" if message.startswith("learning_rate") else "regression"
+    keep_programs(answers.LEAST_COMPILATION)
+    remember_averages(answers.REMEMBERED)
+    return orders.work
 
 
 if __name__ == "__main__":

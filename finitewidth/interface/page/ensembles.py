@@ -54,21 +54,26 @@ def train(values: Values, tell: Callable[[dict], None]) -> None:
                 batch_size=BATCH,
                 training_error=_TRAINING_ERROR if is_endless else None,
                 memory=_MEMORY,
-                progress=_seldom(tell, sum(stages[:stage]), sum(stages)),
+                progress=_of_stage(tell, sum(stages[:stage]), sum(stages)),
             )
         notes = sorted({str(one.message) for one in caught})
         tell({"result": {**_summary(x, ensemble), "members": members, "of": values.members, "notes": notes}})
 
 
-def _seldom(tell: Callable[[dict], None], before: int, total: int) -> Callable[[int, int], None]:
+def _of_stage(tell: Callable[[dict], None], before: int, total: int) -> Callable[[int, int], None]:
+    seldom = told_seldom(tell)
+    return lambda trained, _of: seldom(before + trained, total)
+
+
+def told_seldom(tell: Callable[[dict], None]) -> Callable[[int, int], None]:
     """Tell the part of the whole work that is done, a few times a second at most."""
     last = 0.0
 
-    def listen(trained: int, _of: int) -> None:
+    def listen(trained: int, total: int) -> None:
         nonlocal last
         if time.monotonic() >= last + _BETWEEN_NEWS:
             last = time.monotonic()
-            tell({"progress": (before + trained) / total})
+            tell({"progress": trained / total})
 
     return listen
 

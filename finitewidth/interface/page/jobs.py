@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 
-from finitewidth.interface.page import ensembles
+from finitewidth.interface.page import ensembles, extrapolation
 from finitewidth.interface.page.children import Child, Ended
 from finitewidth.interface.page.values import BadValues, Values
 
@@ -35,6 +35,18 @@ class Job:
         return self.state not in ("waiting", "running")
 
 
+def _kind(values: Values) -> str:
+    return "extrapolation" if values.tab == "extrapolation" else "train"
+
+
+def _check(values: Values) -> None:
+    """Refuse trainings beyond the limits of the page."""
+    if _kind(values) == "extrapolation":
+        extrapolation.check(values)
+    else:
+        ensembles.check(values)
+
+
 class Jobs:
     """The queue of trainings. One thread works on it; other threads add, query and cancel."""
 
@@ -50,7 +62,7 @@ class Jobs:
 
     def add(self, values: Values) -> str:
         """Add a training and return its name; refuse it if too many are waiting."""
-        ensembles.check(values)
+        _check(values)
         with self._changed:
             waiting = sum(job.state == "waiting" and not job.is_preparation for job in self._jobs.values())
             if waiting >= MOST_WAITING:
@@ -66,7 +78,7 @@ class Jobs:
     def prepare(self, values: Values) -> None:
         """Compile the program that trains these networks, when no training is waiting; the newest counts."""
         with contextlib.suppress(BadValues), self._changed:
-            ensembles.check(values)
+            _check(values)
             for name in [n for n, job in self._jobs.items() if job.is_preparation and job.state != "running"]:
                 del self._jobs[name]
             few = replace(values, members=ensembles.BATCH)
@@ -138,7 +150,8 @@ class Jobs:
     def _train(self, job: Job) -> None:
         state, message = "finished", ""
         try:
-            for line in self._child.ask({"do": "train", "values": job.values.to_dict()}, self._time_limit):
+            order = {"do": _kind(job.values), "values": job.values.to_dict()}
+            for line in self._child.ask(order, self._time_limit):
                 job.result = line.get("result", job.result)
                 job.progress = line.get("progress", job.progress)
                 if "errors" in line:

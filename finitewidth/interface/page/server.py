@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 import finitewidth
 from finitewidth.core.programs import keep_programs
 from finitewidth.interface.figures.look import ROLES, ROLES_ON_DARK
-from finitewidth.interface.page import answers, ensembles, jobs, problem, symbols
+from finitewidth.interface.page import answers, ensembles, jobs, problem, residual, symbols
 from finitewidth.interface.page.children import LOADING, Child, Ended, first_result
 from finitewidth.interface.page.safety import MOST_BODY, SafetyHeaders, bounded_body, is_from_the_page
 from finitewidth.interface.page.values import ACTIVATIONS, BadValues, Values, described, read
@@ -87,13 +87,23 @@ class Desk:
         self._quick.shutdown(wait=False, cancel_futures=True)
 
     def theory(self, values: Values) -> "Future[dict]":
-        return self._quick.submit(self._remembered, ("theory", values), lambda: self._theory(values))
+        key = ("theory", values.used_by("theory"))
+        return self._quick.submit(self._remembered, key, lambda: self._theory(values))
 
     def finite(self, values: Values, part: int) -> "Future[dict]":
+        return self._in_child("finite", values, part=part)
+
+    def bayes(self, values: Values) -> "Future[dict]":
+        return self._in_child("bayes", values)
+
+    def residual(self, values: Values) -> "Future[dict]":
+        return self._in_child("residual", values)
+
+    def _in_child(self, kind: str, values: Values, **more: int) -> "Future[dict]":
         # each activation belongs to one child, which compiles it once and keeps statistics for other widths
         child, threads = self._lanes[ACTIVATIONS.index(values.activation) % len(self._lanes)]
-        order = {"do": "finite", "values": values.to_dict(), "part": part}
-        key = ("finite", values, part)
+        order = {"do": kind, "values": values.to_dict(), **more}
+        key = (kind, values.used_by(kind), *more.values())
         return threads.submit(self._remembered, key, lambda: first_result(child, order, self.time_limit))
 
     def _remembered(self, key, compute: Callable[[], dict]) -> dict:
@@ -173,6 +183,7 @@ class Page:
                 "symbols": symbols.described(),
                 "parts": len(problem.PARTS),
                 "span": problem.SPAN,
+                "gammas": residual.GAMMAS,
                 "limits": {
                     "finite_depth": answers.FINITE_DEPTH,
                     "trained_width": ensembles.TRAINED_WIDTH,
@@ -183,17 +194,24 @@ class Page:
         )
 
     async def theory(self, request: Request) -> Response:
-        def ask() -> "Future[dict]":
-            self._last_values = _asked(request)
-            return self.desk.theory(self._last_values)
-
-        return await self._answer(request, ask)
+        return await self._answer(request, lambda: self.desk.theory(self._seen(request)))
 
     async def finite(self, request: Request) -> Response:
         part, parts = request.path_params["part"], [str(part) for part in range(len(problem.PARTS))]
         if part not in parts:
             return _json({"errors": {"finite": f"part must be 0 to {parts[-1]}, got {part[:30]!r}."}})
         return await self._answer(request, lambda: self.desk.finite(_asked(request), int(part)))
+
+    async def bayes(self, request: Request) -> Response:
+        return await self._answer(request, lambda: self.desk.bayes(_asked(request)))
+
+    async def residual(self, request: Request) -> Response:
+        return await self._answer(request, lambda: self.desk.residual(_asked(request)))
+
+    def _seen(self, request: Request) -> Values:
+        """The values of a visitor, whose training is compiled if the visitor stays with them."""
+        self._last_values = _asked(request)
+        return self._last_values
 
     async def add_job(self, request: Request) -> Response:
         if not is_from_the_page(request):
@@ -284,6 +302,8 @@ def application(desk: Desk | None = None, *, hosts: Sequence[str] = LOOPBACK, wa
         Route("/api/setup", page.setup),
         Route("/api/theory", page.theory),
         Route("/api/finite/{part}", page.finite),  # a converter to int would fail on five thousand digits
+        Route("/api/bayes", page.bayes),
+        Route("/api/residual", page.residual),
         Route("/api/jobs", page.add_job, methods=["POST"]),
         Route("/api/jobs/{name}", page.job),
         Route("/api/jobs/{name}", page.cancel_job, methods=["DELETE"]),

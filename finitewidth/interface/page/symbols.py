@@ -17,12 +17,18 @@ _CRITICAL, _VERDICT, _PAGE = "notation.md#criticality", "uncertainty.md#one-verd
 
 # controls first, under the names of their values, then what the plots show
 SYMBOLS: dict[str, Symbol] = {
+    "tab": Symbol("tab", "The question that the page shows; all tabs share the network and the data.", _PAGE),
     "activation": Symbol(
         "σ", "The nonlinear function that acts on every neuron of a hidden layer.", _NETWORK
     ),
     "depth": Symbol("L", "The number of layers with parameters, hidden layers and output.", _NETWORK),
     "width": Symbol(
         "n", "The number of neurons in every hidden layer; corrections are of order 1/n.", _NETWORK
+    ),
+    "gamma": Symbol(
+        "γ",
+        "The factor of the skip in z' = γ z + W σ(z); 0 is a network without skips.",
+        "memory.md#the-memory-of-a-neuron",
     ),
     "start": Symbol(
         "critical",
@@ -49,6 +55,11 @@ SYMBOLS: dict[str, Symbol] = {
     "steps": Symbol("steps", "The number of steps of gradient descent.", _TRAINING),
     "target": Symbol("y", "The function whose values at the training points are to be learned.", _TRAINING),
     "points": Symbol("N", "The number of training points, spread evenly over x from -1.05 to 1.05.", _PAGE),
+    "noise": Symbol(
+        "s²",
+        "The variance of the noise that Bayesian inference expects on the targets.",
+        "bayes.md#bayesian-inference",
+    ),
     "members": Symbol("networks", "The number of real networks that the button below trains.", _PAGE),
     "x": Symbol(
         "x", "An angle: the network receives √2 (cos x, sin x), of the same norm for every x.", _PAGE
@@ -81,6 +92,21 @@ SYMBOLS: dict[str, Symbol] = {
     ),
     "A": Symbol("A", "The variance of the NTK from network to network, of one output with itself.", _TENSORS),
     "B": Symbol("B", "The variance of the NTK between two different outputs.", _TENSORS),
+    "ratio": Symbol(
+        "ratio",
+        "The largest of the tensors of order 1/n, such as V/nK²; below 0.3 order 1/n is trusted.",
+        _VERDICT,
+    ),
+    "posterior": Symbol(
+        "posterior",
+        "The distribution of networks given the data, by Bayes' rule instead of training.",
+        "bayes.md#the-posterior-at-order-1n",
+    ),
+    "beyond": Symbol(
+        "orders behind 1/n",
+        "What trained narrow networks differ from theory, fitted with 1/n² and 1/n³ and read at width n.",
+        "extrapolation.md#how-it-works",
+    ),
     "layer": Symbol(
         "ℓ/n",
         "Layer over width: the size of corrections grows with it.",

@@ -20,12 +20,18 @@ ACTIVATIONS = (
     "leaky_relu(0.2)",
     "linear",
 )
-STARTS = {"critical": "at the critical point", "own": "with C_b and C_W of my own"}
+TABS = {
+    "network": "Trained networks",
+    "residual": "Residual networks",
+    "bayes": "Bayes beside descent",
+    "extrapolation": "Beyond order 1/n",
+}
+STARTS = {"critical": "critical point", "own": "own C_b and C_W"}
 ALGORITHMS = {
-    "flow": "gradient flow, to the end",
-    "flow_time": "gradient flow, until a time",
-    "descent": "gradient descent, a number of steps",
-    "two_step": "two second-order steps",
+    "flow": "flow, to the end",
+    "flow_time": "flow, until time t",
+    "descent": "descent, in steps",
+    "two_step": "two Newton steps",
 }
 TARGETS = {"sine": "sin 2x", "line": "x", "parabola": "x² - ½", "step": "sign of x"}
 
@@ -77,9 +83,11 @@ def _named(names) -> dict[str, str]:
 
 
 FIELDS: dict[str, Choice | Number] = {
+    "tab": Choice("tab", TABS, "network"),
     "activation": Choice("activation", _named(ACTIVATIONS), "tanh"),
     "depth": Number("depth L", 2, 50, 4, whole=True),
     "width": Number("width n", 2, 10_000, 128, whole=True, logarithmic=True),
+    "gamma": Number("skips γ", 0.0, 0.99, 0.9),
     "start": Choice("initialization", STARTS, "critical"),
     "C_b": Number("C_b", 0.0, 1.0, 0.0),
     "C_W": Number("C_W", 0.05, 4.0, 1.0),
@@ -91,7 +99,17 @@ FIELDS: dict[str, Choice | Number] = {
     "steps": Number("steps", 1, 20_000, 100, whole=True, logarithmic=True),
     "target": Choice("target function", TARGETS, "sine"),
     "points": Number("training points", 2, 5, 4, whole=True),
+    "noise": Number("noise s²", 1e-4, 1.0, 0.1, logarithmic=True),
     "members": Number("networks", 32, 2048, 512, whole=True, logarithmic=True),
+}
+
+
+_TRAINING = {"lambda_b", "lambda_W", "algorithm", "time", "learning_rate", "steps"}
+_UNUSED = {
+    "theory": {"tab", "gamma", "noise", "members"},
+    "finite": {"tab", "gamma", "noise", "members"},
+    "bayes": {"tab", "gamma", "members"} | _TRAINING,
+    "residual": FIELDS.keys() - {"activation", "depth", "width", "gamma"},
 }
 
 
@@ -99,9 +117,11 @@ FIELDS: dict[str, Choice | Number] = {
 class Values:
     """One state of the page, with every value in its range."""
 
+    tab: str
     activation: str
     depth: int
     width: int
+    gamma: float
     start: str
     C_b: float
     C_W: float
@@ -113,10 +133,15 @@ class Values:
     steps: int
     target: str
     points: int
+    noise: float
     members: int
 
     def to_dict(self) -> dict:
         return asdict(self)
+
+    def used_by(self, kind: str) -> tuple:
+        """The values that an answer of this kind depends on: states that differ in others share it."""
+        return tuple(value for name, value in asdict(self).items() if name not in _UNUSED[kind])
 
 
 class BadValues(ValueError):

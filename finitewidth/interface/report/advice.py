@@ -43,7 +43,7 @@ def print_criticality(point: Criticality, fitted: Mapping, console: Console) -> 
         _line(
             console,
             "constants",
-            ", ".join(f"{name} = {value:.8g}" for name, value in point.constants.items()),
+            ", ".join(f"{name.replace('_', ' ')} = {value:.8g}" for name, value in point.constants.items()),
         )
     console.print(f"\n{escape(point.explanation)}", highlight=False)
     if point.exponents:

@@ -30,8 +30,10 @@ def _draw(answers: list[Row]) -> Figure:
     grid = figure.add_gridspec(2 if moved else 1, 2)
     upper = figure.add_subplot(grid[0, :])
     if moved:
-        _draw_change(figure.add_subplot(grid[1, 0]), shown, "", relative=False)
-        _draw_change(figure.add_subplot(grid[1, 1]), shown, "_std", relative=True)
+        spreads = any(row.finite_width_std is not None or row.ensemble_std is not None for row in shown)
+        _draw_change(figure.add_subplot(grid[1, 0] if spreads else grid[1, :]), shown, "", relative=False)
+        if spreads:
+            _draw_change(figure.add_subplot(grid[1, 1]), shown, "_std", relative=True)
     _draw_answers(upper, shown)
     rest = f", the first {_MOST} of {len(answers)}" if len(answers) > _MOST else ""
     upper.set_title(f"output on test inputs: mean, and spread (±1 std) between trained networks{rest}")
@@ -87,8 +89,8 @@ def _draw_change(axes: Axes, shown: list[Row], of: str, *, relative: bool) -> No
     axes.errorbar(places - _SHIFT / 2, finite, unsure, **_style("finite width", "D"))
     axes.errorbar(places + _SHIFT / 2, measured, error, **_style("sampled networks", "o"))
     axes.set_title(f"change of the {'spread in percent' if relative else 'mean'}, ± uncertainty")
-    beside_the_axis = {"va": "bottom", "fontsize": 8, "transform": axes.get_yaxis_transform()}
-    axes.text(0.01, 0.0, "infinite width", **beside_the_axis)
+    beside_the_axis = {"va": "center", "fontsize": 8, "transform": axes.get_yaxis_transform()}
+    axes.text(1.005, 0.0, "infinite\nwidth", **beside_the_axis)
     _name_tests(axes, shown)
 
 
@@ -97,7 +99,9 @@ def _name_tests(axes: Axes, shown: list[Row]) -> None:
     names = [f"{row.test}, {row.output}" if several else str(row.test) for row in shown]
     if any(row.label for row in shown):
         names = [f"{name}\n({row.label})" for name, row in zip(names, shown, strict=True)]
-    axes.set_xticks(range(len(shown)), names, fontsize=9 if len(shown) <= 12 else 7)
+    half = axes.get_subplotspec().colspan.stop - axes.get_subplotspec().colspan.start == 1  # type: ignore[union-attr]
+    step = 2 if half and several and len(shown) > 12 else 1  # names that would run into each other
+    axes.set_xticks(range(0, len(shown), step), names[::step], fontsize=9 if len(shown) <= 12 else 7)
     axes.tick_params(axis="x", length=0)
     axes.margins(y=0.1)
     axes.set_xlim(-0.6, len(shown) - 0.4)

@@ -52,8 +52,8 @@ def print_outcomes(outcomes: Sequence[Outcome], console: Console) -> None:
     seconds = sum(outcome.seconds for outcome in outcomes)
     console.print(
         f"{len(outcomes) - len(failed)} of {len(outcomes)} claims hold ({seconds:.0f} s). Each row shows the "
-        "comparison that comes closest to failing.\nIts error is a standard error if networks were sampled "
-        "(a difference of four is allowed), and the accuracy stated\nbeforehand otherwise.",
+        "comparison that comes closest to failing. Its error is a standard error if networks were sampled "
+        "(a difference of four is allowed), and the accuracy stated beforehand otherwise.",
         highlight=False,
     )
 

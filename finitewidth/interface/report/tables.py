@@ -83,6 +83,10 @@ def print_solved(solved: SolvedRun, console: Console) -> None:
         "data": data_words(run),
         "training": repr(run.algorithm),
     }
+    sampling = solved.prediction.sampling
+    if sampling is not None:
+        share = f"standard error {sampling.accuracy:.2g} of the largest shift, rms"
+        facts["order 1/n"] = f"{sampling.samples} sampled neurons, {share}"
     if solved.ensemble is not None:
         facts["ensemble"] = ensemble_words(solved.ensemble)
     _print_facts(facts, console)
@@ -131,13 +135,15 @@ def _print_table(heads: list[str], lines: list[list[str]], console: Console) -> 
 
 def prediction_table(answers: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Heads and lines; empty columns are left out, and so is the output if there is only one."""
+    sampled = any(row.finite_width_stderr is not None for row in answers)
+    finite = "order 1/n ± uncertainty\n± standard error" if sampled else "order 1/n\n± uncertainty"
     columns = {
         "test": [str(row.test) for row in answers],
         "output": [str(row.output) if any(row.output > 1 for row in answers) else "" for row in answers],
         "digit": [row.label or "" for row in answers],
         "target": [number(row.target, ".4g") for row in answers],
         "infinite\nwidth": [number(row.infinite_width, ".4f") for row in answers],
-        "order 1/n\n± uncertainty": [_finite(row) for row in answers],
+        finite: [_finite(row) for row in answers],
         "spread,\n1/n": [_spread(row) for row in answers],
         "trained networks\n± standard error": [_measured(row) for row in answers],
         "pull,\ninfinite": [number(row.pull_infinite_width, "+.1f") for row in answers],

@@ -21,7 +21,7 @@ Force = Callable[[np.ndarray], np.ndarray]
 
 
 class AbstractAlgorithm(abc.ABC):
-    r"""A training algorithm. A subclass is a frozen dataclass in one file; only `end` is required.
+    """A training algorithm. A subclass is a frozen dataclass in one file; only `end` is required.
 
     | wanted | methods |
     |---|---|
@@ -33,6 +33,22 @@ class AbstractAlgorithm(abc.ABC):
 
     Theory sees an algorithm through `response` and `symbols` alone, real networks through `motion` and
     `learning_rate_at`, so that their agreement is evidence for both.
+
+    ```python
+    import dataclasses
+
+
+    @dataclasses.dataclass(frozen=True)
+    class FastModesOnly(fw.AbstractAlgorithm):
+        cutoff: float
+        end = 1.0
+
+        def response(self, eigenvalues):
+            return np.where(eigenvalues > self.cutoff, 1 / eigenvalues, 0.0)
+
+
+    fw.predict(net, X, Y, X_test, algorithm=FastModesOnly(0.5), order=0).mean
+    ```
     """
 
     motion: ClassVar[Motion | None] = None

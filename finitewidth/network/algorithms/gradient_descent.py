@@ -14,7 +14,11 @@ from finitewidth.network.losses.abstract import AbstractLoss
 
 @dataclass(frozen=True)
 class GradientDescent(AbstractAlgorithm):
-    """Full-batch gradient descent: `steps` updates with one `learning_rate`; infinitely many at the end.
+    """Full-batch gradient descent.
+
+    Args:
+        learning_rate: The rate of every step.
+        steps: The number of updates, a whole number or infinity, which is the end of training.
 
     ```python
     fw.predict(net, X, Y, X_test, algorithm=fw.GradientDescent(0.1, steps=100), order=0)

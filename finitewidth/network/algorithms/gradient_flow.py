@@ -16,9 +16,10 @@ _LONGEST = 5e4  # time that is integrated, in units of the shortest time scale o
 
 @dataclass(frozen=True)
 class GradientFlow(AbstractAlgorithm):
-    r"""Gradient descent with infinitely small steps, $d\theta/dt = -\lambda\, dL/d\theta$, until `time`.
+    r"""Gradient descent with infinitely small steps, $d\theta/dt = -\lambda\, dL/d\theta$.
 
-    Without a time it is the end of training.
+    Args:
+        time: When training stops; by default at its end.
 
     ```python
     fw.predict(net, X, Y, X_test, algorithm=fw.GradientFlow(time=2.0), order=0)

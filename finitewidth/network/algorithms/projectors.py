@@ -27,8 +27,21 @@ def _nothing(*eigenvalues):
 class Projectors(AbstractAlgorithm):
     """An algorithm of one's own that trains fully, by its projectors (PDLT inf.142-inf.147).
 
-    Each is a function of eigenvalues of the training NTK, given as arrays that broadcast. Z_B and Z_IB are
-    the same for every algorithm. Projectors that are left out are those of the two-step solution.
+    Each is a function of two or three eigenvalues of the training NTK, given as arrays that broadcast.
+    Projectors that are left out are those of the two-step solution.
+
+    Args:
+        Z_A: Of the dNTK, for the part that depends on the algorithm.
+        Z_B: Of the dNTK; the same for every algorithm.
+        Z_IA: Of the first ddNTK, for the part that depends on the algorithm.
+        Z_IB: Of the first ddNTK; the same for every algorithm.
+        Z_IIA: Of the second ddNTK.
+        Z_IIB: Of the second ddNTK.
+
+    ```python
+    mine = fw.Projectors(Z_A=lambda a, b: 1 / (a * (a + b)))
+    fw.predict(net, X, Y, X_test, algorithm=mine, covariance=False).mean
+    ```
     """
 
     Z_A: Callable = _nothing

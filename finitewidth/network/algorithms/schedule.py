@@ -11,13 +11,14 @@ from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Schedule(AbstractAlgorithm):
-    r"""Any sequence of first- and second-order updates (PDLT 10.19), one entry of `updates` for each step.
+    r"""Any sequence of first- and second-order updates (PDLT 10.19).
 
     $$d\theta_\mu = -\sum_{\nu, \alpha_1, \alpha_2} \lambda_{\mu\nu}\, \frac{dz_{\alpha_1}}{d\theta_\nu}\,
       (\eta\kappa)_{\alpha_1\alpha_2}\, (z - y)_{\alpha_2}$$
 
-    An entry is $\eta\kappa$: a learning rate, or one rate for each training sample (zeros leave samples out,
-    which is a mini-batch), or a matrix (a learning rate times a Newton tensor).
+    Args:
+        updates: $\eta\kappa$ of each step: a learning rate, or one rate for each training sample (zeros leave
+            samples out, which is a mini-batch), or a matrix (a learning rate times a Newton tensor).
 
     ```python
     updates = [0.1] * 10 + [np.array([0.1, 0.0, 0.1])]  # ten steps, and one without the second sample

@@ -8,9 +8,13 @@ from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 
 @dataclass(frozen=True)
 class StochasticGradientDescent(AbstractAlgorithm):
-    """Mini-batches drawn anew in each epoch, with learning_rate / (1 + decay * step) at step 0, 1, 2, ...
+    """Mini-batches drawn anew in each epoch. It trains real networks only.
 
-    It trains real networks only.
+    Args:
+        learning_rate: The rate of the first step; step t has learning_rate / (1 + decay * t).
+        steps: The number of updates.
+        batch_size: Samples of a mini-batch.
+        decay: How the rate falls.
 
     ```python
     fw.StochasticGradientDescent(0.1, steps=100, batch_size=2)

@@ -12,6 +12,11 @@ class Symbols:
     """An algorithm as functions of eigenmodes a, b, c of the training NTK, at order 1/n.
 
     Names follow (inf.142)-(inf.147), symmetrized over legs that the differentials do not tell apart.
+
+    ```python
+    symbols = fw.GradientFlow().symbols(fw.spectrum(net, X).eigenvalues)
+    symbols.f, symbols.outputs["A"]
+    ```
     """
 
     f: np.ndarray  # the response, which multiplies the residual, (a)

@@ -15,6 +15,10 @@ from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.layers.residual import Residual
 
 
+class MissingInputs(ValueError):
+    """A model that does not say how large its inputs are was read without a batch of them."""
+
+
 @dataclass(eq=False)
 class Node:
     """One value on the way from the input to the output."""

@@ -16,7 +16,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from finitewidth.network.foreign import graph
-from finitewidth.network.foreign.graph import Gap, Node
+from finitewidth.network.foreign.graph import Gap, MissingInputs, Node
+from finitewidth.network.foreign.jax_layers import KNOWN, convolution, norm, window_pool, with_variance
 from finitewidth.network.foreign.recognition import activation_of
 from finitewidth.network.layers.abstract import AbstractLayer, Shape
 from finitewidth.network.layers.activation import Activation
@@ -27,8 +28,6 @@ from finitewidth.network.layers.pooling import Flatten, GlobalAveragePool
 from finitewidth.network.network import Network
 
 _INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # parameters under which operations hold others
-_KNOWN = "networks have linear layers, convolutions, layer norms, average pools and skip connections"
-_EPSILONS = (1e-5, 1e-6, 1e-3, 1e-12, 0.0)  # of layer norms in use
 
 
 class Held(NamedTuple):
@@ -56,8 +55,7 @@ def read_model(model: Any, inputs: Any, parameters: Any) -> Network:
         call = getattr(model, "apply", model)
         trace = Traced(call, parameters, _batch(inputs), True)
     elif hasattr(nnx, "split") and "flax" in packages and not hasattr(model, "apply"):
-        definition, state = nnx.split(model)
-        trace = Traced(lambda held, x: nnx.merge(definition, held)(x), state, _batch(inputs), True)
+        trace = _of_nnx(nnx, model, inputs)
     else:
         raise ValueError(
             f"{type(model).__name__} does not hold its parameters; pass parameters=, as model.init returned "
@@ -74,7 +72,7 @@ def _of_equinox(model: Any, inputs: Any) -> Traced:
         matrices = [leaf for leaf in jax.tree.leaves(arrays) if leaf.ndim == 2]
         convolves = any(leaf.ndim > 2 for leaf in jax.tree.leaves(arrays))
         if convolves or not matrices:
-            raise ValueError(
+            raise MissingInputs(
                 f"{type(model).__name__} does not say how large its inputs are; pass inputs, a batch of them."
             )
         example = jnp.ones(matrices[0].shape[1])
@@ -83,9 +81,20 @@ def _of_equinox(model: Any, inputs: Any) -> Traced:
     return Traced(lambda held, x: eqx.combine(held, static)(x), arrays, example, False)
 
 
+def _of_nnx(nnx: Any, model: Any, inputs: Any) -> Traced:
+    definition, parameters, others = nnx.split(model, nnx.Param, ...)
+
+    def function(held: Any, x: jax.Array) -> Any:
+        copy = nnx.merge(definition, held, others)
+        copy.eval()  # dropout does nothing
+        return copy(x)
+
+    return Traced(function, parameters, _batch(inputs), True)
+
+
 def _batch(inputs: Any) -> jax.Array:
     if inputs is None:
-        raise ValueError("the model does not say how large its inputs are; pass inputs, a batch of them.")
+        raise MissingInputs("the model does not say how large its inputs are; pass inputs, a batch of them.")
     array = jnp.asarray(np.asarray(inputs))
     if array.ndim < 2 or not array.shape[0]:
         raise ValueError(f"inputs must be a batch, one row for each input, got shape {array.shape}.")
@@ -116,6 +125,7 @@ class _Reader:
     places: dict[Any, Place] = field(default_factory=dict)  # of variables that depend on the input
     values: dict[Any, Any] = field(default_factory=dict)  # of those that do not
     operations: dict[Node, "Operation"] = field(default_factory=dict)
+    sums: dict[Node, int] = field(default_factory=dict)  # over positions, and the number that divides them
     count: int = 0
 
     def network(self) -> Network:
@@ -134,16 +144,18 @@ class _Reader:
         self._run(closed)
         (output,) = closed.jaxpr.outvars if len(closed.jaxpr.outvars) == 1 else (None,)
         if not self._is_data(output):
-            raise ValueError(f"the model does not return one array that depends on its input; {_KNOWN}.")
+            raise ValueError(f"the model does not return one array that depends on its input; {KNOWN}.")
         graph.number_nodes([first, *self.operations])
         target = self.places[output][0]
         way = graph.parts(_start(first, target), target)
         if not any(not isinstance(part, Gap) for part in way):
-            raise ValueError(f"the model has no linear layer; {_KNOWN}.")
+            raise ValueError(f"the model has no linear layer; {KNOWN}.")
         if isinstance(way[-1], Gap):
             self._check_end(way[-1])
             way = way[:-1]
         layers = graph.sequence(way, self._recognized).layers
+        if self.sums:
+            raise ValueError(f"the model sums over positions without a division by their number; {KNOWN}.")
         return Network(self._input_shape(layers), *layers)
 
     def _run(self, closed: Any) -> None:
@@ -196,16 +208,18 @@ class _Reader:
         others = [one for one in equation.invars if not self._is_data(one)]
         if name in ("dot_general", "conv_general_dilated"):
             if len(ways) != 1:
-                raise ValueError(f"the model multiplies values by each other ({name}); {_KNOWN}.")
+                raise ValueError(f"the model multiplies values by each other ({name}); {KNOWN}.")
             return self._weights(equation, ways[0], np.asarray(self._value(others[0])))
         if name == "squeeze" and isinstance(ways[0].layer, Dense | Conv):  # an axis of one sample
             ways[0].origin = equation.outvars[0].aval
             return ways[0]
         if name == "add" and len(ways) == 1 and self._add_biases(ways[0], np.asarray(self._value(others[0]))):
             return ways[0]
-        layer = self._by_shape(equation, ways[0])
-        is_sum = name in ("add", "add_any")
-        return Node(name, ways, layer, is_sum=is_sum, origin=equation.outvars[0].aval)
+        layer, number = self._by_shape(equation, ways[0])
+        node = Node(name, ways, layer, is_sum=name in ("add", "add_any"), origin=equation.outvars[0].aval)
+        if number:
+            self.sums[node] = number
+        return node
 
     def _weights(self, equation: Any, before: Node, weights: np.ndarray) -> Node:
         self.count += 1
@@ -213,7 +227,7 @@ class _Reader:
         if equation.primitive.name == "dot_general":
             layer: AbstractLayer = self._dense(equation, weights)
         else:
-            layer = _convolution(equation, weights)
+            layer = convolution(equation, weights)
         return Node(held.name, (before,), layer, held, origin=equation.outvars[0].aval)
 
     def _dense(self, equation: Any, weights: np.ndarray) -> Dense:
@@ -221,9 +235,9 @@ class _Reader:
         is_left = not self._is_data(equation.invars[0])
         axes = left if is_left else right
         if batch[0] or len(axes) != 1 or weights.ndim != 2:
-            raise ValueError(f"the model has a product over several axes; {_KNOWN}.")
+            raise ValueError(f"the model has a product over several axes; {KNOWN}.")
         fan_in = weights.shape[axes[0]]
-        return _with_variance(Dense(weights.size // fan_in), weights, fan_in)
+        return with_variance(Dense(weights.size // fan_in), weights, fan_in)
 
     def _add_biases(self, node: Node, biases: np.ndarray) -> bool:
         """Whether an array that is added to the output of weights is taken as their biases."""
@@ -233,37 +247,50 @@ class _Reader:
         node.layer = replace(node.layer, C_b=square, lambda_b=1.0)
         return True
 
-    def _by_shape(self, equation: Any, before: Node) -> AbstractLayer | None:
-        """Flattening, or the sum over all positions of an average, behind a convolution."""
+    def _by_shape(self, equation: Any, before: Node) -> tuple[AbstractLayer | None, int]:
+        """Flattening, or the sum of an average over positions and their number, behind a convolution."""
         name, output = equation.primitive.name, equation.outvars[0].aval.shape
         came = equation.invars[0].aval.shape if hasattr(equation.invars[0], "aval") else ()
         axes = len(came) - int(self.trace.batched)
         if axes < 2 or not _behind_convolution(before):
-            return None
+            return None, 0
         if name == "reshape" and len(output) == 1 + self.trace.batched:
-            return Flatten()
+            return Flatten(), 0
         if name == "reduce_sum" and len(equation.params["axes"]) == axes - 1:
-            return GlobalAveragePool()
-        return None
+            return GlobalAveragePool(), int(np.prod([came[axis] for axis in equation.params["axes"]]))
+        if name == "reduce_window_sum":
+            return window_pool(equation)
+        return None, 0
 
     def _recognized(self, gap: Gap) -> tuple[AbstractLayer, ...]:
-        if isinstance(gap.source.layer, GlobalAveragePool):  # it ends with the division by their number
+        if gap.source in self.sums:
+            self._check_average(gap, self.sums.pop(gap.source))
             return ()
-        if (norm := self._norm(gap)) is not None:
-            return (norm,)
+        if (layer := self._norm(gap)) is not None:
+            return (layer,)
         try:
             return (self._activation(gap),)
         except ValueError:
             for middle in list(_dominators(gap.source, gap.target))[
                 1:-1
             ]:  # a norm right before an activation
-                if (norm := self._norm(gap._replace(target=middle))) is not None:
-                    return norm, self._activation(gap._replace(source=middle))
+                if (layer := self._norm(gap._replace(target=middle))) is not None:
+                    return layer, self._activation(gap._replace(source=middle))
             raise
+
+    def _check_average(self, gap: Gap, number: int) -> None:
+        """A sum over positions is divided by their number, and nothing else happens to it."""
+        shape = gap.source.origin.shape
+        rows = np.random.default_rng(0).normal(size=(3, int(np.prod(shape))))
+        if not np.allclose(self._function(gap, shape)(rows), rows / number, rtol=1e-6):
+            raise ValueError(
+                f"a sum over {number} positions is not divided by that number alone, which would make it an "
+                f"average; {KNOWN}."
+            )
 
     def _norm(self, gap: Gap) -> LayerNorm | None:
         shape = gap.source.origin.shape
-        return _norm(self._function(gap, shape), shape, self.trace.batched)
+        return norm(self._function(gap, shape), shape, self.trace.batched)
 
     def _activation(self, gap: Gap) -> Activation:
         shape = gap.source.origin.shape
@@ -328,47 +355,3 @@ def _ancestors(node: Node) -> Iterator[Node]:
             seen.add(id(one))
             yield one
             waiting += one.inputs
-
-
-def _with_variance(layer: Any, weights: np.ndarray, fan_in: int) -> Any:
-    square = float(np.mean(np.asarray(weights, dtype=float) ** 2))
-    return replace(layer, C_b=0.0, C_W=square * fan_in, lambda_b=0.0, lambda_W=float(fan_in))
-
-
-def _convolution(equation: Any, weights: np.ndarray) -> Conv:
-    options, numbers = equation.params, equation.params["dimension_numbers"]
-    spatial = numbers.rhs_spec[2:]
-    plain = options["feature_group_count"] == options["batch_group_count"] == 1
-    dilated = set(options["lhs_dilation"]) | set(options["rhs_dilation"]) != {1}
-    if not plain or dilated or len(spatial) > 2:
-        raise ValueError(f"the model has a convolution with groups, dilation or three axes; {_KNOWN}.")
-    taps = tuple(weights.shape[axis] for axis in spatial)
-    width = weights.shape[numbers.rhs_spec[0]]
-    padding = tuple((int(low), int(high)) for low, high in options["padding"])
-    layer = Conv(width, taps, tuple(options["window_strides"]), padding)
-    return _with_variance(layer, weights, weights.size // width)
-
-
-def _norm(function: Callable, shape: Shape, batched: bool) -> LayerNorm | None:
-    """The layer norm that a function is, with a gain of one and an offset of zero."""
-    size = int(np.prod(shape))
-    rows = np.random.default_rng(0).normal(size=(3, size)) * np.array([[1.0], [0.01], [3.0]])
-    try:
-        values = function(rows)
-    except (TypeError, ValueError):
-        return None
-    if values.shape != rows.shape:
-        return None
-    axes = {"all": (size,)} if not batched else {"channels": (-1, shape[-1]), "all": (size,)}
-    if len(shape) == 1 + batched:
-        axes = {"channels": (size,)}
-    for name, inner in axes.items():
-        parts = rows.reshape(3, *inner)
-        centred = parts - parts.mean(axis=-1, keepdims=True)
-        variance = (centred**2).mean(axis=-1, keepdims=True)
-        for epsilon in _EPSILONS:
-            if np.allclose(
-                (centred / np.sqrt(variance + epsilon)).reshape(3, size), values, rtol=1e-6, atol=1e-9
-            ):
-                return LayerNorm(epsilon, name)
-    return None

@@ -7,6 +7,9 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
+
+from finitewidth.network.foreign.graph import MissingInputs
 from finitewidth.network.network import Network
 
 _Function = TypeVar("_Function", bound=Callable)
@@ -19,15 +22,19 @@ def network_of(model: Any, inputs: Any = None, *, parameters: Any = None) -> Net
     connections, with and without a fixed factor, become layers of the library; activations are recognized by
     the values that they compute. `C_b` and `C_W` are the mean squares of biases and of weights times their
     number of inputs, as measured. Learning rates are those of gradient descent with one rate for all
-    parameters ($\lambda_W$ is the number of inputs, $\lambda_b = 1$), and zero for what is frozen.
+    parameters ($\lambda_W$ is the number of inputs, $\lambda_b = 1$), and zero for what is frozen. Dropout is
+    read as the mode of the model has it: a PyTorch model in evaluation, and any model of JAX, has none.
+    Gains of layer norms in models of JAX count as fixed.
 
-    `inputs` is a batch as the model takes it. It is needed where the model does not say how large inputs
-    are, such as in front of a convolution. Networks have channels last, whatever the model has. `parameters`
-    are needed for models that do not hold them: `model` is then a Flax module, or a function of parameters
-    and inputs that is written with JAX. Dropout is read as the mode of the model has it: a PyTorch model in
-    evaluation, and any model of JAX, has none.
+    Args:
+        model: A model. If it does not hold its parameters it is a Flax module, or a function of parameters
+            and inputs that is written with JAX.
+        inputs: A batch as the model takes it. It is needed where the model does not say how large inputs are,
+            such as in front of a convolution. Networks have channels last, whatever the model has.
+        parameters: The parameters of a model that does not hold them.
 
-    What is in no network of the library raises an error that names it. Returns an `fw.Network`.
+    Returns:
+        The network. What is in no network of the library raises an error that names it.
 
     ```python
     import equinox as eqx
@@ -54,14 +61,31 @@ def network_of(model: Any, inputs: Any = None, *, parameters: Any = None) -> Net
 
 
 def takes_models(function: _Function) -> _Function:
-    """Let a function whose first argument is the network `net` take models of other libraries as well."""
+    """Let a function whose first argument is the network `net` take models of other libraries as well.
+
+    A model that does not say how large its inputs are is read with those of the next argument.
+    """
 
     @functools.wraps(function)
     def reading(*args: Any, **options: Any) -> Any:
         if args:
-            return function(network_of(args[0]), *args[1:], **options)
+            X = args[1] if len(args) > 1 else options.get("X", options.get("X_train"))
+            return function(_network_for(args[0], X), *args[1:], **options)
         if "net" in options:
-            options["net"] = network_of(options["net"])
+            X = options.get("X", options.get("X_train"))
+            options["net"] = _network_for(options["net"], X)
         return function(**options)
 
     return reading  # type: ignore[return-value]
+
+
+def _network_for(model: Any, X: Any) -> Network:
+    """The network of a model, for inputs with channels last, as networks take them."""
+    try:
+        return network_of(model)
+    except MissingInputs:
+        if np.ndim(X) < 2:
+            raise
+        flax = any(kind.__module__.startswith("flax") for kind in type(model).__mro__)
+        batch = np.asarray(X, dtype=float)[:2]
+        return network_of(model, batch if flax else np.moveaxis(batch, -1, 1))

@@ -237,14 +237,25 @@ def dropping(drop: float) -> Dropout:
     return Dropout(drop)
 
 
+def refuse_modules(module: nn.Module) -> None:
+    """Refuse a module with parts that the theory does not cover, by the names of their types."""
+    for name, part in module.named_modules():
+        kind = type(part).__name__
+        _refuse(kind.lower(), f"{kind} ({name!r})" if name else kind)
+
+
+def _refuse(plain: str, shown: str) -> None:
+    for part, word in _UNSUPPORTED.items():
+        if plain.startswith(part) or (len(part) > 5 and part in plain):
+            raise ValueError(f"module has {word}, {shown}, which the theory does not cover; {KNOWN}.")
+
+
 def refuse_by_name(trace: Traced, node: fx.Node) -> None:
     """Refuse operations that the theory does not cover, by their names."""
     if not node.op.startswith("call"):
         return
-    name, shown = trace.plain(node), trace.described(node)
-    for part, word in _UNSUPPORTED.items():
-        if name.startswith(part) or (len(part) > 5 and part in name):
-            raise ValueError(f"module has {word}, {shown}, which the theory does not cover; {KNOWN}.")
+    shown = trace.described(node)
+    _refuse(trace.plain(node), shown)
     called = trace.submodule(node)
     if (getattr(called, "inplace", False) or shown.endswith("_")) and not node.users:
         raise ValueError(

@@ -9,7 +9,7 @@ import torch
 from torch import fx, nn
 
 from finitewidth.network.foreign import graph
-from finitewidth.network.foreign.graph import Gap, Held, Node
+from finitewidth.network.foreign.graph import Gap, Held, MissingInputs, Node
 from finitewidth.network.foreign.recognition import Given, activation_of, passed
 from finitewidth.network.foreign.torch_layers import (
     KNOWN,
@@ -19,8 +19,10 @@ from finitewidth.network.foreign.torch_layers import (
     layer_of,
     norm_of,
     refuse_by_name,
+    refuse_modules,
     shape_change,
 )
+from finitewidth.network.foreign.torch_notes import notes_of
 from finitewidth.network.foreign.torch_trace import Traced, Weights, traced, unwrapped
 from finitewidth.network.layers.abstract import AbstractLayer, Shape
 from finitewidth.network.layers.activation import Activation, as_activation
@@ -58,10 +60,10 @@ def read(module: Any, inputs: Any = None, *, activation: Given = None, with_drop
     """
     module, wrapper = unwrapped(module)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        reader = _Reader(traced(module), with_dropout)
+        reader = _Reader(_traced(module), with_dropout)
         reader.collect(inputs)
         layers, held = reader.sequence(activation)
-    notes = [] if wrapper is None else [f"{wrapper} was unwrapped"]
+    notes = notes_of(module, wrapper, reader.dropout, reader.slopes)
     shape = reader.input_shape(layers)
     try:
         net = Network(shape, *layers)
@@ -69,9 +71,18 @@ def read(module: Any, inputs: Any = None, *, activation: Given = None, with_drop
         if "gain that learns" not in str(error):
             raise
         net = Network(shape, *with_fixed_gains(layers))
-        notes.append("gains and offsets of layer norms count as fixed, since the NTK is not known otherwise")
+        fixed = "gains and offsets of layer norms count as fixed, since the NTK is not known otherwise"
+        notes = (*notes, fixed)
     norms = tuple(one for one in reader.norms if one is not None and one.weight is not None)
-    return Read(module, net, held, norms, (*notes, *reader.notes, *_frozen(module)), reader.prepared)
+    return Read(module, net, held, norms, notes, reader.prepared)
+
+
+def _traced(module: nn.Module) -> Traced:
+    try:
+        return traced(module)
+    except ValueError:
+        refuse_modules(module)  # a part that the theory does not cover is the better reason
+        raise
 
 
 def with_fixed_gains(layers: Iterable[AbstractLayer]) -> tuple[AbstractLayer, ...]:
@@ -86,20 +97,14 @@ def _with_fixed_gains(layer: AbstractLayer) -> AbstractLayer:
     return layer.frozen() if isinstance(layer, LayerNorm) else layer
 
 
-def _frozen(module: nn.Module) -> Iterator[str]:
-    names = [name for name, one in module.named_parameters() if not one.requires_grad]
-    if names:
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield f"parameter {names[0]!r}{more} is frozen (requires_grad=False) and stays so"
-
-
 @dataclass
 class _Reader:
     """What is gathered on the way through the graph."""
 
     trace: Traced
     with_dropout: bool
-    notes: list[str] = field(default_factory=list)
+    dropout: list[str] = field(default_factory=list)  # names of operations that drop values
+    slopes: list[str] = field(default_factory=list)  # names of activations with learned slopes
     norms: list[Any] = field(default_factory=list)
     nodes: dict[fx.Node, Node] = field(default_factory=dict)  # those that carry data
     values: dict[fx.Node, Any] = field(default_factory=dict)  # of an example, as far as it is known
@@ -140,7 +145,7 @@ class _Reader:
             made = layer_of(self.trace, node)
             if made is not None and made.weights is not None:
                 if isinstance(made.layer, Conv):
-                    raise ValueError(
+                    raise MissingInputs(
                         f"convolution {made.weights.name!r} does not say how large images are; pass inputs, "
                         "a batch that the model accepts."
                     )
@@ -165,9 +170,7 @@ class _Reader:
         if is_behind and (layer := self._by_shape(node, inputs[0])) is not None:
             return Node(text, inputs, layer, origin=node)
         if isinstance(trace.submodule(node), nn.PReLU):
-            self.notes.append(
-                f"{text} counts with the slope that it has; its own learning is not in the theory"
-            )
+            self.slopes.append(str(node.target))
         return Node(text, inputs, is_sum=trace.plain(node) in _SUMS, origin=node)
 
     def _by_shape(self, node: fx.Node, before: Node) -> AbstractLayer | None:
@@ -186,7 +189,7 @@ class _Reader:
         if drop and self.with_dropout:
             return Node(self.trace.described(node), (before,), dropping(drop), origin=node)
         if drop:
-            self.notes.append(f"{self.trace.described(node)} counts as in evaluation, where it does nothing")
+            self.dropout.append(str(node.target) if node.op == "call_module" else self.trace.described(node))
         return before
 
     def _check_width(self, node: fx.Node, weights: Weights) -> None:

@@ -17,6 +17,7 @@ class Values(enum.Enum):
     DATA = "the input"
     GAUSSIAN = "preactivations"  # Gaussian of mean zero, alike in all channels of a position
     ACTIVATED = "an activation"
+    SUMMED = "a skip that carries what an activation gave"
     FLATTENED = "fw.Flatten()"  # channels that came from different positions
     DROPPED = "fw.Dropout()"
     GAINED = "fw.LayerNorm with a gain that learns"  # Gaussian, but the NTK of a neuron knows its value

@@ -25,8 +25,15 @@ HIGHEST_DERIVATIVE = 5  # H1 needs sigma^(5); nothing in the theory needs more
 class Activation(AbstractLayer):
     """An elementwise function of the preactivation, as the theory and the experiments see it.
 
-    `function` is any JAX-traceable elementwise function. `kinks` are the points where a
-    derivative jumps; kinks that were not declared are found, added and named in a warning.
+    Args:
+        function: Any elementwise function that JAX can trace.
+        name: What to call it; by default the name of the function.
+        kinks: Points where a derivative jumps. Kinks that were not declared are found, added and named in a
+            warning.
+        family: The family of closed forms of a named activation; None for a function of yours.
+        parameters: Those of the family.
+        jump_order: The lowest order of a derivative that jumps at a kink; found by the library.
+        exact: Formulas of the derivatives, where they do better than automatic differentiation.
 
     ```python
     import jax.numpy as jnp
@@ -132,6 +139,7 @@ class Activation(AbstractLayer):
         where = "comes first" if values is Values.DATA else f"follows {values.value}"
         remedies = {
             Values.ACTIVATED: ", or compose two activations in one function",
+            Values.SUMMED: ", or move the activation into the block: z + f(sigma(z))",
             Values.CARRIED: ", or set lambda_gain=0",
         }
         remedy = remedies.get(values, "")
@@ -164,7 +172,17 @@ class Activation(AbstractLayer):
 
 
 class KinkWarning(UserWarning):
-    """A kink was found that the user did not declare; it is taken into account."""
+    """A kink was found that the user did not declare; it is taken into account.
+
+    ```python
+    import warnings
+    import jax.numpy as jnp
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fw.KinkWarning)  # or declare it: kinks=(0.0,)
+        fw.Activation(lambda z: jnp.maximum(z, 0.1 * z), name="bent")
+    ```
+    """
 
 
 def as_activation(activation: "str | Activation | Callable") -> Activation:

@@ -21,8 +21,13 @@ MIXINGS = ("sum", "concatenate")
 class Positions:
     r"""Random features of positions, with covariance $R_{pq} = v\, e^{-|p-q|^2 / 2 \ell^2}$.
 
-    v is `variance` and $\ell$ is `length`; 0 makes positions independent. Keys see the features, added to
-    the channels or concatenated to them as equally many further channels; values do not. They do not learn.
+    Keys see the features; values do not. They do not learn.
+
+    Args:
+        mixing: "sum" adds the features to the channels, "concatenate" makes them equally many further
+            channels.
+        variance: v.
+        length: $\ell$; 0 makes positions independent.
 
     ```python
     fw.SelfAttention(64, positions=fw.Positions(length=2.0))
@@ -57,16 +62,24 @@ class SelfAttention(AbstractLayer):
     $$z_p = b + W_O \sum_q a_{pq} W_V x_q, \qquad
       a_{pq} = \mathrm{softmax}_q(\sigma_{QK}\, k_p \cdot k_q / d)$$
 
-    for keys k of d components. `C_OV` is the variance of $W_O$ times its number of inputs, $W_V$ has 1; both
-    learn at rates equal to their variances, and so do the biases of variance `C_b`; keys do not learn.
-    `positions` is an `fw.Positions` or None. Each of the `heads` has keys, attention and values of its own,
-    of d = width/heads components.
+    for keys k of d components. $W_V$ has variance 1 times its number of inputs; weights and biases learn at
+    rates equal to their variances, and keys do not learn.
 
-    `scaling="root"` is the attention of transformers: scores are $\sigma_{QK}\, q_p \cdot k_q / \sqrt d$ with
+    With `scaling="root"` scores are those of transformers, $\sigma_{QK}\, q_p \cdot k_q / \sqrt d$ with
     queries q that are independent of keys, and both learn at rates equal to their variances. Attention is
     then random in wide networks too. Outputs are Gaussian if heads are many, and the theory is that of
-    infinitely many. It averages over `draws` random scores, made from `key`, with the standard error
-    `Kernels.sampling_error`.
+    infinitely many. It averages over random scores, with the standard error `Kernels.sampling_error`.
+
+    Args:
+        width: The number of channels behind it.
+        C_OV: The variance of $W_O$ times its number of inputs.
+        C_b: The variance of biases.
+        sigma_QK: The factor of the scores.
+        positions: Features of positions, or None.
+        scaling: "linear" divides scores by d, "root" by its root.
+        heads: Each head has keys, attention and values of its own, of d = width/heads components.
+        draws: The number of random scores that the theory averages over, for "root".
+        key: Their randomness.
 
     ```python
     attention = fw.Residual(fw.SelfAttention(64, positions=fw.Positions(length=2.0)))

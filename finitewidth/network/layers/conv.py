@@ -13,10 +13,17 @@ from finitewidth.network.layers.windows import Axis, Padding, as_padding, as_siz
 class Conv(AbstractLayer):
     r"""A convolution over one or two axes, $z_{p,i} = b_i + \sum_{f,j} W_{f,ij}\, x_{sp+f,j}$.
 
-    `filter` and `stride` are numbers or one number for each axis; `padding` is "same", "valid", "circular", a
-    number of zeros on both sides, or for each axis a number or a pair (before, after), as in PyTorch. "same"
-    puts an odd zero behind. `C_W` and `lambda_W` are divided by the number of inputs of a neuron, channels
-    times taps of the filter, also where taps read padding.
+    Args:
+        width: The number of channels behind it.
+        filter: The size of the filter, one number or one for each axis.
+        stride: By how much it moves, one number or one for each axis.
+        padding: "same", "valid", "circular", a number of zeros on both sides, or for each axis a number or a
+            pair (before, after), as in PyTorch. "same" puts an odd zero behind.
+        C_b: The variance of biases.
+        C_W: The variance of weights times the number of inputs of a neuron: channels times taps of the
+            filter, also where taps read padding.
+        lambda_b: The learning rate of biases.
+        lambda_W: The learning rate of weights times the number of inputs of a neuron.
 
     ```python
     fw.Network((8, 8, 1), fw.Conv(64, filter=5, stride=2), "relu", fw.Flatten(), fw.Dense(10))

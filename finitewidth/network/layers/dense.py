@@ -9,10 +9,14 @@ from finitewidth.network.layers.weights import RateRule, check_weights
 
 @dataclass(frozen=True)
 class Dense(AbstractLayer):
-    r"""Weights and biases, $z_i = b_i + \sum_j W_{ij} x_j$, the same at every position.
+    r"""Weights and biases, $z_i = b_i + \sum_j W_{ij} x_j$, the same at every position (PDLT chapter 2).
 
-    Biases have variance `C_b` and weights `C_W` over the number of inputs; they learn at rates `lambda_b` and
-    `lambda_W` over the number of inputs, times the global learning rate (PDLT chapters 2 and 8).
+    Args:
+        width: The number of neurons.
+        C_b: The variance of biases.
+        C_W: The variance of weights times the number of inputs.
+        lambda_b: The learning rate of biases, relative to the global one.
+        lambda_W: The learning rate of weights times the number of inputs, relative to the global one.
 
     ```python
     fw.Network(2, fw.Dense(64, C_b=0.1, C_W=1.2), "tanh", fw.Dense(1))

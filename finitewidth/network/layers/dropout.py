@@ -10,7 +10,8 @@ from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values, sh
 class Dropout(AbstractLayer):
     """Each value is zero with probability `drop`, drawn for each sample on its own, and else over 1 - drop.
 
-    `drop` is the probability of a zero, as in PyTorch.
+    Args:
+        drop: The probability of a zero, as in PyTorch.
 
     ```python
     fw.Network(2, fw.Dense(64), "relu", fw.Dropout(0.1), fw.Dense(1))

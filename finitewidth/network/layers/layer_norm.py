@@ -11,12 +11,17 @@ AXES = ("channels", "all")
 
 @dataclass(frozen=True)
 class LayerNorm(AbstractLayer):
-    r"""Each sample minus its mean, over its standard deviation, with a gain of 1 and an offset of 0 at first.
+    """Each sample minus its mean, over its standard deviation, with a gain of 1 and an offset of 0 at first.
 
-    Mean and variance are taken over the channels of a position, or with `axes="all"` over all positions and
-    channels. Gain and offset learn at rates `lambda_gain` and `lambda_offset`; PyTorch's learn like weights.
     To the NTK of a neuron of value x a gain that learns adds `lambda_gain` $x_1 x_2$, which an activation
     right behind the norm averages together with its slopes.
+
+    Args:
+        epsilon: A number that is added to the variance.
+        axes: "channels" takes mean and variance over the channels of a position, "all" over all positions and
+            channels.
+        lambda_gain: The learning rate of the gain; PyTorch's learns like weights.
+        lambda_offset: The learning rate of the offset.
 
     ```python
     fw.Network(2, fw.Dense(64), fw.LayerNorm(), "relu", fw.Dense(1))

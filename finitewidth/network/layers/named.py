@@ -31,7 +31,8 @@ class Formula(NamedTuple):
 def activations() -> tuple[str, ...]:
     """The names that a string may use; some take parameters, as in "leaky_relu(0.2)".
 
-    Returns them as strings.
+    Returns:
+        The names as strings.
 
     ```python
     "tanh" in fw.activations()

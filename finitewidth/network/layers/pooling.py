@@ -9,9 +9,13 @@ from finitewidth.network.layers.windows import Axis, Padding, as_padding, as_siz
 
 @dataclass(frozen=True)
 class AveragePool(AbstractLayer):
-    """The average over a sliding window of positions; `stride` is the window by default.
+    """The average over a sliding window of positions.
 
-    `count_padding` says whether the zeros of the padding count in the average, as they do in PyTorch.
+    Args:
+        window: The size of the window, one number or one for each axis.
+        stride: By how much it slides; by default its size.
+        padding: As in `fw.Conv`.
+        count_padding: Whether the zeros of the padding count in the average, as they do in PyTorch.
 
     ```python
     fw.Network((8, 8, 1), fw.Conv(64), "relu", fw.AveragePool(2), fw.Flatten(), fw.Dense(10))

@@ -20,9 +20,12 @@ from finitewidth.network.layers.weights import RateRule
 
 
 class Residual(AbstractLayer):
-    """gamma * shortcut(z) + body(z), where the body is a sequence of layers that ends in weights.
+    """gamma * shortcut(z) + body(z). Blocks may be nested.
 
-    `shortcut` is a sequence of layers too, none for the identity. Blocks may be nested.
+    Args:
+        layers: The body, a sequence of layers that ends in weights.
+        gamma: The factor of the skip connection.
+        shortcut: Layers on the skip connection; none for the identity.
 
     ```python
     block = fw.Residual("tanh", fw.Dense(64), gamma=0.9)
@@ -85,7 +88,8 @@ class Residual(AbstractLayer):
     def values_behind(self, values: Values) -> Values:
         values_behind(self.layers, values)
         skipped = values_behind(self.shortcut, values)
-        return Values.CARRIED if skipped is Values.GAINED else skipped
+        carried = {Values.GAINED: Values.CARRIED, Values.ACTIVATED: Values.SUMMED}
+        return carried.get(skipped, skipped)
 
     def walk(self) -> Iterator[AbstractLayer]:
         yield self

@@ -18,6 +18,20 @@ class AbstractLoss(abc.ABC):
     | real networks trained until `training_error` | `smallest`, where the smallest loss is not zero |
 
     Order 1/n is known for the squared error alone.
+
+    ```python
+    import dataclasses
+    import jax.numpy as jnp
+
+
+    @dataclasses.dataclass(frozen=True)
+    class LogCosh(fw.AbstractLoss):
+        def value(self, z, y):
+            return jnp.sum(jnp.log(jnp.cosh(z - y)))
+
+
+    fw.test_loss(fw.predict(net, X, Y, X_test, order=0), Y_test, loss=LogCosh()).total
+    ```
     """
 
     @abc.abstractmethod

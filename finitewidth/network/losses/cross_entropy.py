@@ -15,7 +15,8 @@ from finitewidth.network.losses.probabilities import as_probabilities, outputs_o
 class CrossEntropy(AbstractLoss):
     r"""$-\sum y \log \mathrm{softmax}(z/T)$ over samples and classes, with soft targets $y$ that sum to one.
 
-    `temperature` is $T$.
+    Args:
+        temperature: $T$.
 
     ```python
     soft = fw.one_hot([0, 1, 0], 2, smoothing=0.1)

@@ -8,7 +8,13 @@ from jaxtyping import Float
 def one_hot(labels, classes: int, *, smoothing: float = 0.0) -> Float[np.ndarray, "N classes"]:
     """Labels 0, 1, ... as probabilities: 1 - smoothing for the label, the rest shared by the others.
 
-    `labels` are numbers (N,) below `classes`. Returns an array (N, classes).
+    Args:
+        labels: Numbers (N,) below `classes`.
+        classes: The number of classes.
+        smoothing: The probability that the other classes share.
+
+    Returns:
+        An array (N, classes).
 
     ```python
     fw.one_hot([0, 2], 3)
@@ -32,9 +38,13 @@ def one_hot(labels, classes: int, *, smoothing: float = 0.0) -> Float[np.ndarray
 
 
 def softmax(z: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Probabilities of the classes (last axis).
+    """Probabilities of the classes.
 
-    `z` are outputs. Returns an array of their shape whose last axis sums to one.
+    Args:
+        z: Outputs, with classes along the last axis.
+
+    Returns:
+        An array of the same shape whose last axis sums to one.
 
     ```python
     fw.softmax(fw.predict(net, X, Y, X_test, order=0).mean)
@@ -48,7 +58,12 @@ def outputs_of(probabilities, *, temperature: float = 1.0) -> Float[np.ndarray, 
 
     A common shift of all components would give the same probabilities.
 
-    `probabilities` sum to one along the last axis. Returns an array of their shape.
+    Args:
+        probabilities: Numbers that sum to one along the last axis.
+        temperature: The temperature of the softmax.
+
+    Returns:
+        An array of the same shape.
 
     ```python
     fw.outputs_of(fw.one_hot([0, 1], 2, smoothing=0.1))

@@ -32,12 +32,20 @@ Vectors = Sequence[np.ndarray] | np.ndarray  # one vector for each of the four s
 @shown("layer", "count", "net")
 @dataclass(frozen=True)
 class Unrolled:
-    """The 1/n tensors of one layer in unrolled form."""
+    """The 1/n tensors of one layer in unrolled form.
+
+    `fw.unroll` makes it.
+
+    ```python
+    unrolled = fw.unroll(net, X)
+    unrolled.contract("V", [np.ones(3)] * 4)
+    ```
+    """
 
     net: Network
-    layer: int
+    layer: int  # counted from 1
     count: int  # N, the number of inputs
-    sources: tuple[Source, ...]
+    sources: tuple[Source, ...]  # layers that create non-Gaussianity, with the way from there
     streams: Streams | None = None  # where skips correlate source layers
 
     def tensor(self, name: str, *, tolerance: float = 1e-8) -> np.ndarray:
@@ -95,11 +103,18 @@ def _shape(name: str) -> Shape:
 
 
 def unroll(net: Network, X, *, layer: int | None = None, tolerance: float = TOLERANCE) -> Unrolled:
-    """The 1/n tensors of a layer (the output by default) as sums over source layers.
+    """The 1/n tensors of a layer as sums over source layers.
 
     Costs two-leg averages only: time and memory grow as N^2 times depth squared.
 
-    `net` and `X` as in `fw.solve`. Returns an `fw.Unrolled`.
+    Args:
+        net: The network.
+        X: Inputs (N, n_0).
+        layer: The layer, counted from 1; the output by default.
+        tolerance: The accuracy of two-leg averages, as in `solve`.
+
+    Returns:
+        A record that gives tensors whole or contracted with vectors.
 
     ```python
     fw.unroll(net, X)

@@ -11,6 +11,7 @@ from finitewidth.training.first_order.expansion import ExpansionWarning
 from finitewidth.training.infinite.bayes import Evidence
 
 
+@shown("name", "evidence")
 @dataclass(frozen=True)
 class RankedNetwork:
     """One network of a comparison."""
@@ -26,11 +27,20 @@ class RankedNetwork:
 @shown("best", "noise", "order", figure="evidence_of_networks")
 @dataclass(frozen=True)
 class Ranking:
-    """Networks by the evidence of one data set: those with a meaningful value first, the best at the top."""
+    """Networks by the evidence of one data set: those with a meaningful value first, the best at the top.
 
-    rows: tuple[RankedNetwork, ...]
-    noise: float
-    order: int
+    `fw.rank_by_evidence` makes it, and `plot` draws it.
+
+    ```python
+    networks = {"mine": net, "larger weights": net.replace(C_W=2.0)}
+    ranking = fw.rank_by_evidence(networks, X, Y, noise=0.01, order=0)
+    ranking.best.name, ranking["mine"].evidence.value
+    ```
+    """
+
+    rows: tuple[RankedNetwork, ...]  # name, network and evidence of each
+    noise: float  # variance of the observations
+    order: int  # 0 or 1
 
     @property
     def best(self) -> RankedNetwork | None:
@@ -63,11 +73,19 @@ def rank_by_evidence(
 ) -> Ranking:
     """Compare depths, widths, activations and hyperparameters by the evidence of one data set.
 
-    `networks` is a dictionary of names, or a sequence of networks, which are then called by their widths and
-    activation. The difference of two log evidences is the logarithm of a Bayes factor. Nothing warns here:
-    networks whose correction is of the size of one are marked as meaningless and stand at the end.
+    The difference of two log evidences is the logarithm of a Bayes factor. Nothing warns here: networks whose
+    correction is of the size of one are marked as meaningless and stand at the end.
 
-    `X`, `Y`, `noise` and `order` as in `evidence`. Returns an `fw.Ranking`.
+    Args:
+        networks: A dictionary of networks by name, or a sequence of networks, which are then called by their
+            widths and activation.
+        X: Inputs (N, n_0).
+        Y: Observed targets (N, n_L).
+        noise: The variance of the observations.
+        order: 0 is infinite width, 1 is through order 1/n.
+
+    Returns:
+        The networks in order, the best first.
 
     ```python
     fw.rank_by_evidence({"mine": net, "larger weights": net.replace(C_W=2.0)}, X, Y, noise=0.01, order=0)

@@ -35,19 +35,31 @@ def evidence(
     store: str | Path | None = None,
     progress: Progress = None,
 ) -> Evidence:
-    r"""The log probability density of data under the prior, with noise of a given variance.
+    """The log probability density of data under the prior, with noise of a given variance.
 
-    `order=0` is infinite width, `order=1` adds Q/n. To this order log p is linear in 1/n: a positive Q
-    prefers narrow networks, a negative one wide networks, and neither knows a best width. Q is quadratic in
-    the data; a correction of the size of one makes the value meaningless, see `verdict`.
+    At order 1 log p is linear in 1/n: a positive correction Q/n prefers narrow networks, a negative one wide
+    networks, and neither knows a best width. Q is quadratic in the data; a correction of the size of one
+    makes the value meaningless, see `verdict`.
 
     The gradient is by C_b and C_W of each layer and by the noise; it is None for an activation that jumps and
     for networks with other layers than dense ones. At order 1 it is known in closed form for the last layer
     and the noise, and by central differences over the solver for the layers below, four solutions for each of
-    them: `gradient=False` leaves it out. `client`, `store` and `progress` as in `posterior`.
+    them.
 
-    `X` (N, n_0) and `Y` (N, n_L) are the data; `four_leg_tolerance` as in `finite_width`. Returns an
-    `fw.Evidence`.
+    Args:
+        net: The network.
+        X: Inputs (N, n_0).
+        Y: Observed targets (N, n_L).
+        noise: The variance of the observations.
+        order: 0 is infinite width, 1 adds Q/n.
+        gradient: Whether to compute the gradient.
+        four_leg_tolerance: The accuracy of four-leg averages, as in `finite_width`.
+        client: A Dask client, as in `predict`.
+        store: Where finished tasks are kept, as in `predict`.
+        progress: A progress bar, as in `predict`.
+
+    Returns:
+        The `value`, its `gradient`, and at order 1 the `correction` and a `verdict`.
 
     ```python
     fw.evidence(net, X, Y, noise=0.01).value

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import over_samples, shown
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
 from finitewidth.theory.checks import check_layer
 from finitewidth.theory.steps import Step
@@ -24,11 +25,26 @@ from finitewidth.theory.vertex.fields import Fields
 from finitewidth.training.bayes.conditioning import Conditioned
 
 
+@shown(
+    "index",
+    "movement",
+    "shift",
+    "mean",
+    dimensions=over_samples(("infinite_width", "prior", "shift", "kernel", "second_moment"), ()),
+)
 @dataclass(frozen=True, eq=False)
 class HiddenLayer:
-    """One layer given the data, through order 1/n; samples are training inputs and then test inputs."""
+    """One layer given the data, through order 1/n; samples are training inputs and then test inputs.
 
-    index: int
+    `layer` of an `fw.Posterior` makes it.
+
+    ```python
+    hidden = fw.posterior(net, X, Y, X_test, noise=0.1, order=1).layer(1)
+    hidden.second_moment, hidden.shift
+    ```
+    """
+
+    index: int  # l, from 1
     infinite_width: Float[np.ndarray, "N N"] = field(repr=False)  # K, which data do not move
     prior: Float[np.ndarray, "N N"] = field(repr=False)  # K + G1/n, the mean kernel before data
     shift: Float[np.ndarray, "N N"] = field(repr=False)  # what the data add to the mean kernel

@@ -46,15 +46,23 @@ WORDING = Wording(
 )
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Mean and covariance of the outputs at the test inputs, given noisy observations."""
+    """Mean and covariance of the outputs at the test inputs, given noisy observations.
 
-    prediction: Prediction
+    `fw.posterior` makes it.
+
+    ```python
+    posterior = fw.posterior(net, X, Y, X_test, noise=0.1, order=1)
+    posterior.mean, posterior.std, posterior.verdict, posterior.layer(2)
+    ```
+    """
+
+    prediction: Prediction  # the same numbers as a prediction
     noise: float  # variance of the observations
     covariance_contributions: dict[str, np.ndarray] = field(default_factory=dict, repr=False)  # (M, M), 1/n
     log_evidence_correction: float | None = None  # Q/n
     cumulants: Cumulants | None = field(default=None, repr=False)  # divided by n, where asked for
-    given: Conditioned | None = field(default=None, repr=False)
-    fields: Fields | None = field(default=None, repr=False)
+    given: Conditioned | None = field(default=None, repr=False)  # what the hidden layers know of the data
+    fields: Fields | None = field(default=None, repr=False)  # statistics of the hidden layers
 
     @property
     def net(self) -> Network:
@@ -179,18 +187,28 @@ def posterior(
     store: str | Path | None = None,
     progress: Progress = None,
 ) -> Posterior:
-    """The outputs on X_test, or on X_train itself, given noisy observations; `noise` is a variance.
+    """The distribution of outputs given noisy observations.
 
-    `order=0` is infinite width, where the prior is Gaussian and every layer is known. `order=1` is through
-    order 1/n, for networks of dense layers, activations (also with kinks) and residual blocks of smooth ones.
-    There the hidden layers learn from the data (`layer`), outputs are wired together (`wired`), and the
-    distribution is not Gaussian: `cumulants=True` gives its skewness and kurtosis.
+    At infinite width the prior is Gaussian and every layer is known. At order 1 networks have dense layers,
+    activations (also with kinks) and residual blocks of smooth ones; hidden layers learn from the data
+    (`layer`), outputs are wired together (`wired`), and the distribution is not Gaussian. Beyond 64 inputs
+    nothing of size N^4 is stored.
 
-    The slow part at order 1 are averages of four sigmas, independent tasks for the Dask `client`, `store` and
-    `progress` as in `predict`. Beyond 64 inputs nothing of size N^4 is stored.
+    Args:
+        net: The network.
+        X_train: Training inputs (N, n_0).
+        Y_train: Observed targets (N, n_L).
+        X_test: Test inputs (M, n_0); the training inputs by default.
+        noise: The variance of the observations.
+        order: 0 is infinite width, 1 is through order 1/n.
+        cumulants: Whether to compute `skewness` and `excess_kurtosis`, at order 1.
+        four_leg_tolerance: The accuracy of four-leg averages, as in `finite_width`.
+        client: A Dask client, for which averages of four sigmas are independent tasks.
+        store: Where finished tasks are kept, as in `predict`.
+        progress: A progress bar, as in `predict`.
 
-    `X_train` (N, n_0) and `Y_train` (N, n_L) are the data; `four_leg_tolerance` as in `finite_width`. Returns
-    an `fw.Posterior` with `mean`, `std` and `covariance`.
+    Returns:
+        `mean`, `std` and `covariance` on the test inputs.
 
     ```python
     fw.posterior(net, X, Y, X_test, noise=0.01).mean

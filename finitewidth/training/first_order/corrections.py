@@ -9,6 +9,7 @@ with the dNTK. Its components are $\delta_{ij} S_{12}$ plus a part that is quadr
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -82,6 +83,21 @@ def leap(modes: Modes, f: np.ndarray) -> np.ndarray:
     matrix = np.eye(modes.H.shape[0])
     matrix[:, : modes.count] -= modes.H[:, : modes.count] * f
     return matrix
+
+
+class Free(NamedTuple):
+    """The prediction of a frozen NTK on all samples."""
+
+    mean: np.ndarray  # (N, n_L)
+    among: np.ndarray  # covariance of each output, (N, N)
+
+
+def free_prediction(modes: Modes, f: np.ndarray) -> Free:
+    """Mean and covariance after training with a frozen NTK, whose response at the modes is f."""
+    L = leap(modes, f)
+    mean = modes.back((modes.H[:, : modes.count] * f) @ modes.y.T)
+    among = modes.back(modes.back(L @ modes.G @ L.T, 0), 1)
+    return Free(mean, (among + among.T) / 2)
 
 
 def trained_kernel(modes: Modes, symbols: Symbols) -> np.ndarray:

@@ -61,16 +61,24 @@ NetworkOfWidths = Callable[[tuple[int, ...]], Network]
 )
 @dataclass(frozen=True, eq=False)
 class ExpectedLoss:
-    """Expected test loss over depths and widths, split into bias and variance."""
+    """Expected test loss over depths and widths, split into bias and variance.
 
-    depths: Float[np.ndarray, " D"]
-    widths: Float[np.ndarray, " W"]
-    bias: Float[np.ndarray, "D W"]
-    variance: Float[np.ndarray, "D W"]
-    infinite_bias: Float[np.ndarray, " D"]
-    infinite_variance: Float[np.ndarray, " D"]
+    `fw.expected_loss` makes it, and `plot` draws it.
+
+    ```python
+    losses = fw.expected_loss(net, X, Y, X_test, Y_test, depths=(2, 3), widths=(64, 128))
+    losses.total, losses.coefficient
+    ```
+    """
+
+    depths: Float[np.ndarray, " D"]  # numbers of layers with parameters
+    widths: Float[np.ndarray, " W"]  # of hidden layers
+    bias: Float[np.ndarray, "D W"]  # loss of the mean prediction
+    variance: Float[np.ndarray, "D W"]  # loss from fluctuations around it
+    infinite_bias: Float[np.ndarray, " D"]  # bias at infinite width
+    infinite_variance: Float[np.ndarray, " D"]  # variance at infinite width
     bias_coefficient: Float[np.ndarray, " D"]  # of L/n
-    variance_coefficient: Float[np.ndarray, " D"]
+    variance_coefficient: Float[np.ndarray, " D"]  # likewise of the variance
     stderr: Float[np.ndarray, "D W"]  # of the total, where order 1/n was sampled; else 0
     target_scale: Float[np.ndarray, " D"] = field(repr=False)  # by which targets were scaled
 
@@ -112,17 +120,33 @@ def expected_loss(
 ) -> ExpectedLoss:
     """Expected test loss at order 1/n for networks of several depths and hidden widths.
 
-    `net` is a network, or a function from widths to a network such as
-    `lambda widths: fw.MLP.critical(widths, "tanh")`, whose hyperparameters may depend on the depth but not on
-    the widths. Other depths than its own need a network with the same activation and hyperparameters in all
-    layers. Depth counts layers with parameters. Where a network is critical and its kernel falls with depth
-    as L^(-p_0), targets are scaled by L^(-p_0/2) and losses given in units of L^(-p_0), see `target_scale`.
+    Where a network is critical and its kernel falls with depth as L^(-p_0), targets are scaled by L^(-p_0/2)
+    and losses given in units of L^(-p_0), see `target_scale`. Up to 64 samples widths cost nothing beyond the
+    first. More samples before the end of training are sampled, mean and variance, once for each width.
 
-    Depths are independent tasks; `client`, `store` and `progress` are for them as in `predict`. Up to 64
-    samples widths cost nothing beyond the first. More samples before the end of training are sampled, mean
-    and variance, once for each width (`route`, `tolerance`, `samples`, `budget` and `key` as in `predict`).
+    Args:
+        net: A network, or a function from widths to a network such as `lambda widths: fw.MLP.critical(widths,
+            "tanh")`, whose hyperparameters may depend on the depth but not on the widths. Other depths than
+            its own need a network with the same activation and hyperparameters in all layers.
+        X_train: Training inputs (N, n_0).
+        Y_train: Targets (N, n_L).
+        X_test: Test inputs (M, n_0).
+        Y_test: Targets of the test inputs (M, n_L).
+        depths: Numbers of layers with parameters.
+        widths: Widths of the hidden layers.
+        algorithm: How and how long networks are trained; by default to the end.
+        four_leg_tolerance: The accuracy of four-leg averages, as in `finite_width`.
+        route: "deterministic" or "sampled", as in `predict`.
+        tolerance: The accuracy of sampling, as in `predict`.
+        samples: The number of samples, as in `predict`.
+        budget: The longest time of sampling in seconds, as in `predict`.
+        key: The randomness of sampling.
+        client: A Dask client, for which depths are independent tasks.
+        store: Where finished tasks are kept, as in `predict`.
+        progress: A progress bar, as in `predict`.
 
-    The data are as in `predict`, with targets `Y_test` of the test inputs. Returns an `fw.ExpectedLoss`.
+    Returns:
+        Losses over depths and widths with their bias, variance and `coefficient` of L/n.
 
     ```python
     fw.expected_loss(net, X, Y, X_test, Y_test, depths=(2, 3), widths=(64, 128)).coefficient

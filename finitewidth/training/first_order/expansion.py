@@ -14,7 +14,16 @@ _NEGATIVE = 1e-6  # eigenvalues closer to zero than this may be rounding of the 
 
 
 class ExpansionWarning(UserWarning):
-    """The expansion in 1/n is not to be trusted: what it neglects is not small."""
+    """The expansion in 1/n is not to be trusted: what it neglects is not small.
+
+    ```python
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fw.ExpansionWarning)  # the verdict says the same
+        fw.predict(net, X, Y, X_test).verdict
+    ```
+    """
 
 
 class Wording(NamedTuple):
@@ -127,7 +136,7 @@ def warn_of(
         return
     warnings.warn(
         f"{what} (depth over width {expansion.depth_over_width:.2g}, condition number of the "
-        f"{wording.kernel} {condition:.1e}); {remedy}.",
+        f"{wording.kernel} {_plain(condition)}); {remedy}.",
         ExpansionWarning,
         stacklevel=stacklevel,
     )

@@ -24,10 +24,18 @@ _FRACTIONS = (0.25, 0.5, 0.75, 0.95)  # of the largest stable learning rate
 @shown("eigenvalues", "largest_learning_rate", "ratios", figure="inductive_bias")
 @dataclass(frozen=True, eq=False)
 class InductiveBias:
-    """Ratios Z_A / Z_B of fully trained algorithms in the eigenbasis of one training NTK."""
+    """Ratios Z_A / Z_B of fully trained algorithms in the eigenbasis of one training NTK.
+
+    `fw.inductive_bias` makes it, and `plot` draws it.
+
+    ```python
+    bias = fw.inductive_bias(fw.finite_width(net, X, Y, X_test))
+    print(bias.table())
+    ```
+    """
 
     eigenvalues: Float[np.ndarray, " A"]  # ascending: slow modes first
-    ratios: Mapping[str, Float[np.ndarray, "A A"]] = field(repr=False)
+    ratios: Mapping[str, Float[np.ndarray, "A A"]] = field(repr=False)  # Z_A / Z_B by algorithm
     corrections: Mapping[str, Float[np.ndarray, "M n_L"]] = field(repr=False)  # of order 1/n to the mean
 
     @property
@@ -50,12 +58,15 @@ class InductiveBias:
 def inductive_bias(
     prepared: FiniteWidth, algorithms: Mapping[str, AbstractAlgorithm] | None = None
 ) -> InductiveBias:
-    """Compare algorithms on one problem, prepared by `fw.finite_width`.
+    """Compare algorithms on one problem.
 
-    By default, to the end of training: the two-step update, gradient flow, and descent up to 95 % of its
-    largest learning rate.
+    Args:
+        prepared: A problem prepared by `fw.finite_width`.
+        algorithms: Algorithms by name. By default, all to the end of training: the two-step update, gradient
+            flow, and descent up to 95 % of its largest learning rate.
 
-    Returns an `fw.InductiveBias`, which `fw.plots.inductive_bias` draws.
+    Returns:
+        Ratios of projectors and corrections by algorithm, which `fw.plots.inductive_bias` draws.
 
     ```python
     fw.inductive_bias(fw.finite_width(net, X, Y, X_test)).ratios["gradient flow"]

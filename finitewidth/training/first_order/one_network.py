@@ -68,12 +68,22 @@ def _folded(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 @shown("outputs", "free", "ntk", "dntk")
 @dataclass(frozen=True)
 class NetworkPrediction:
-    """One network after training, to order 1/n."""
+    """One network after training, through order 1/n.
+
+    `fw.predict_network` makes it.
+
+    ```python
+    start = fw.initialize(net, key=0)
+    z, ntk = np.asarray(fw.apply(net, start, X)), fw.empirical_ntk(net, start, X)
+    still = np.zeros((1, 3) * 3), np.zeros((1, 3) * 4), np.zeros((1, 3) * 4)  # an NTK that never moves
+    fw.predict_network(z, ntk, *still, Y, fw.GradientFlow(2.0)).free
+    ```
+    """
 
     outputs: Outputs  # trained outputs, training samples first
     free: Outputs  # the outputs that its NTK would lead to if it stayed as at initialization
     ntk: Float[np.ndarray, "n_L N n_L N"]  # NTK when training stops
-    dntk: Float[np.ndarray, "n_L N n_L N n_L N"]
+    dntk: Float[np.ndarray, "n_L N n_L N n_L N"]  # dNTK when training stops
     # the NTK with which a kernel prediction gives these outputs; at the end of training only
     trained_ntk: Float[np.ndarray, "N n_L M"] | None
 
@@ -81,8 +91,26 @@ class NetworkPrediction:
 def predict_network(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: AbstractAlgorithm) -> NetworkPrediction:
     """Outputs and NTK of one network after training, without training it.
 
-    Arguments are its outputs z (N, n_L), NTK, dNTK and ddNTKs at initialization, with axes (component,
-    sample) for each index and training samples first, and targets Y (N_A, n_L).
+    Tensors have axes (component, sample) for each index, and training samples come first.
+
+    Args:
+        z: Its outputs at initialization (N, n_L).
+        ntk: Its NTK at initialization.
+        dntk: Its dNTK at initialization.
+        ddntk_1: Its first ddNTK at initialization.
+        ddntk_2: Its second ddNTK at initialization.
+        Y: Targets of the training samples (N_A, n_L).
+        algorithm: How and how long it is trained.
+
+    Returns:
+        Its `outputs`, `ntk` and `dntk` after training, through order 1/n.
+
+    ```python
+    start = fw.initialize(net, key=0)
+    z, ntk = np.asarray(fw.apply(net, start, X)), fw.empirical_ntk(net, start, X)
+    still = np.zeros((1, 3) * 3), np.zeros((1, 3) * 4), np.zeros((1, 3) * 4)  # an NTK that never moves
+    fw.predict_network(z, ntk, *still, Y, fw.GradientFlow()).outputs  # the targets
+    ```
     """
     z = np.asarray(z)
     if z.ndim != 2:

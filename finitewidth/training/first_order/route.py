@@ -49,6 +49,27 @@ class Route:
         budget = math.inf if math.isinf(budget) else budget
         return cls(name, Accuracy(tolerance, samples, budget, seed), bool(variance))
 
+    def check_sampled(self, has_skips: bool, covariance: bool | None) -> None:
+        """Refuse what sampling does not know."""
+        if has_skips:
+            raise ValueError(
+                'route="sampled" knows dense networks only, and this one has skip connections; use '
+                'route="deterministic".'
+            )
+        if covariance:
+            raise ValueError(
+                'route="sampled" gives the mean and, with variance=True, the variance of each output, got '
+                'covariance=True; use variance=True, or route="deterministic", which needs whole tensors.'
+            )
+
+    def check_variance(self, has_skips: bool) -> None:
+        """Refuse a variance without a covariance where it cannot be sampled."""
+        if self.variance and (self.name == "deterministic" or has_skips):
+            raise ValueError(
+                "variance=True beyond 64 samples is sampled, for dense networks only; use covariance=True, "
+                'which needs whole tensors, or route="sampled" with a dense network.'
+            )
+
     def fingerprint(self) -> str:
         """The route in the configuration of a store; a budget changes no number."""
         accuracy = self.accuracy

@@ -32,7 +32,7 @@ from finitewidth.theory.kernels import kernels
 from finitewidth.theory.solve import solve_with
 from finitewidth.theory.unrolled.pair_corrections import pair_corrections
 from finitewidth.theory.unrolled.unroll import unroll
-from finitewidth.training.first_order.corrections import leap
+from finitewidth.training.first_order.corrections import free_prediction
 from finitewidth.training.first_order.expansion import judged, warn_of
 from finitewidth.training.first_order.grouped import grouped_corrections
 from finitewidth.training.first_order.modes import Modes
@@ -64,27 +64,29 @@ class Means(NamedTuple):
     H1: Float[np.ndarray, "N N"]
 
 
-class _Free(NamedTuple):
-    """The prediction of a frozen NTK on all samples."""
-
-    mean: np.ndarray  # (N, n_L)
-    among: np.ndarray  # covariance of each output, (N, N)
-
-
 @shown("n", "X", "Y", "error", "four_leg_error", "route", "net")
 @dataclass(frozen=True, eq=False)
 class FiniteWidth:
-    """Statistics of a network on training and test inputs, ready for any algorithm."""
+    """Statistics of a network on training and test inputs, ready for any algorithm.
+
+    `fw.finite_width` makes it.
+
+    ```python
+    prepared = fw.finite_width(net, X, Y, X_test)
+    prepared.predict(fw.GradientFlow(2.0)).mean, prepared.with_width(128).predict().mean
+    ```
+    """
 
     net: Network
     X: Float[np.ndarray, "N n0"]  # training inputs first, then test inputs that are not among them
-    Y: Float[np.ndarray, "N_A n_L"]
+    Y: Float[np.ndarray, "N_A n_L"]  # targets of the training inputs
     tests: Int[np.ndarray, " M"]  # the place of each test input in X
     error: float  # of two-leg averages, in units of the scale they live on
-    four_leg_error: float
-    means: Means = field(repr=False)
+    four_leg_error: float  # largest absolute error of a four-leg average
+    means: Means = field(repr=False)  # K, Theta, G1 and H1
+    # tensors of order 1/n, whole or in a form that contracts them
     tensors: AbstractTensors = field(repr=False)
-    route: Route = AUTOMATIC
+    route: Route = AUTOMATIC  # how order 1/n is computed
 
     @property
     def n(self) -> int:
@@ -148,7 +150,7 @@ class FiniteWidth:
         """The result of `predict`, its tasks run by a runner, without a warning; see its `expansion`."""
         covariance = self.tensors.give_covariance if covariance is None else covariance
         infinite = self._infinite_prediction(algorithm)
-        free, rows = _free(self.modes, self._response(self.modes, algorithm)), self.tests
+        free, rows = free_prediction(self.modes, self._response(self.modes, algorithm)), self.tests
         corrected = self.tensors.corrections(running, self.modes, algorithm, rows, covariance=covariance)
         parts = {"ntk_mean": free.mean[rows] - infinite.mean}
         parts |= {name: part / self.n for name, part in corrected.mean.items()}
@@ -177,7 +179,7 @@ class FiniteWidth:
 
     def _infinite_prediction(self, algorithm: AbstractAlgorithm) -> Prediction:
         modes = self.infinite
-        free = _free(modes, self._response(modes, algorithm))
+        free = free_prediction(modes, self._response(modes, algorithm))
         factors = self._factors(free.among[np.ix_(self.tests, self.tests)])
         return Prediction(
             self.net, algorithm, 0, free.mean[self.tests], factors, _condition(modes.l), self.error
@@ -195,13 +197,6 @@ class FiniteWidth:
                 raise singular_error(self.net, X, self.Y, condition, remedy="stop at a finite time")
         algorithm.check_stable(float(modes.l[-1]), MSE())
         return algorithm.response(modes.l)
-
-
-def _free(modes: Modes, f: np.ndarray) -> _Free:
-    L = leap(modes, f)
-    mean = modes.back((modes.H[:, : modes.count] * f) @ modes.y.T)
-    among = modes.back(modes.back(L @ modes.G @ L.T, 0), 1)
-    return _Free(mean, (among + among.T) / 2)
 
 
 def _condition(l: np.ndarray) -> float:
@@ -239,15 +234,36 @@ def finite_width(
 ) -> FiniteWidth:
     """Prepare statistics through order 1/n once, to ask about many algorithms and times.
 
-    The `route` is "deterministic" or "sampled". By default up to 64 samples have whole tensors, which give
-    mean and covariance. More samples have the mean alone: gradient flow and descent stopped at a finite time
-    are sampled (`tolerance`, `samples`, `budget`, `variance` and `key` as in `predict`), and so is the end of
-    training of more than 100 inputs; the rest is contracted leg by leg, and nothing of size N^4 is stored.
-    With `covariance=True` tensors are whole at any number of samples that fits into memory.
+    Up to 64 samples have whole tensors, which give mean and covariance. More samples have the mean alone:
+    gradient flow and descent stopped at a finite time are sampled, and so is the end of training of more than
+    100 inputs; the rest is contracted leg by leg, and nothing of size N^4 is stored.
 
-    `four_leg_tolerance` is the accuracy of four-leg averages of the deterministic route; inverses of the
-    training NTK amplify their errors 20 to 1000 times. By default it is 1e-8 for up to 16 samples, 1e-6 up to
-    32, and 1e-5 beyond. `client`, `store` and `progress` as in `predict`.
+    Args:
+        net: A network of dense layers, smooth activations and residual blocks of them.
+        X_train: Training inputs (N, n_0).
+        Y_train: Targets (N, n_L).
+        X_test: Test inputs (M, n_0); the training inputs by default.
+        four_leg_tolerance: The accuracy of four-leg averages of the deterministic route; inverses of the
+            training NTK amplify their errors 20 to 1000 times. By default 1e-8 for up to 16 samples, 1e-6 up
+            to 32, and 1e-5 beyond.
+        covariance: With True tensors are whole at any number of samples that fits into memory.
+        route: "deterministic" or "sampled"; chosen by the number of samples by default.
+        tolerance: The accuracy of sampling, as in `predict`.
+        samples: The number of samples, as in `predict`.
+        budget: The longest time of sampling in seconds, as in `predict`.
+        variance: Whether to sample the variance too, as in `predict`.
+        key: The randomness of sampling.
+        client: A Dask client, as in `predict`.
+        store: Where finished tasks are kept, as in `predict`.
+        progress: A progress bar, as in `predict`.
+
+    Returns:
+        Statistics whose `predict` takes any algorithm.
+
+    ```python
+    prepared = fw.finite_width(net, X, Y, X_test)
+    prepared.predict(fw.GradientFlow(2.0)).mean, prepared.predict(fw.GradientDescent(0.1, 20)).mean
+    ```
     """
     problem = Problem.of(net, X_train, Y_train, X_test)
     way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, variance=variance, key=key)
@@ -329,30 +345,9 @@ def prepare(
 def _gives_covariance(problem: Problem, covariance: bool | None, route: Route) -> bool:
     """Whether the covariance is wanted: by default where whole tensors are."""
     if route.name == "sampled":
-        _check_sampled(problem.net.ladder.has_skips, covariance)
+        route.check_sampled(problem.net.ladder.has_skips, covariance)
         return False
     return problem.merged_inputs()[0].shape[0] <= DENSE if covariance is None else covariance
-
-
-def _check_sampled(has_skips: bool, covariance: bool | None) -> None:
-    if has_skips:
-        raise ValueError(
-            'route="sampled" knows dense networks only, and this one has skip connections; use '
-            'route="deterministic".'
-        )
-    if covariance:
-        raise ValueError(
-            'route="sampled" gives the mean and, with variance=True, the variance of each output, got '
-            'covariance=True; use variance=True, or route="deterministic", which needs whole tensors.'
-        )
-
-
-def _check_variance(net: Network, route: Route) -> None:
-    if route.variance and (route.name == "deterministic" or net.ladder.has_skips):
-        raise ValueError(
-            "variance=True beyond 64 samples is sampled, for dense networks only; use covariance=True, which "
-            'needs whole tensors, or route="sampled" with a dense network.'
-        )
 
 
 def _whole(
@@ -383,7 +378,7 @@ def _in_parts(
         f"order 1/n for {X.shape[0]} samples",
         "pass fewer inputs",
     )
-    _check_variance(net, route)
+    route.check_variance(net.ladder.has_skips)
     pair = kernels(net, X)
     assert pair.Theta is not None  # the activation is smooth
     streamed = StreamedTensors(net, X, tolerance)

@@ -34,7 +34,11 @@ from finitewidth.training.infinite.solver import InverseMatrix, Singular, invers
 def bayesian_rates(net: Network) -> Network:
     """The network with only its last layer trained, so that training is Bayesian (PDLT 10.46-10.49).
 
-    `net` ends in `fw.Dense`. Returns a network of the same kind.
+    Args:
+        net: A network that ends in `fw.Dense`.
+
+    Returns:
+        A network of the same kind.
 
     ```python
     fw.predict(fw.bayesian_rates(net), X, Y, X_test, order=0).mean
@@ -88,14 +92,22 @@ def infinite_posterior(net: Network, X_train, Y_train, X_test=None, *, noise: fl
 @shown("value", "correction", "order", "gradient", "condition", "net")
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Log probability density of observed data under the prior, and how it changes with the prior."""
+    """Log probability density of observed data under the prior, and how it changes with the prior.
+
+    `fw.evidence` makes it.
+
+    ```python
+    evidence = fw.evidence(net, X, Y, noise=0.01)
+    evidence.value, evidence.gradient["C_W"]
+    ```
+    """
 
     net: Network
-    value: float
+    value: float  # log probability density
     gradient: dict[str, np.ndarray] | None  # by C_b and C_W of each layer (L,), and by noise ()
     condition: float = field(repr=False)  # of the kernel with its noise
     order: int = 0  # 0: infinite width
-    leading: "Evidence | None" = field(default=None, repr=False)
+    leading: "Evidence | None" = field(default=None, repr=False)  # the same at order 0, where this is order 1
 
     @property
     def infinite_width(self) -> "Evidence":

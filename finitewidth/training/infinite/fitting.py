@@ -41,15 +41,24 @@ BLOCK = 1024  # test inputs at a time, for means and standard deviations alone
 @shown("X", "weights", "condition", "error", "algorithm", "net")
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Infinitely wide networks trained on a data set, ready to predict at any inputs."""
+    """Infinitely wide networks trained on a data set, ready to predict at any inputs.
+
+    `fw.fit` makes it.
+
+    ```python
+    fitted = fw.fit(net, X, Y)
+    fitted.mean(X_test), fitted.std(X_test), fitted.condition
+    ```
+    """
 
     net: Network
-    algorithm: AbstractAlgorithm
-    X: Float[np.ndarray, "N ..."]
-    K: Float[np.ndarray, "N N"] | StoredMatrix = field(repr=False)
+    algorithm: AbstractAlgorithm  # how it was trained
+    X: Float[np.ndarray, "N ..."]  # training inputs
+    K: Float[np.ndarray, "N N"] | StoredMatrix = field(repr=False)  # kernel of the training inputs
     weights: Float[np.ndarray, "N n_L"] = field(repr=False)  # F y, one for each training sample
+    # f(Theta), which takes residuals to what training does with them
     response: ResponseMatrix | IterativeInverse = field(repr=False)
-    error: float
+    error: float  # of the Gaussian averages in the kernels
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the kernel K: a pickle then has one matrix between samples, and not two."""
@@ -175,16 +184,24 @@ def fit(
 ) -> Fitted:
     """Train infinitely wide networks on the loss 1/2 sum (z - y)^2 once, to predict at any test inputs.
 
-    `ridge` is added to the training NTK. Eigenvalues below `cutoff` times the largest count as zero, and
-    their modes stay as they were at initialization: the limit of a vanishing ridge.
+    Args:
+        net: The network.
+        X_train: Training inputs (N, n_0).
+        Y_train: Targets (N, n_L).
+        algorithm: How and how long networks are trained; by default to the end.
+        ridge: A number that is added to the diagonal of the training NTK.
+        cutoff: Eigenvalues below this share of the largest count as zero, and their modes stay as they were
+            at initialization: the limit of a vanishing ridge.
+        store: A path that ends in .zarr, where the kernel of the training set stays in panels. Networks
+            trained to the end are then found by conjugate gradients, and memory grows with the number of
+            samples, not with its square.
+        client: A Dask client, for which panels are tasks.
+        progress: A progress bar, as in `train_ensemble`, but none is shown by itself.
+        accuracy: The relative residual of conjugate gradients; `fitted.response.reached` lists the residuals
+            reached.
 
-    With a `store` (a path that ends in .zarr) the kernel of the training set stays on disk, in panels that
-    are tasks for a Dask `client`, and networks trained to the end are found by conjugate gradients to the
-    relative residual `accuracy`; `fitted.response.reached` lists the residuals reached. Memory then grows
-    with the number of samples, not with its square.
-
-    `X_train` (N, n_0) and `Y_train` (N, n_L) are the data and `algorithm` says how long networks are trained.
-    Returns an `fw.Fitted`, whose `mean`, `std` and `predict` take test inputs.
+    Returns:
+        Trained networks, whose `mean`, `std` and `predict` take test inputs.
 
     ```python
     fitted = fw.fit(net, X, Y, ridge=1e-3)

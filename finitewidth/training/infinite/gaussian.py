@@ -82,18 +82,28 @@ class Sampling:
 )
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Mean and covariance of trained networks on test inputs."""
+    """Mean and covariance of trained networks on test inputs.
+
+    `fw.predict` makes it, and `plot` draws it.
+
+    ```python
+    prediction = fw.predict(net, X, Y, X_test)
+    prediction.mean, prediction.std, prediction.uncertainty, prediction.verdict
+    prediction.infinite_width.mean, prediction.contributions["dntk"]
+    ```
+    """
 
     net: Network
-    algorithm: AbstractAlgorithm
+    algorithm: AbstractAlgorithm  # how it is trained
     order: int  # 0: infinite width
-    mean: Float[np.ndarray, "M n_L"]
-    factors: tuple[Factor, ...] | None = field(repr=False)  # their products add up to the covariance; None
-    # where it was not asked for
+    mean: Float[np.ndarray, "M n_L"]  # over networks
+    # products that add up to the covariance; None where it was not asked for
+    factors: tuple[Factor, ...] | None = field(repr=False)
     condition: float  # of the training NTK, in the 1-norm where it was factorized; infinity if singular
     error: float  # of the Gaussian averages in the kernels, in units of the scale they live on
     contributions: dict[str, np.ndarray] = field(default_factory=dict, repr=False)  # of order 1/n to the mean
     variance_contributions: dict[str, np.ndarray] = field(default_factory=dict, repr=False)  # to the variance
+    # the same at order 0, where this is order 1
     leading: "Prediction | None" = field(default=None, repr=False)
     wired: Float[np.ndarray, "M n_L M n_L"] | None = field(default=None, repr=False)  # what no factor holds
     expansion: Expansion | None = None  # at order 1

@@ -24,7 +24,16 @@ MOST_ITERATIONS = 2000
 
 
 class AccuracyWarning(UserWarning):
-    """An iterative solution is less accurate than was asked for."""
+    """An iterative solution is less accurate than was asked for.
+
+    ```python
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fw.AccuracyWarning)  # stop at it
+        fw.fit(net, X, Y).mean(X_test)
+    ```
+    """
 
 
 class StoredMatrix:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import Kernels, kernels
@@ -21,6 +22,13 @@ from finitewidth.training.infinite.fitting import ntk, require_ntk
 from finitewidth.training.infinite.solver import Eigenbasis, condition_of, eigenbasis
 
 
+@shown(
+    "best_leave_one_out",
+    "best_generalized",
+    "ridges",
+    "leave_one_out",
+    dimensions=dict.fromkeys(("ridges", "leave_one_out", "generalized"), "ridge"),
+)
 @dataclass(frozen=True, eq=False)
 class RidgePath:
     """Mean squared errors, per sample and output, that cross-validation expects at several ridges."""
@@ -36,10 +44,16 @@ class RidgePath:
 def choose_ridge(
     net: Network, X_train, Y_train, *, ridges: Sequence[float] | np.ndarray | None = None
 ) -> RidgePath:
-    """Cross-validation errors over ridges, by default from 1e-12 to 1 times the largest eigenvalue.
+    """Cross-validation errors over ridges.
 
-    `net`, `X_train` and `Y_train` as in `fit`. Returns a record of both errors for each ridge, with
-    `best_leave_one_out` and `best_generalized`.
+    Args:
+        net: The network.
+        X_train: Training inputs (N, n_0).
+        Y_train: Targets (N, n_L).
+        ridges: The ridges to try; by default from 1e-12 to 1 times the largest eigenvalue.
+
+    Returns:
+        Both errors for each ridge, with `best_leave_one_out` and `best_generalized`.
 
     ```python
     fw.choose_ridge(net, X, Y).best_leave_one_out

@@ -26,12 +26,24 @@ from finitewidth.network.network import Network
 )
 @dataclass(frozen=True, eq=False)
 class SampledPrediction:
-    """Outputs of sampled members of a trained ensemble at infinite width."""
+    """Outputs of sampled members of a trained ensemble at infinite width.
+
+    `fw.predict` makes it before the end of training on a loss other than the squared error.
+
+    ```python
+    two = fw.MLP((2, 64, 64, 2), "tanh")
+    flow, entropy = fw.GradientFlow(2.0), fw.CrossEntropy()
+    prediction = fw.predict(
+        two, X, fw.one_hot([0, 1, 0], 2), X_test, algorithm=flow, loss=entropy, order=0, members=20
+    )
+    prediction.mean.value, prediction.probabilities.value
+    ```
+    """
 
     net: Network
-    algorithm: AbstractAlgorithm
-    loss: AbstractLoss
-    outputs: Float[np.ndarray, "members M n_L"] = field(repr=False)
+    algorithm: AbstractAlgorithm  # how it is trained
+    loss: AbstractLoss  # the loss
+    outputs: Float[np.ndarray, "members M n_L"] = field(repr=False)  # of every member
     probabilities_of_members: Float[np.ndarray, "members M n_L"] | None = field(repr=False)  # of classes
     condition: float  # of the training NTK
     error: float  # of the Gaussian averages in the kernels

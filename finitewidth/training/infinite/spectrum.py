@@ -26,7 +26,15 @@ from finitewidth.training.infinite.solver import condition_of, eigenbasis
 )
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Eigenvalues and eigenvectors of the training NTK at infinite width."""
+    """Eigenvalues and eigenvectors of the training NTK at infinite width.
+
+    `fw.spectrum` makes it, and `plot` draws it.
+
+    ```python
+    modes = fw.spectrum(net, X)
+    modes.time_scales, modes.learned(fw.GradientFlow(2.0))
+    ```
+    """
 
     net: Network
     eigenvalues: Float[np.ndarray, " N"]  # ascending
@@ -59,7 +67,12 @@ class Spectrum:
 def spectrum(net: Network, X_train) -> Spectrum:
     """Eigenvalues, condition number, largest stable learning rate and time scales of the training NTK.
 
-    `net` is the network and `X_train` its training inputs (N, n_0). Returns an `fw.Spectrum`.
+    Args:
+        net: The network, or a model that `fw.network_of` reads.
+        X_train: Training inputs (N, n_0).
+
+    Returns:
+        Eigenvalues in ascending order, and what follows from them.
 
     ```python
     fw.spectrum(net, X).largest_learning_rate

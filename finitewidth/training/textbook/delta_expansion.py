@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs
 from finitewidth.gaussian.two_legs import quadrature
 from finitewidth.network.layers.activation import Activation
@@ -26,6 +27,10 @@ from finitewidth.theory.checks import require_dense
 _ORDERS = ((0, 0), (1, 1), (2, 0), (2, 2), (3, 1), (4, 0), (3, 3), (4, 2), (5, 1))
 
 
+COEFFICIENTS = ("K00", "K0", "K1", "K2", "Theta00", "Theta0", "Theta1", "Theta2")
+
+
+@shown("robustness", "curvature", "K00", "Theta00", dimensions=dict.fromkeys(COEFFICIENTS, "layer"))
 @dataclass(frozen=True, eq=False)
 class DeltaExpansion:
     """Coefficients of the expansion at every layer; the distance is included in them."""
@@ -87,8 +92,13 @@ class _Expanded(NamedTuple):
 def delta_expansion(net: Network, x_plus, x_minus) -> DeltaExpansion:
     """K and Theta of two nearby inputs through second order in their distance, at every layer.
 
-    `x_plus` and `x_minus` are the two inputs (n_0,). Returns one number for each layer and quantity, and
-    `robustness` and `curvature`.
+    Args:
+        net: The network.
+        x_plus: One input (n_0,).
+        x_minus: The other input (n_0,).
+
+    Returns:
+        One number for each layer and quantity, and `robustness` and `curvature`.
 
     ```python
     fw.delta_expansion(net, X[0], X[0] + 0.01).curvature[-1]

@@ -14,12 +14,22 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.records import shown
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import require_dense
 from finitewidth.training.textbook.delta_expansion import two_inputs
 
 
+@shown(
+    "robustness",
+    "variance",
+    "K_d",
+    "psi",
+    "Theta_d",
+    "cos_zeta",
+    dimensions=dict.fromkeys(("K_d", "psi", "Theta_d", "cos_zeta", "robustness", "variance"), "layer"),
+)
 @dataclass(frozen=True, eq=False)
 class FiniteAngle:
     """Diagonal entries and angles at every layer."""
@@ -43,7 +53,13 @@ class FiniteAngle:
 def finite_angle(net: Network, x_plus, x_minus) -> FiniteAngle:
     """Kernel and NTK of two inputs of equal norm, at every layer of a scale-invariant network.
 
-    `x_plus` and `x_minus` are the two inputs (n_0,). Returns one number for each layer and quantity.
+    Args:
+        net: A network with a scale-invariant activation, such as relu.
+        x_plus: One input (n_0,).
+        x_minus: The other input (n_0,).
+
+    Returns:
+        One number for each layer and quantity.
 
     ```python
     fw.finite_angle(fw.MLP.critical((2, 64, 64, 1), "relu"), [1.0, 0.0], [0.0, 1.0]).Theta_d

@@ -38,16 +38,24 @@ LossOfSample = Callable[[jax.Array, jax.Array], jax.Array]  # of one sample's ou
 )
 @dataclass(frozen=True, eq=False)
 class TestLoss:
-    """Expected loss on test data: of the mean prediction, and from fluctuations around it."""
+    """Expected loss on test data: of the mean prediction, and from fluctuations around it.
+
+    `fw.test_loss` makes it.
+
+    ```python
+    loss = fw.test_loss(fw.predict(net, X, Y, X_test, order=0), Y_test)
+    loss.total, loss.bias, loss.variance
+    ```
+    """
 
     __test__ = False  # the name alone makes pytest take it for a test
 
-    bias: float
-    variance: float
+    bias: float  # loss of the mean prediction
+    variance: float  # loss from fluctuations around it
     stderr: float  # of the total, where the ensemble or order 1/n was sampled; else 0
     exact: bool  # False where orders beyond the second in the fluctuations are left out
-    bias_of_samples: Float[np.ndarray, " M"] = field(repr=False)
-    variance_of_samples: Float[np.ndarray, " M"] = field(repr=False)
+    bias_of_samples: Float[np.ndarray, " M"] = field(repr=False)  # bias of each test input
+    variance_of_samples: Float[np.ndarray, " M"] = field(repr=False)  # variance of each test input
 
     @property
     def total(self) -> float:
@@ -59,11 +67,15 @@ def test_loss(
 ) -> TestLoss:
     """Expected loss of the ensemble against the targets of the test inputs.
 
-    `loss` is a loss such as `fw.MSE()`, or any twice-differentiable JAX function of the outputs and the
-    targets of one sample. A sampled ensemble is averaged over its members, whatever the loss.
+    Args:
+        prediction: A result of `fw.predict`. A sampled ensemble is averaged over its members, whatever the
+            loss.
+        Y_test: Targets of its test inputs (M, n_L).
+        loss: A loss such as `fw.MSE()`, or any twice-differentiable JAX function of the outputs and the
+            targets of one sample.
 
-    `prediction` is a result of `fw.predict`, `Y_test` (M, n_L) has the targets of its test inputs. Returns an
-    `fw.TestLoss` with `bias`, `variance` and `total`.
+    Returns:
+        `bias`, `variance` and `total`.
 
     ```python
     fw.test_loss(fw.predict(net, X, Y, X_test), Y_test).total
@@ -114,6 +126,7 @@ def _sampled(prediction: SampledPrediction, loss: AbstractLoss, bias, Y) -> Test
     return TestLoss(float(bias.sum()), float(variance.sum()), stderr, True, bias, variance)
 
 
+@shown("robustness", "variance")
 @dataclass(frozen=True, eq=False)
 class Neighbour:
     """A test input beside one training input: the parts of bias and variance (PDLT 10.56-10.63)."""
@@ -132,9 +145,15 @@ class Neighbour:
 
 
 def neighbour(net: Network, x_train, x_test) -> Neighbour:
-    """Robustness and variance of the prediction at `x_test` after training on `x_train` alone.
+    """Robustness and variance of the prediction at one input after training on another one alone.
 
-    Returns a record with `robustness` and the variance.
+    Args:
+        net: The network.
+        x_train: The training input (n_0,).
+        x_test: The test input (n_0,).
+
+    Returns:
+        A record with `robustness` and the variance.
 
     ```python
     fw.neighbour(net, X[0], X_test[0]).robustness

@@ -30,10 +30,18 @@ Features = Callable[[np.ndarray], np.ndarray]  # from inputs (N, n_0) to feature
 @shown("weights")
 @dataclass(frozen=True, eq=False)
 class LinearModel:
-    """A linear model with trained weights: the data are forgotten."""
+    """A linear model with trained weights: the data are forgotten.
 
-    features: Features = field(repr=False)
-    weights: Float[np.ndarray, "n_f n_L"]
+    `fw.fit_linear_model` makes it.
+
+    ```python
+    model = fw.fit_linear_model(fw.with_constant(np.tanh), X, Y)
+    model.predict(X_test), model.weights
+    ```
+    """
+
+    features: Features = field(repr=False)  # function from inputs to features
+    weights: Float[np.ndarray, "n_f n_L"]  # one for each feature and output
 
     def predict(self, X) -> Float[np.ndarray, "M n_L"]:
         """W phi(x), PDLT (10.124)."""
@@ -43,11 +51,19 @@ class LinearModel:
 @shown("weights", "condition")
 @dataclass(frozen=True, eq=False)
 class KernelMachine:
-    """The dual of a linear model: the training features and one weight for each training sample."""
+    """The dual of a linear model: the training features and one weight for each training sample.
 
-    features: Features = field(repr=False)
-    training_features: Float[np.ndarray, "N n_f"] = field(repr=False)
-    weights: Float[np.ndarray, "N n_L"]
+    `fw.fit_kernel_machine` makes it.
+
+    ```python
+    machine = fw.fit_kernel_machine(fw.with_constant(np.tanh), X, Y)
+    machine.predict(X_test), machine.condition
+    ```
+    """
+
+    features: Features = field(repr=False)  # function from inputs to features
+    training_features: Float[np.ndarray, "N n_f"] = field(repr=False)  # features of the training inputs
+    weights: Float[np.ndarray, "N n_L"]  # one for each training sample and output
     condition: float  # of the kernel
 
     def predict(self, X) -> Float[np.ndarray, "M n_L"]:
@@ -58,7 +74,11 @@ class KernelMachine:
 def with_constant(features: Features) -> Features:
     """The same features and phi_0 = 1, whose weight is a bias.
 
-    `features` is a function from inputs to features, and so is what this returns.
+    Args:
+        features: A function from inputs (N, n_0) to features (N, P).
+
+    Returns:
+        A function from inputs to features (N, 1 + P).
 
     ```python
     fw.with_constant(np.tanh)(X)  # (N, 1 + n_0)
@@ -70,9 +90,14 @@ def with_constant(features: Features) -> Features:
 def fit_linear_model(features: Features, X_train, Y_train, *, ridge: float = 0.0) -> LinearModel:
     """Weights of least squares, PDLT (10.123); of least norm where there are more features than samples.
 
-    `ridge` is 2a of PDLT (10.127). Without it the weights of overparameterized models are the limit a -> 0+.
+    Args:
+        features: A function from inputs (N, n_0) to features (N, P).
+        X_train: Training inputs (N, n_0).
+        Y_train: Targets (N, n_L).
+        ridge: 2a of PDLT (10.127). Without it the weights of overparameterized models are the limit a -> 0+.
 
-    `features` is a function from inputs (N, n_0) to features (N, P). Returns an `fw.LinearModel`.
+    Returns:
+        The trained model, whose `predict` takes test inputs.
 
     ```python
     fw.fit_linear_model(fw.with_constant(np.tanh), X, Y).predict(X_test)
@@ -87,9 +112,17 @@ def fit_linear_model(features: Features, X_train, Y_train, *, ridge: float = 0.0
 
 
 def fit_kernel_machine(features: Features, X_train, Y_train, *, ridge: float = 0.0) -> KernelMachine:
-    """The same model by the kernel of its features; without a ridge it needs at least as many as samples.
+    """The model of `fit_linear_model` by the kernel of its features.
 
-    The arguments are those of `fit_linear_model`. Returns an `fw.KernelMachine`.
+    Args:
+        features: A function from inputs (N, n_0) to features (N, P). Without a ridge there must be at least
+            as many features as samples.
+        X_train: Training inputs (N, n_0).
+        Y_train: Targets (N, n_L).
+        ridge: 2a of PDLT (10.127).
+
+    Returns:
+        The trained model, whose `predict` takes test inputs.
 
     ```python
     fw.fit_kernel_machine(fw.with_constant(np.tanh), X, Y).predict(X_test)
@@ -134,7 +167,13 @@ def random_features(net: Network, *, key=0, output: int = 0) -> Features:
 
     The kernel of these features is $\hat H_{ii}$ of that network (10.140).
 
-    `key` is the randomness. Returns a function from inputs to features.
+    Args:
+        net: The network.
+        key: The randomness: a number or a key of JAX.
+        output: The output i.
+
+    Returns:
+        A function from inputs to features.
 
     ```python
     phi = fw.random_features(net, key=0)

@@ -76,9 +76,16 @@ class Starpolation:
 def starpolate(net: Network, x_plus, x_minus, y_plus, y_minus, s) -> Starpolation:
     """Train on two inputs and predict at s x_plus + (1 - s) x_minus for every s.
 
-    `x_plus` and `x_minus` are the two inputs (n_0,), `y_plus` and `y_minus` their targets (n_L,), and `s` are
-    places on the line through them, 1 at `x_plus` and 0 at `x_minus`. Returns `mean`, `variance` and the
-    straight line `linear` at every s.
+    Args:
+        net: The network.
+        x_plus: One input (n_0,).
+        x_minus: The other input (n_0,).
+        y_plus: Its target (n_L,).
+        y_minus: The other target (n_L,).
+        s: Places on the line through both inputs: 1 at `x_plus`, 0 at `x_minus`.
+
+    Returns:
+        `mean`, `variance` and the straight line `linear` at every s.
 
     ```python
     fw.starpolate(net, X[0], X[1], Y[0], Y[1], s=[-1.0, 0.5, 2.0]).mean

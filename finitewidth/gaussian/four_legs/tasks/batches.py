@@ -13,9 +13,8 @@ import numpy as np
 from finitewidth.core.cores import on_all_cores
 from finitewidth.gaussian.four_legs.coefficients import coefficients, term_exponents, term_factors
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
-from finitewidth.gaussian.four_legs.families import Family, Layers, placements
-from finitewidth.gaussian.four_legs.filling import Filling
-from finitewidth.gaussian.four_legs.interpolation import chebyshev_series
+from finitewidth.gaussian.four_legs.families import Family
+from finitewidth.gaussian.four_legs.interpolation import chebyshev_series, series_from_table
 from finitewidth.gaussian.four_legs.plans import LONG, SHORT, Plan
 from finitewidth.gaussian.four_legs.tasks.given import (
     Given,
@@ -24,13 +23,15 @@ from finitewidth.gaussian.four_legs.tasks.given import (
     has_entries,
     legs_and_places,
 )
+from finitewidth.gaussian.four_legs.tasks.writing import Writer
 from finitewidth.gaussian.four_legs.trapezoid import Unreachable
 
-_SIZE = 16  # tasks in a batch
+_SIZE = 16  # tasks in a batch, of many
+_FEW = 4000  # entries for which threads would wait for the interpreter longer than they save
 
 
 class Hermite(NamedTuple):
-    """Hermite coefficients of legs: series (legs, I, D) in unit directions, or values (I, legs, X)."""
+    """Hermite coefficients of legs: series (legs, part, I, D) in unit directions, or values (I, legs, X)."""
 
     series: np.ndarray
     units: np.ndarray  # (legs, 2)
@@ -38,26 +39,10 @@ class Hermite(NamedTuple):
 
 
 class Batches:
-    """Four-leg sums of tasks, written to their places.
+    """Four-leg sums of tasks, written to their places by a writer."""
 
-    `fixed` is which of p, q, row and column is the fixed sample, if one is. Of two layers, `layers` are those
-    of p, q, row and column, and legs of the second are counted on from the number of samples.
-    """
-
-    def __init__(
-        self,
-        filling: Filling,
-        conditioning: PairConditioning,
-        *,
-        fixed: int = 0,
-        layers: Layers | None = None,
-    ):
-        self.conditioning, self.count = conditioning, filling.count
-        self.targets = [
-            (array.reshape(-1), _places(family, slot, fixed, layers, self.count, conditioning.dealt))
-            for family, arrays in filling.arrays.items()
-            for slot, array in arrays.items()
-        ]
+    def __init__(self, conditioning: PairConditioning, writer: Writer):
+        self.conditioning, self.write = conditioning, writer.write
 
     def fill_pairs(self, tasks: Sequence[Task]) -> None:
         """Tasks that are conditioned on two different legs."""
@@ -76,7 +61,7 @@ class Batches:
         for task, sums in results:
             legs, places = legs_and_places(task)
             rows, columns = (places - [0, len(legs) - 2 - len(task.columns)]).T
-            self._write(np.stack([sums[orders][rows, columns] for orders in self.dealt]), legs, places)
+            self.write(np.stack([sums[orders][rows, columns] for orders in self.dealt]), legs, places)
 
     @property
     def dealt(self) -> tuple[Family, ...]:
@@ -91,7 +76,12 @@ class Batches:
                 if len(part.places):
                     group.append(part)
         short, long, beyond = groups
-        list(on_all_cores(self._fill, [*_together(short), *_together(long)]))
+        batches = [*_together(short), *_together(long)]
+        if sum(len(task.places) for task in tasks) < _FEW:
+            for batch in batches:
+                self._fill(batch)
+        else:
+            list(on_all_cores(self._fill, batches))
         return beyond
 
     def _fill(self, tasks: list[Given]) -> None:
@@ -109,15 +99,7 @@ class Batches:
             entries = task.places, task.correlations, task.needed
             block = loops.sums(own, points, pair, np.sqrt(task.variances), entries, tables)
             task.repair(conditioning, block)
-            self._write(block, task.legs, task.places)
-
-    def _write(self, block: np.ndarray, legs: np.ndarray, places: np.ndarray) -> None:
-        """Write sums (arrangements, entries) to their places."""
-        from finitewidth.gaussian.four_legs.tasks import loops
-
-        samples = legs % self.count
-        for target, where in self.targets:
-            loops.scatter(block, samples, places, where, target)
+            self.write(block, task.legs, task.places)
 
     def _coefficients(self, tasks: list[Given], points: list[np.ndarray], plan: Plan) -> Iterator[Hermite]:
         """Hermite coefficients of rows and columns: series, or values where the grid is no longer."""
@@ -126,8 +108,14 @@ class Batches:
         deviations = np.sqrt(np.concatenate([task.variances for task in tasks]))
         lengths = radius * np.sqrt((directions**2).sum(axis=1))
         fewest = min(map(len, points))
-        series = chebyshev_series(tower, lengths, deviations, plan, 2 * fewest)
+        series = series_from_table(tower, float(lengths.max()), deviations, plan, 2 * fewest)
+        if series is None:
+            series = chebyshev_series(tower, lengths, deviations, plan, 2 * fewest)
+        else:
+            lengths = np.full_like(lengths, lengths.max())
         units = directions / np.where(lengths > 0, lengths, 1.0)[:, None]
+        if series is not None:
+            series = _parted(series, tower.activation.is_odd)
         ends = np.cumsum([0, *(len(task.variances) for task in tasks)])
         for own, start, end in zip(points, ends, ends[1:], strict=False):
             legs = slice(start, end)
@@ -137,7 +125,7 @@ class Batches:
             means = directions[legs] @ own.T
             spread = np.broadcast_to(deviations[legs, None], means.shape)
             values = coefficients(tower, means, spread, plan.rule, plan.terms)
-            yield Hermite(np.empty((0, 0, 0)), units[legs], values)
+            yield Hermite(np.empty((0, 0, 0, 0)), units[legs], values)
 
     def _plan(self, tasks: list[Given]) -> Plan:
         terms = max(task.terms for task in tasks)
@@ -157,66 +145,72 @@ class Batches:
         ]
 
 
+def _parted(series: np.ndarray, is_odd: bool) -> np.ndarray:
+    """Series (legs, I, D) as (legs, 1, I, D) or, of an odd activation, without their zeros as (legs, 2, ...).
+
+    The coefficients of a smoothed odd function are its derivatives: odd and even functions by turns.
+    """
+    if not is_odd:
+        return series[:, None]
+    legs, count, degree = series.shape
+    padded = np.zeros((legs, count + count % 2, degree + degree % 2))
+    padded[:, :count, :degree] = series
+    return np.stack([padded[:, 0::2, 1::2], padded[:, 1::2, 0::2]], axis=1)
+
+
 def _together(tasks: list[Given]) -> Iterator[list[Given]]:
-    """Tasks with about as many Hermite terms, a batch of them at a time."""
-    ordered = sorted(tasks, key=lambda task: task.terms)
-    for start in range(0, len(ordered), _SIZE):
-        yield ordered[start : start + _SIZE]
-
-
-@functools.lru_cache(maxsize=256)
-def _places(
-    family: Family,
-    slot: int | None,
-    fixed: int,
-    layers: Layers | None,
-    count: int,
-    dealt: tuple[Family, ...],
-) -> np.ndarray:
-    """Where sums go in an array over four slots, or three: arrangement and strides of p, q, row, column."""
-    slots = [number for number in range(4) if number != slot]
-    strides = {number: count ** (len(slots) - 1 - place) for place, number in enumerate(slots)}
-    found = [
-        [dealt.index(orders), *(strides.get(place, 0) for place in places)]
-        for places, orders in placements(family, layers)
-        if slot is None or places[fixed] == slot
-    ]
-    return np.array(found)
+    """Tasks with about as many Hermite terms, a batch of them at a time, those with most terms first."""
+    ordered = sorted(tasks, key=lambda task: -task.terms)
+    size = min(max(len(ordered) // 8, 4), _SIZE)
+    for start in range(0, len(ordered), size):
+        yield ordered[start : start + size]
 
 
 class Tables(NamedTuple):
-    """Which products of matrices the arrangements of orders need, as `loops.sums` takes them."""
+    """Which sums the arrangements of orders need, as `loops.sums` takes them.
+
+    Given x, the legs r and s have an average for each two orders, an end; ends with the same difference of
+    orders share products of coefficients, a group. An arrangement is an end and a front, the orders of p, q.
+    """
 
     orders: tuple[int, int]  # the highest derivative, and the number of terms
-    groups: np.ndarray  # difference r - s, lowest r, number of products, number of fronts
-    fronts: np.ndarray  # orders of (p, q) in each group, (group, front, 2)
-    members: np.ndarray  # number of an arrangement, group, r, s, front; those with equal r, s together
+    groups: np.ndarray  # difference r - s, lowest r, number of products beside one for each term
+    first_end: np.ndarray  # of each group
+    ends: np.ndarray  # r, s, group
+    first_member: np.ndarray  # of each end
+    members: np.ndarray  # number of an arrangement, front
+    fronts: np.ndarray  # orders of p and q, (front, 2)
     factors: np.ndarray  # (r, s, k)
     exponents: np.ndarray  # of deviations, (order, k)
 
 
 @functools.lru_cache(maxsize=256)
 def _tables(dealt: tuple[Family, ...], terms: int) -> Tables:
-    """Arrangements with the same orders on (p, q) and the same r - s share their products: a group.
-
-    Term k of orders (r, s) is a product of coefficients c_(r+k) and c_(s+k).
-    """
+    """Term k of orders (r, s) is a product of coefficients c_(r+k) and c_(s+k)."""
     top = max(max(orders) for orders in dealt)
-    differences = sorted({r - s for _, _, r, s in dealt})
-    groups, fronts = [], []
+    fronts = sorted({orders[:2] for orders in dealt})
+    ends = sorted({orders[2:] for orders in dealt}, key=lambda end: (end[0] - end[1], end))
+    differences = sorted({r - s for r, s in ends})
+    groups = []
     for difference in differences:
-        own = [orders for orders in dealt if orders[2] - orders[3] == difference]
-        low = min(orders[2] for orders in own)
-        fronts.append(sorted({orders[:2] for orders in own}))
-        groups.append((difference, low, max(orders[2] for orders in own) - low + terms, len(fronts[-1])))
-    padded = np.zeros((len(groups), max(map(len, fronts)), 2), dtype=int)
-    for one, pairs in zip(padded, fronts, strict=True):
-        one[: len(pairs)] = pairs
-    members = []
-    for number, (p, q, r, s) in sorted(enumerate(dealt), key=lambda numbered: numbered[1][2:]):
-        group = differences.index(r - s)
-        members.append((number, group, r, s, fronts[group].index((p, q))))
+        of_r = [r for r, s in ends if r - s == difference]
+        groups.append((difference, min(of_r), max(of_r) - min(of_r)))
+    numbered = [differences.index(r - s) for r, s in ends]
+    members = [
+        [(number, fronts.index(orders[:2])) for number, orders in enumerate(dealt) if orders[2:] == end]
+        for end in ends
+    ]
     orders = range(top + 1)
     factors = np.array([[term_factors((r, s), top, terms) for s in orders] for r in orders])
     exponents = np.array([2 * term_exponents(order, top, terms)[1] for order in orders]).astype(int)
-    return Tables((top, terms), np.array(groups), padded, np.array(members), factors, exponents)
+    return Tables(
+        (top, terms),
+        np.array(groups),
+        np.searchsorted(numbered, range(len(groups) + 1)),
+        np.array([(r, s, group) for (r, s), group in zip(ends, numbered, strict=True)]),
+        np.cumsum([0, *map(len, members)]),
+        np.array([member for own in members for member in own]),
+        np.array(fronts),
+        factors,
+        exponents,
+    )

@@ -12,10 +12,7 @@ from finitewidth.gaussian.four_legs.plans import SHORT, CoefficientRules
 
 @dataclass(frozen=True)
 class Given:
-    """Legs p, q and others: mean directions and variances; and the entries, with two of the others each.
-
-    Entries stand in falling order of the Hermite terms that they need.
-    """
+    """Legs p, q and others: mean directions and variances; and the entries, with two of the others each."""
 
     legs: np.ndarray  # rows of the kernel, (2 + L)
     directions: np.ndarray  # on the axes of the grid, (2 + L, 2)
@@ -29,7 +26,7 @@ class Given:
     @property
     def terms(self) -> int:
         """Hermite terms of the hardest entry."""
-        return int(self.needed[0])
+        return int(self.needed.max())
 
     @property
     def correlation(self) -> float:
@@ -55,8 +52,7 @@ class Given:
         """The entries with short series, those with long ones, and those that are beyond these rules."""
         long = self.only(self.needed > SHORT)
         needed = _terms_needed(rules, long.variances, long.places, long.correlations)
-        order = np.argsort(-needed, kind="stable")
-        long = replace(long.only(order), needed=needed[order])
+        long = replace(long, needed=needed)
         return (
             self.only(self.needed <= SHORT),
             long.only(long.needed <= rules.terms),
@@ -133,12 +129,9 @@ def _given(
     steps: tuple[float, float],
     hard: np.ndarray | None = None,
 ) -> Given:
-    """The task with its entries in falling order of their terms."""
     needed = _terms_needed(conditioning.rules(SHORT), variances, places, correlations)
-    order = np.argsort(-needed, kind="stable")
-    hard = hard[order] if hard is not None and hard.any() else None
-    entries = places[order], correlations[order], needed[order]
-    return Given(legs, directions, variances, *entries, steps, hard)
+    hard = hard if hard is not None and hard.any() else None
+    return Given(legs, directions, variances, places, correlations, needed, steps, hard)
 
 
 def _terms_needed(rules: CoefficientRules, variances, places, correlations) -> np.ndarray:

@@ -8,10 +8,10 @@ import math
 
 import numpy as np
 
-from finitewidth.core.compiled import compiled
+from finitewidth.core.compiled import compiled, load, product, product_sum, spread, store, total
 
 _AT_ONCE = 256  # points of a grid whose numbers stay in a core's cache
-_ENTRIES = 32  # entries whose products do
+_LANES = 16  # points that are summed side by side: twice those of a vector unit
 
 
 # --- what a task looks like, given its pair of legs ---------------------------------------------------
@@ -139,42 +139,52 @@ def grid(first_step, second_step, radius, halve):
 
 @compiled
 def _polynomials(t, result):
-    """Chebyshev polynomials (D, X) at t (X,)."""
-    for n in range(len(result)):
-        for j in range(t.size):
+    """Chebyshev polynomials at t (X,), even and odd degrees apart if there are two parts, (part, D, X)."""
+    parts, degrees, size = result.shape
+    for n in range(parts * degrees):
+        now, last, before = (
+            result[n % parts, n // parts],
+            result[(n - 1) % parts, (n - 1) // parts],
+            result[(n - 2) % parts, (n - 2) // parts],
+        )
+        for j in range(size):
             if n < 2:
-                result[n, j] = t[j] if n else 1.0
+                now[j] = t[j] if n else 1.0
             else:
-                result[n, j] = 2 * t[j] * result[n - 1, j] - result[n - 2, j]
+                now[j] = 2 * t[j] * last[j] - before[j]
 
 
 @compiled
 def _coefficients(series, units, counts, points, values):
-    """The first Hermite coefficients of each leg at points, (I, L, X), from series (L, I, D)."""
-    legs, count, degree = series.shape
+    """The first Hermite coefficients of each leg at points, (L, I, X), from series (L, part, I, D).
+
+    With two parts, coefficients of even number are odd functions, and the others even ones.
+    """
+    legs, parts, most, degrees = series.shape
     size = len(points)
-    t, polynomials, now = np.empty(size), np.empty((degree, size)), np.empty((count, size))
+    t, polynomials, now = np.empty(size), np.empty((parts, degrees, size)), np.empty((most, size))
     for leg in range(legs):
-        few = counts[leg]
-        if few == 0:
+        if counts[leg] == 0:
             continue
         for j in range(size):
             value = units[leg, 0] * points[j, 0] + units[leg, 1] * points[j, 1]
             t[j] = min(max(value, -1.0), 1.0)
         _polynomials(t, polynomials)
-        np.dot(series[leg, :few], polynomials, now[:few])
-        for i in range(few):
-            for j in range(size):
-                values[i, leg, j] = now[i, j]
+        for part in range(parts):
+            few = (counts[leg] - part + parts - 1) // parts
+            np.dot(series[leg, part, :few], polynomials[(part + 1) % parts], now[:few])
+            for i in range(few):
+                for j in range(size):
+                    values[leg, part + parts * i, j] = now[i, j]
 
 
 @compiled
 def _copied(known, start, width, values):
-    """Values (I, L, X) at points from `start`."""
-    for i in range(values.shape[0]):
-        for leg in range(values.shape[1]):
+    """Values (I, L, X) at points from `start`, as (L, I, X)."""
+    for i in range(known.shape[0]):
+        for leg in range(known.shape[1]):
             for j in range(width):
-                values[i, leg, j] = known[i, leg, start + j]
+                values[leg, i, j] = known[i, leg, start + j]
 
 
 @compiled
@@ -188,16 +198,6 @@ def _fronts(pair, top, orders, start, width, result):
 
 
 @compiled
-def _active(terms, count):
-    """How many entries, in falling order of their numbers of terms, have more than k, for k < count."""
-    result = np.zeros(count, np.int64)
-    for e in range(terms.size):
-        for k in range(min(terms[e], count)):
-            result[k] += 1
-    return result
-
-
-@compiled
 def _counts(places, terms, top, legs):
     """How many coefficients of each leg its entries need."""
     result = np.zeros(legs, np.int64)
@@ -208,84 +208,163 @@ def _counts(places, terms, top, legs):
 
 
 @compiled
-def _add_products(values, fronts, places, group, active, products):
-    """Add sum_x c_i(r) c_(i - difference)(s) front_f for the entries (r, s) that have term i, (i, E, F)."""
-    difference, low, count = group[0], group[1], group[2]
-    size, more = values.shape[2], count - active.size
-    both, now = np.empty((_ENTRIES, size)), np.empty((_ENTRIES, len(fronts)))
-    for i in range(count):
-        one, two = values[low + i], values[low + i - difference]
-        entries = active[max(i - more, 0)]
-        for start in range(0, entries, _ENTRIES):
-            width = min(_ENTRIES, entries - start)
-            for e in range(width):
-                r, s = places[start + e]
-                for j in range(size):
-                    both[e, j] = one[r, j] * two[s, j]
-            np.dot(both[:width], fronts.T, now[:width])
-            for e in range(width):
-                for f in range(len(fronts)):
-                    products[i, start + e, f] += now[e, f]
+def _one_series(values, one, two, size, weights, own, count, result, place):
+    """sum_i w_i c_i(r) c_i(s) at all points, from coefficients at places `one` and `two` of flat arrays."""
+    for x in range(0, size, _LANES):
+        a, b = spread(0.0), spread(0.0)
+        for i in range(count):
+            r, s, w = one + i * size + x, two + i * size + x, spread(weights[own, i])
+            a = product_sum(product(load(values, r), load(values, s)), w, a)
+            b = product_sum(product(load(values, r + 8), load(values, s + 8)), w, b)
+        store(result, place + x, a)
+        store(result, place + x + 8, b)
 
 
 @compiled
-def _term_weights(factors, powers, deviations, places, correlations, active, weights):
-    """Factors of the Hermite terms of entries besides their coefficients, (k, E).
+def _two_series(values, one, two, size, weights, own, count, result, place):
+    """The same with two rows of weights."""
+    for x in range(0, size, _LANES):
+        a, b, c, d = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
+        for i in range(count):
+            r, s = one + i * size + x, two + i * size + x
+            u, v = (
+                product(load(values, r), load(values, s)),
+                product(load(values, r + 8), load(values, s + 8)),
+            )
+            w = spread(weights[own, i])
+            a, b = product_sum(u, w, a), product_sum(v, w, b)
+            w = spread(weights[own + 1, i])
+            c, d = product_sum(u, w, c), product_sum(v, w, d)
+        store(result, place + x, a)
+        store(result, place + x + 8, b)
+        store(result, place + size + x, c)
+        store(result, place + size + x + 8, d)
+
+
+@compiled
+def _three_series(values, one, two, size, weights, own, count, result, place):
+    """The same with three rows of weights."""
+    for x in range(0, size, _LANES):
+        a, b, c, d, e, f = spread(0.0), spread(0.0), spread(0.0), spread(0.0), spread(0.0), spread(0.0)
+        for i in range(count):
+            r, s = one + i * size + x, two + i * size + x
+            u, v = (
+                product(load(values, r), load(values, s)),
+                product(load(values, r + 8), load(values, s + 8)),
+            )
+            w = spread(weights[own, i])
+            a, b = product_sum(u, w, a), product_sum(v, w, b)
+            w = spread(weights[own + 1, i])
+            c, d = product_sum(u, w, c), product_sum(v, w, d)
+            w = spread(weights[own + 2, i])
+            e, f = product_sum(u, w, e), product_sum(v, w, f)
+        store(result, place + x, a)
+        store(result, place + x + 8, b)
+        store(result, place + size + x, c)
+        store(result, place + size + x + 8, d)
+        store(result, place + 2 * size + x, e)
+        store(result, place + 2 * size + x + 8, f)
+
+
+@compiled
+def _add_sums(pairs, place, fronts, members, m, last, size, out, entry):
+    """Add sum_x front times the pair average at `place` to the arrangements of members from m to last."""
+    while last - m >= 4:
+        p, q, r, s = members[m, 1], members[m + 1, 1], members[m + 2, 1], members[m + 3, 1]
+        p, q, r, s = p * size, q * size, r * size, s * size
+        a, b, c, d = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
+        for x in range(0, size, 8):
+            both = load(pairs, place + x)
+            a, b = product_sum(both, load(fronts, p + x), a), product_sum(both, load(fronts, q + x), b)
+            c, d = product_sum(both, load(fronts, r + x), c), product_sum(both, load(fronts, s + x), d)
+        out[members[m, 0], entry] += total(a)
+        out[members[m + 1, 0], entry] += total(b)
+        out[members[m + 2, 0], entry] += total(c)
+        out[members[m + 3, 0], entry] += total(d)
+        m += 4
+    while m < last:
+        p = members[m, 1] * size
+        a, b = spread(0.0), spread(0.0)
+        for x in range(0, size, 16):
+            a = product_sum(load(pairs, place + x), load(fronts, p + x), a)
+            b = product_sum(load(pairs, place + x + 8), load(fronts, p + x + 8), b)
+        out[members[m, 0], entry] += total(product_sum(a, spread(1.0), b))
+        m += 1
+
+
+@compiled
+def _set_weights(ends, groups, factors, exponents, powers, one, two, correlation, terms, weights):
+    """Factors of the Hermite terms of an entry besides its coefficients, (end, i).
 
     Term k has a factor, powers of the deviations of both legs, and the k-th power of their correlation.
     """
-    own, other = powers
-    for e in range(len(places)):
-        weights[0, e] = 1.0
-    for k in range(1, active.size):
-        for e in range(active[k]):
-            weights[k, e] = weights[k - 1, e] * correlations[e]
-    for k in range(active.size):
-        for e in range(active[k]):
-            of_legs = deviations[places[e, 0], own[k]] * deviations[places[e, 1], other[k]]
-            weights[k, e] *= factors[k] * of_legs
+    for n in range(len(ends)):
+        r, s, group = ends[n, 0], ends[n, 1], ends[n, 2]
+        first, power = r - groups[group, 1], 1.0
+        for i in range(terms + groups[group, 2]):
+            weights[n, i] = 0.0
+        for k in range(terms):
+            of_legs = powers[one, exponents[r, k]] * powers[two, exponents[s, k]]
+            weights[n, first + k] = factors[r, s, k] * power * of_legs
+            power *= correlation
 
 
 @compiled
-def _series(products, deviations, entries, active, tables):
-    """The Hermite series of all arrangements, (arrangements, E)."""
-    places, correlations, _ = entries
-    orders, groups, _, members, factors, exponents = tables
-    powers = np.ones((deviations.size, orders[0] + 1))
-    for order in range(1, orders[0] + 1):
+def _add_entry(values, one, two, fronts, weights, terms, tables, pairs, out, entry):
+    """Add the sums of one entry over the points of `values`, coefficients (L, I, X) of all legs."""
+    groups, first_end, first_member, members = tables
+    _, count, size = values.shape
+    for g in range(len(groups)):
+        difference, low, more = groups[g, 0], groups[g, 1], groups[g, 2]
+        r, s = (one * count + low) * size, (two * count + low - difference) * size
+        n, last, few = first_end[g], first_end[g + 1], terms + more
+        while n < last:
+            if last - n >= 3:
+                _three_series(values, r, s, size, weights, n, few, pairs, n * size)
+                n += 3
+            elif last - n == 2:
+                _two_series(values, r, s, size, weights, n, few, pairs, n * size)
+                n += 2
+            else:
+                _one_series(values, r, s, size, weights, n, few, pairs, n * size)
+                n += 1
+    for n in range(len(first_member) - 1):
+        first, last = first_member[n], first_member[n + 1]
+        _add_sums(pairs, n * size, fronts, members, first, last, size, out, entry)
+
+
+@compiled
+def _powers(deviations, top):
+    result = np.ones((deviations.size, top + 1))
+    for order in range(1, top + 1):
         for leg in range(deviations.size):
-            powers[leg, order] = powers[leg, order - 1] * deviations[leg]
-    weights, out = np.empty((active.size, len(places))), np.zeros((len(members), len(places)))
-    last = (-1, -1)
-    for n in range(len(members)):
-        a, g, r, s, f = members[n]
-        if (r, s) != last:
-            both = exponents[r], exponents[s]
-            _term_weights(factors[r, s], both, powers, places, correlations, active, weights)
-            last = (r, s)
-        for k in range(active.size):
-            for e in range(active[k]):
-                out[a, e] += weights[k, e] * products[g, r - groups[g, 1] + k, e, f]
-    return out
+            result[leg, order] = result[leg, order - 1] * deviations[leg]
+    return result
 
 
 @compiled
 def sums(hermite, points, pair, deviations, entries, tables):
     """Sums over a grid for all arrangements of orders, (arrangements, E).
 
-    `hermite` is the coefficients of the legs: series (L, I, D) in unit directions (L, 2) or, if there are
-    none, values (I, L, X). `pair` is the weights and the derivatives of legs p and q at the points,
+    `hermite` is the coefficients of the legs: series (L, part, I, D) in unit directions (L, 2) or, if there
+    are none, values (I, L, X). `pair` is the weights and the derivatives of legs p and q at the points,
     (1 + 2 (top + 1), X). `entries` are the two legs of each, their correlation, and the number of Hermite
-    terms, which falls.
+    terms.
     """
     series, units, known = hermite
-    (places, _, terms), (orders, groups, group_fronts, _, _, _) = entries, tables
+    (places, correlations, terms), (orders, groups, first_end, ends, first_member, members) = (
+        entries,
+        tables[:6],
+    )
+    front_orders, factors, exponents = tables[6:]
     top, X = orders[0], len(points)
-    active, counts = _active(terms, orders[1]), _counts(places, terms, top, deviations.size)
+    counts, powers = _counts(places, terms, top, deviations.size), _powers(deviations, top)
     size = -(-X // -(-X // _AT_ONCE))
-    values, place = np.zeros((top + orders[1], deviations.size, size)), np.zeros((size, 2))
-    front = np.empty((group_fronts.shape[1], size))
-    products = np.zeros((len(groups), groups[:, 2].max(), len(places), groups[:, 3].max()))
+    size = -(-size // _LANES) * _LANES
+    values, place = np.zeros((deviations.size, top + orders[1], size)), np.zeros((size, 2))
+    fronts, pairs = np.empty((len(front_orders), size)), np.empty((len(ends), size))
+    weights = np.empty((len(ends), top + orders[1]))
+    out = np.zeros((len(members), len(places)))
     for start in range(0, X, size):
         width = min(size, X - start)
         if len(series):
@@ -294,11 +373,15 @@ def sums(hermite, points, pair, deviations, entries, tables):
             _coefficients(series, units, counts, place, values)
         else:
             _copied(known, start, width, values)
-        for g in range(len(groups)):
-            own = front[: groups[g, 3]]
-            _fronts(pair, top, group_fronts[g, : groups[g, 3]], start, width, own)
-            _add_products(values, own, places, groups[g], active, products[g])
-    return _series(products, deviations, entries, active, tables)
+        _fronts(pair, top, front_orders, start, width, fronts)
+        for e in range(len(places)):
+            one, two = places[e, 0], places[e, 1]
+            _set_weights(
+                ends, groups, factors, exponents, powers, one, two, correlations[e], terms[e], weights
+            )
+            sums_of = groups, first_end, first_member, members
+            _add_entry(values, one, two, fronts, weights, terms[e], sums_of, pairs, out, e)
+    return out
 
 
 @compiled
@@ -313,3 +396,48 @@ def scatter(block, samples, places, placements, target):
         for e in range(len(places)):
             r, s = samples[2 + places[e, 0]], samples[2 + places[e, 1]]
             target[base + r * of_r + s * of_s] = block[a, e]
+
+
+@compiled
+def pack(block, ranks, places, starts, sums):
+    """Write sums (arrangements, E) of one pair (a, c) to the places of (b, d), counted by their ranks."""
+    a, c, above = ranks[0], ranks[1], len(starts) - 1 - ranks[1]
+    for n in range(len(block)):
+        for e in range(len(places)):
+            b, d = ranks[2 + places[e, 0]], ranks[2 + places[e, 1]]
+            sums[n, starts[a, c] + (b - a - 1) * above + d - c - 1] = block[n, e]
+
+
+@compiled
+def _row(sums, starts, numbers, u, v, w, row):
+    """Entries with u < v < w and any other sample, (N,)."""
+    last = len(starts) - 1
+    for x in range(u):
+        row[x] = sums[numbers[0], starts[x, v] + (u - x - 1) * (last - v) + w - v - 1]
+    for x in range(u + 1, v):
+        row[x] = sums[numbers[1], starts[u, v] + (x - u - 1) * (last - v) + w - v - 1]
+    for x in range(v + 1, w):
+        row[x] = sums[numbers[2], starts[u, x] + (v - u - 1) * (last - x) + w - x - 1]
+    for x in range(w + 1, last + 1):
+        row[x] = sums[numbers[3], starts[u, w] + (v - u - 1) * (last - w) + x - w - 1]
+
+
+@compiled
+def unpack(sums, starts, samples, sources, copies, first, second, target, begin, end):
+    """Write rows of an array (N, N, N, N): pairs u < v from begin to end, every w beyond, any last sample.
+
+    `sources` (R, 4) and `copies` (R, C, 3) say which arrangements and which orders of u, v, w they have.
+    """
+    count = len(samples)
+    row, three = np.zeros(count), np.empty(3, np.int64)
+    for pair in range(begin, end):
+        u, v = first[pair], second[pair]
+        for w in range(v + 1, count):
+            three[0], three[1], three[2] = samples[u], samples[v], samples[w]
+            for n in range(len(sources)):
+                _row(sums, starts, sources[n], u, v, w, row)
+                for m in range(copies.shape[1]):
+                    order = copies[n, m]
+                    line = target[three[order[0]], three[order[1]], three[order[2]]]
+                    for x in range(count):
+                        line[samples[x]] = row[x]

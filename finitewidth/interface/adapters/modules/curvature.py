@@ -30,10 +30,9 @@ class Root(NamedTuple):
 
 
 class Curvature(NamedTuple):
-    """The largest eigenvalues, and the share of each parameter in the mean of the NTK."""
+    """The largest eigenvalue, and the share of each parameter in the mean of the NTK."""
 
     largest: float
-    differences: float  # the largest of modes in which the outputs of different inputs move apart
     shares: dict[str, float]  # of names of parameters; they sum to one
 
 
@@ -60,16 +59,7 @@ def curvature(
         return by_root.back(jvp(function, (moving,), (scaled(direction),))[1])
 
     start = torch.randn(outputs.shape, dtype=outputs.dtype, generator=torch.Generator().manual_seed(0))
-    return Curvature(
-        _largest(moved, start),
-        _largest(lambda direction: _apart(moved(direction)), _apart(start)),
-        _shares(back, outputs, rates),
-    )
-
-
-def _apart(direction: torch.Tensor) -> torch.Tensor:
-    """Without what is common to all inputs."""
-    return direction - direction.mean(dim=0, keepdim=True)
+    return Curvature(_largest(moved, start), _shares(back, outputs, rates))
 
 
 def _largest(matrix: Callable[[torch.Tensor], torch.Tensor], direction: torch.Tensor) -> float:

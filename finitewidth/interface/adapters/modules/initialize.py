@@ -62,6 +62,26 @@ def _changed(net: Network, change) -> Network:
     return net.replace(**{name: tuple(getattr(layer, name) for layer in dense) for name in names})
 
 
+def with_outputs(net: Network, scale: float) -> Network:
+    """The network with outputs that are `scale` times as large, by its last weights and biases."""
+    if scale == 1:
+        return net
+    if not isinstance(net.layers[-1], Dense):
+        raise ValueError(
+            f"output_scale={scale:g} needs a linear layer at the end of the module; add one, or leave "
+            "output_scale out."
+        )
+    last = len(weighted(net)) - 1
+    places = iter(range(last + 1))
+
+    def change(layer: Dense | Conv) -> Dense | Conv:
+        if next(places) != last:
+            return layer
+        return replace(layer, C_b=scale**2 * layer.C_b, C_W=scale**2 * layer.C_W)
+
+    return _changed(net, change)
+
+
 def _without_missing_biases(known: Read, net: Network, input_scale: float) -> tuple[Network, str | None]:
     pairs = zip(known.weights, weighted(net), strict=True)
     missing = [(held, layer.C_b) for held, layer in pairs if held.bias is None and layer.C_b > 0]

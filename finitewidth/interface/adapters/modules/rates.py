@@ -4,12 +4,13 @@ r"""Relative learning rates of the parameters of a module, for gradient descent,
 $\lambda_b^{(l)}$, by the equivalence principle (`critical/tuning.py`).
 
 **Adam** makes steps of the size of the learning rate, whatever the gradient. A step of all weights of a
-neuron changes what it gives by at most the rate times n times the size of what arrives. The smallest of
+neuron changes what it gives by at most the rate times n times the size of what arrives. The rate
 
-$$\frac{1}{L\, n_l\, \sqrt{s_l}}$$
+$$\frac{2}{\sum_l n_l \max(1, \sqrt{s_l})}$$
 
-over the L layers, with the mean square $s_l$ that arrives, keeps the change of outputs of order one as width
-and depth grow. It is taken for all parameters: rates by layer trained worse (benchmarks/results/advice.md).
+with the mean square $s_l$ that arrives, keeps the sum of these changes over the layers of order one as width
+and depth grow. It is taken for all parameters: rates by layer trained worse. The 2 was measured, and that
+small signals are no reason for a larger rate (benchmarks/results/advice.md).
 """
 
 import functools
@@ -23,13 +24,13 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from finitewidth.critical.architectures.one_signal import contributions_to_ntk
-from finitewidth.critical.tuning import BIAS_SHARE
 from finitewidth.interface.adapters.modules.initialize import critical, weighted
 from finitewidth.network.foreign.torch_read import Read
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
 
 ADAM = 1e-3  # PyTorch's default, for modules without weights
+CHANGE = 2.0  # of what neurons give in a step of Adam, summed over the layers; measured
 KEY = "made_for"  # of parameter groups: the optimizer that the rates were made for
 
 
@@ -57,37 +58,28 @@ def descent_rates(known: Read, net: Network) -> list[Rate]:
 def adam_rates(known: Read, input_scale: float) -> list[Rate]:
     """The one rate of Adam for a module as it is, from the signals that arrive at each layer."""
     net = known.net
-    shares, L = contributions_to_ntk(net.layers, net.input_shape, input_scale), len(known.held)
-    rates = []
+    shares = contributions_to_ntk(net.layers, net.input_shape, input_scale)
+    changes = 0.0
     for held, share in zip(known.held, shares, strict=True):
         size = math.sqrt(share.of_weights / share.of_biases) if share.of_biases > 0 else 1.0
-        rates.append(1 / (abs(held.scale) * L * held.holder.fan_in * max(size, 1e-3)))
-    return _one_rate(known.module, min(rates))
+        changes += abs(held.scale) * held.holder.fan_in * max(size, 1.0)
+    return one_rate(known.module, CHANGE / changes)
 
 
-def _one_rate(module: nn.Module, rate: float) -> list[Rate]:
-    return [one._replace(rate=rate) for one in plain_rates(module)]
-
-
-def plain_rates(module: nn.Module) -> list[Rate]:
-    """Of gradient descent, for a module that the theory does not know: by the shapes of its parameters."""
-    named = list(module.named_parameters())
-    L = max(1, sum(tensor.ndim > 1 for _, tensor in named))
+def one_rate(module: nn.Module, rate: float) -> list[Rate]:
+    """The same rate for all parameters that learn, in the order of the module."""
     rates = []
-    for name, tensor in named:
+    for name, tensor in module.named_parameters():
         layer, _, last = name.rpartition(".")
-        if tensor.ndim > 1:
-            rates.append(Rate(tensor, 1 / (L * tensor[0].numel()), layer or name, "weights"))
-        else:
-            kind = "biases" if "bias" in last else "gains"
-            rates.append(Rate(tensor, BIAS_SHARE / L, layer or name, kind))
+        kind = "weights" if tensor.ndim > 1 else "biases" if "bias" in last else "gains"
+        rates.append(Rate(tensor, rate, layer or name, kind))
     return _learning(rates)
 
 
 def plain_adam_rates(module: nn.Module) -> list[Rate]:
-    """The one rate of Adam, by shapes too."""
-    smallest = min((one.rate for one in plain_rates(module) if one.kind == "weights"), default=ADAM)
-    return _one_rate(module, smallest)
+    """The one rate of Adam for a module that the theory does not know, by the shapes of its parameters."""
+    inputs = [tensor[0].numel() for tensor in module.parameters() if tensor.ndim > 1]
+    return one_rate(module, CHANGE / sum(inputs) if inputs else ADAM)
 
 
 def _others(module: nn.Module, rates: list[Rate], rate: float) -> list[Rate]:
@@ -119,7 +111,16 @@ def groups_of(rates: list[Rate], factor: float, made_for: str, **options: Any) -
 
 
 class OptimizerWarning(UserWarning):
-    """Parameter groups are used by another optimizer than the one they were made for."""
+    """Parameter groups are used by another optimizer than the one they were made for.
+
+    ```python
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fw.torch.OptimizerWarning)  # stop at it
+        # optimizer.step()
+    ```
+    """
 
 
 @functools.cache  # once in a process
@@ -141,6 +142,19 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> bool:
     """Whether an optimizer is the one that its groups were made for; a warning says so if it is not.
 
     Every optimizer with groups of `fw.torch` is checked at its first step; this asks before.
+
+    Args:
+        optimizer: An optimizer of PyTorch.
+
+    Returns:
+        True if it is, or if its groups are not of `fw.torch`.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    fw.torch.check_optimizer(torch.optim.SGD(fw.torch.parameter_groups(model, 0.05), lr=0.05))
+    ```
     """
     used = type(optimizer).__name__
     for group in optimizer.param_groups:

@@ -20,8 +20,8 @@ from finitewidth.interface.adapters.modules.rates import (
     adam_rates,
     groups_of,
     known_rates,
+    one_rate,
     plain_adam_rates,
-    plain_rates,
     watch_optimizers,
 )
 from finitewidth.network.foreign.recognition import Given
@@ -32,6 +32,10 @@ from finitewidth.network.network import Network
 
 _ROWS = 128  # inputs on which the curvature is measured
 _DECAY = 1e-3  # the rate of PyTorch's Adam, for which people write weight decays
+_OF_THE_LIMIT = 0.9  # of the squared loss; networks of infinite width do not converge at the limit
+# the best rate of descent for the cross-entropy is FACTOR (2/layers)^DEPTH / eigenvalue^BEND, measured
+_FACTOR, _BEND = 1.5, 0.25
+_DEPTH, _DEPTH_WITH_SKIPS = 1.25, 0.75
 _SHOWN = 16  # layers in the printed table
 _OPTIMIZERS = ("SGD", "Adam", "AdamW")
 
@@ -51,19 +55,29 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Recommendation:
-    """Learning rates for one module, loss and optimizer, and why they are what they are."""
+    """Learning rates for one module, loss and optimizer, and why they are what they are.
+
+    `fw.torch.recommend` makes it.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    print(fw.torch.recommend(model, torch.as_tensor(X, dtype=torch.float32), loss="squared"))
+    ```
+    """
 
     made_for: str  # "SGD", "Adam" or "AdamW"
     learning_rate: float  # the factor on the relative rates of all groups; of Adam, the one rate
     largest_learning_rate: float | None  # descent is stable below it at initialization; None for Adam
     curvature: float | None  # the largest eigenvalue of NTK times curvature of the loss, with relative rates
-    loss: Loss
-    momentum: float
-    groups: list[dict[str, Any]] = field(repr=False)
+    loss: Loss  # the loss as it was understood
+    momentum: float  # that of SGD
+    groups: list[dict[str, Any]] = field(repr=False)  # for the optimizer
     shares: dict[str, float] = field(repr=False)  # of the parameters in the NTK with these rates; sum to one
-    net: Network | None = field(repr=False)  # the critical network of the module, if the theory knows it
-    reasons: tuple[str, ...]
-    notes: tuple[str, ...]
+    net: Network | None = field(repr=False)  # the critical network whose rates by layer these are
+    reasons: tuple[str, ...]  # why, in sentences
+    notes: tuple[str, ...]  # what was passed over
 
     def optimizer(self, **options: Any) -> torch.optim.Optimizer:
         """The optimizer with these groups; `options` are its other arguments."""
@@ -116,9 +130,10 @@ def recommended(
     wanted, kind = as_loss(loss), as_optimizer(optimizer)
     momentum = _momentum(momentum, kind)
     decay = _decay(weight_decay, kind)
-    share = as_positive("bias_share", BIAS_SHARE if bias_share is None else bias_share, or_zero=True)
     model, _ = unwrapped(module)
     known, notes = _known(module, inputs, activation)
+    skips = known is not None and any(isinstance(layer, Residual) for layer in known.net.walked)
+    share = _share(bias_share, kind == "SGD" and wanted.name == "squared" and known is not None and not skips)
     double = copied(model)
     batch = as_batch(inputs, double)
     if batch.numel() == 0 or (batch.dtype.is_floating_point and not bool(torch.isfinite(batch).all())):
@@ -128,9 +143,8 @@ def recommended(
     rates, net, more = _rates(model, known, kind, activation, scale, share)
     bend = _curvature(double, model, rows, rates, wanted)
     number = len(batch) if wanted.reduction == "sum" else 1
-    skips = known is not None and any(isinstance(layer, Residual) for layer in known.net.walked)
-    layers = 0 if skips else sum(one.kind == "weights" for one in rates)
-    descent = _descent(wanted, bend, number, layers, momentum) if kind == "SGD" else None
+    layers = sum(one.kind == "weights" for one in rates)
+    descent = _descent(wanted, bend, number, layers, skips, momentum) if kind == "SGD" else None
     rate = rates[0].rate if descent is None else descent.rate
     options = {"momentum": momentum} if kind == "SGD" and momentum else {}
     groups = groups_of(rates, 1.0 if descent is None else rate, kind, **options)
@@ -142,7 +156,7 @@ def recommended(
     if descent is None:
         reasons = _reasons_of_adam(decay)
     else:
-        reasons = _reasons(descent, wanted, momentum, len(rows), len(batch), share)
+        reasons = _reasons(descent, wanted, momentum, len(rows), len(batch), share, layers, skips)
     return Recommendation(
         made_for=kind,
         learning_rate=rate,
@@ -164,19 +178,34 @@ class Descent(NamedTuple):
     rate: float
     limit: float  # descent is stable below it at initialization
     curvature: float  # the largest eigenvalue
-    apart: float | None  # of modes that move inputs apart, times half the layers: where it set the rate
 
 
-def _descent(loss: Loss, bend: Curvature, number: int, layers: int, momentum: float) -> Descent:
-    """Half of the limit; for the cross-entropy at most that of modes that move inputs apart, over layers.
+def _descent(loss: Loss, bend: Curvature, number: int, layers: int, skips: bool, momentum: float) -> Descent:
+    """Nine tenths of the limit for the squared loss; for the cross-entropy a law that was measured.
 
-    The second part was read off the best rates of 22 networks without skips (benchmarks/results/advice.md);
-    `layers` is 0 for networks with skips, for which the rule is far too small.
+    The curvature of the cross-entropy changes in training, and best rates hardly know the one at the start.
+    The law was read off transfers and deep networks of benchmarks/results/advice.md and judged on its table.
     """
-    largest, apart = bend.largest * number, bend.differences * number * layers / 2
-    counts = loss.name == "cross-entropy" and apart > largest
-    rate = (1 - momentum) / (apart if counts else largest)
-    return Descent(rate, 2 * (1 + momentum) / largest, largest, apart if counts else None)
+    largest = bend.largest * number
+    if loss.name == "squared":
+        rate = _OF_THE_LIMIT * 2 / largest
+    else:
+        power = _DEPTH_WITH_SKIPS if skips else _DEPTH
+        rate = _FACTOR * (2 / max(layers, 1)) ** power / bend.largest**_BEND / number
+    return Descent((1 - momentum) * rate, 2 * (1 + momentum) / largest, largest)
+
+
+def _share(given: float | None, by_layer: bool) -> float | None:
+    """The share of biases where rates are by layer; None for one rate."""
+    if by_layer:
+        return as_positive("bias_share", BIAS_SHARE if given is None else given, or_zero=True)
+    if given is not None:
+        raise ValueError(
+            f"bias_share belongs to rates by layer, which SGD gets for the squared loss and a network that "
+            f"the theory knows without skips, got bias_share={given!r}; leave it out, or use "
+            "fw.torch.parameter_groups."
+        )
+    return None
 
 
 def _known(module: Any, inputs: Any, activation: Given) -> tuple[Read | None, tuple[str, ...]]:
@@ -186,7 +215,7 @@ def _known(module: Any, inputs: Any, activation: Given) -> tuple[Read | None, tu
     except ValueError as error:
         if activation is not None:
             raise
-        return None, (f"rates are set by shapes alone, since the theory does not know the module: {error}",)
+        return None, (f"the theory does not know the module, for which no rate was measured: {error}",)
 
 
 def _scale(known: Read | None, rows: torch.Tensor) -> float:
@@ -199,20 +228,22 @@ def _scale(known: Read | None, rows: torch.Tensor) -> float:
 
 
 def _rates(
-    model: nn.Module, known: Read | None, kind: str, activation: Given, scale: float, share: float
+    model: nn.Module,
+    known: Read | None,
+    kind: str,
+    activation: Given,
+    scale: float,
+    share: float | None,
 ) -> tuple[list[Rate], Network | None, tuple[str, ...]]:
-    if known is None:
-        return (plain_rates if kind == "SGD" else plain_adam_rates)(model), None, ()
-    try:
-        rates, net = known_rates(known, declared(activation), scale, share)
-    except ValueError as error:  # no critical point: rates by shapes do not need one
-        rates, net, why = plain_rates(model), None, str(error)
-    else:
-        why = None
+    """Relative rates, the critical network they belong to if they are by layer, and notes."""
     if kind != "SGD":
-        return adam_rates(known, scale), net, ()
-    note = () if why is None else (f"rates are set by shapes alone: {why}",)
-    return rates, net, note
+        return (plain_adam_rates(model) if known is None else adam_rates(known, scale)), None, ()
+    if known is None or share is None:
+        return one_rate(model, 1.0), None, ()
+    try:
+        return *known_rates(known, declared(activation), scale, share), ()
+    except ValueError as error:  # no critical point: one rate does not need one
+        return one_rate(model, 1.0), None, (f"all parameters have one rate: {error}",)
 
 
 def _curvature(
@@ -292,10 +323,9 @@ def _decay(weight_decay: Any, kind: str) -> float | None:
 
 def _reasons_of_adam(decay: float | None) -> tuple[str, ...]:
     reasons = [
-        "a step of Adam is as large as its rate: with the smallest 1 / (layers x inputs x size of signals) "
-        "outputs change by order one at any width and depth",
-        "all parameters have one rate, since rates by layer had 1.7 to 3.7 times the loss in three problems",
-        "the best rates there were 2 to 4 times as large: try double",
+        "a step of Adam is as large as its rate: with 2 over the sum of inputs x size of signals over all "
+        "layers outputs change by order one at any width and depth",
+        "all parameters have one rate, since rates by layer trained worse",
     ]
     if decay is not None:
         reasons.append(
@@ -306,7 +336,14 @@ def _reasons_of_adam(decay: float | None) -> tuple[str, ...]:
 
 
 def _reasons(
-    descent: Descent, loss: Loss, momentum: float, rows: int, count: int, share: float
+    descent: Descent,
+    loss: Loss,
+    momentum: float,
+    rows: int,
+    count: int,
+    share: float | None,
+    layers: int,
+    skips: bool,
 ) -> tuple[str, ...]:
     bend = descent.curvature
     of = f"the {loss.reduction} over {count if loss.reduction == 'sum' else 'a batch of any'} inputs"
@@ -315,23 +352,20 @@ def _reasons(
     reasons = [
         f"the largest eigenvalue of the NTK times the curvature of the {loss.name} loss ({how}) is "
         f"{bend:.4g} with these relative rates, measured on {rows} inputs, for {of}",
-        f"biases add {share:.3g} of what the weights of their layer add to the NTK",
+        "all parameters have one rate"
+        if share is None
+        else f"layers learn alike; biases add {share:.3g} of what the weights of their layer add to the NTK",
         f"descent is stable below 2{factor} / {bend:.4g} = {descent.limit:.4g} at initialization",
     ]
-    if descent.apart is None:
-        reasons.append("half of that is taken")
+    if loss.name == "squared":
+        reasons.append(f"the rate is {_OF_THE_LIMIT:g} of that limit")
     else:
+        law = f"{_FACTOR:g} (2/{layers})^{_DEPTH_WITH_SKIPS if skips else _DEPTH:g}"
         reasons.append(
-            f"1 / {descent.apart:.4g} is taken, which is smaller than half of that: the eigenvalue of modes "
-            "that move inputs apart, times half the number of layers, since the best rates "
-            "that were measured fall with depth"
+            "the curvature of the cross-entropy changes in training, so that this limit is a poor guide: the "
+            f"rate is {law} / (eigenvalue for the mean)^{_BEND:g}, the law of measured best rates "
+            f"{'with' if skips else 'without'} skips"
         )
     if momentum:
         reasons.append(f"momentum adds up steps, so that the rate is smaller by 1 - {momentum:g}")
-    if loss.name == "cross-entropy":
-        reasons.append(
-            "the curvature of the cross-entropy changes in training, so that no rate is known to be safe; "
-            "the best rates of 22 networks without skips were 1.3 to 4 (tanh) and 3 to 30 (relu, gelu) times "
-            "as large: try larger ones"
-        )
     return tuple(reasons)

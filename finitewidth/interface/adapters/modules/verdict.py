@@ -21,6 +21,7 @@ from finitewidth.critical.stream_audit import correlation_length
 from finitewidth.interface.adapters.modules.measure import Curves, copied, measured, shuffled
 from finitewidth.interface.report.advice import print_audit
 from finitewidth.network.foreign.recognition import Given
+from finitewidth.network.foreign.torch_notes import notes_of
 from finitewidth.network.foreign.torch_read import Read, as_batch, read, with_fixed_gains
 from finitewidth.network.foreign.torch_trace import unwrapped
 from finitewidth.network.layers.conv import Conv
@@ -40,12 +41,23 @@ _ALIKE, _DIFFERENT = 0.5, 1.5  # standard deviations of the logarithm of gradien
 
 @dataclass(frozen=True, eq=False)
 class ModuleAudit:
-    """The verdict on one model, measured, and predicted where the theory knows all of it."""
+    """The verdict on one model, measured, and predicted where the theory knows all of it.
+
+    `fw.torch.audit` makes it.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    verdict = fw.torch.audit(model, torch.as_tensor(X, dtype=torch.float32))
+    verdict.healthy, verdict.width_verdict, verdict.findings
+    ```
+    """
 
     layers: tuple[str, ...]  # names, in the order of work
     C_b: Estimate  # (L,), mean squares of biases, with the sampling error of Gaussian entries
     C_W: Estimate  # (L,), mean squares of weights times fan-in
-    measured: Curves = field(repr=False)
+    measured: Curves = field(repr=False)  # signals, gradients, correlation and NTK, layer by layer
     spread: Curves = field(repr=False)  # standard deviations over draws of the logarithms of the first two
     predicted: Curves | None = field(
         repr=False
@@ -76,11 +88,17 @@ class ModuleAudit:
             return f"enough for the depth ({draws})"
         return f"{'at the edge' if size < _DIFFERENT else 'too narrow for the depth'} ({draws})"
 
+    def _measured(self) -> tuple[str, ...]:
+        findings = tuple(str(finding) for finding in self.findings)
+        if not self.healthy:
+            return findings
+        survive = f"signals and gradients survive all {len(self.layers)} layers"
+        return (f"{survive}, though weakened" if findings else survive, *findings)
+
     def __str__(self) -> str:
         text = io.StringIO()
         console = Console(file=text, width=140, no_color=True, highlight=False)
-        verdict = [f"signals and gradients survive all {len(self.layers)} layers"] if self.healthy else []
-        for line in (*verdict, *(str(finding) for finding in self.findings)):
+        for line in self._measured():
             console.print(f"measured   {line}", soft_wrap=True, markup=False)
         console.print(f"width      {self.width_verdict}", soft_wrap=True, markup=False)
         for note in self.notes:
@@ -103,11 +121,15 @@ def _table(verdict: ModuleAudit) -> Table:
     depth = len(verdict.layers)
     for l in sorted({round(x) for x in np.linspace(0, depth - 1, min(depth, _SHOWN))}):
         sides = [verdict.measured] if verdict.predicted is None else [verdict.measured, verdict.predicted]
-        numbers = [f"{side[place][l]:.2e}" for place in range(3) for side in sides]
+        numbers = [_shown(side[place][l]) for place in range(3) for side in sides]
         variances = [f"{e.value[l]:.3g} ± {e.stderr[l]:.1g}" for e in (verdict.C_b, verdict.C_W)]
         alike = f"{verdict.measured.correlation[l]:.3f}"
         table.add_row(f"{l + 1} {verdict.layers[l]}", *variances, *numbers, alike)
     return table
+
+
+def _shown(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2e}"
 
 
 def audited(module: Any, sample: Any, activation: Given, draws: int) -> ModuleAudit:
@@ -129,20 +151,15 @@ def audited(module: Any, sample: Any, activation: Given, draws: int) -> ModuleAu
     theory = predicted = None
     if known is not None:
         theory, predicted, unknown = _theory(known, names, inputs)
-    notes = known.notes if known is not None else _notes(model, wrapper)
+    notes = known.notes if known is not None else notes_of(model, wrapper, _dropout(model))
     if predicted is not None and known is not None and len(known.net.input_shape) > 1:
         notes = (*notes, "columns of the theory take positions to be alike, which they are not near edges")
     findings = _findings(curves, spread)
     return ModuleAudit(names, C_b, C_W, curves, spread, predicted, findings, theory, unknown, notes)
 
 
-def _notes(model: torch.nn.Module, wrapper: str | None) -> tuple[str, ...]:
-    notes = [] if wrapper is None else [f"{wrapper} was unwrapped"]
-    drops = [name for name, one in model.named_modules() if "Dropout" in type(one).__name__]
-    notes += [f"dropout ({drops[0]!r}) counts as in evaluation, where it does nothing"] if drops else []
-    frozen = [name for name, one in model.named_parameters() if not one.requires_grad]
-    notes += [f"parameter {frozen[0]!r} is frozen (requires_grad=False) and stays so"] if frozen else []
-    return tuple(notes)
+def _dropout(model: torch.nn.Module) -> list[str]:
+    return [name for name, one in model.named_modules() if "Dropout" in type(one).__name__]
 
 
 def _require_finite(model: torch.nn.Module) -> None:
@@ -177,11 +194,8 @@ def _variances(double: torch.nn.Module, names: tuple[str, ...]) -> tuple[Estimat
     parameters = dict(double.named_parameters())
 
     def estimate(suffix: str) -> Estimate:
-        tensors = [
-            parameters.get(f"{name}{suffix}", parameters.get(name) if suffix == ".weight" else None)
-            for name in names
-        ]
         matrices = suffix == ".weight"
+        tensors = [_tensor(parameters, name, suffix) for name in names]
         squares = [
             0.0 if t is None else float((t.detach() ** 2).mean()) * (t[0].numel() if matrices else 1)
             for t in tensors
@@ -190,6 +204,14 @@ def _variances(double: torch.nn.Module, names: tuple[str, ...]) -> tuple[Estimat
         return Estimate(np.array(squares), np.array(squares) * np.sqrt(2 / counts))
 
     return estimate(".bias"), estimate(".weight")
+
+
+def _tensor(parameters: dict[str, torch.Tensor], layer: str, suffix: str) -> torch.Tensor | None:
+    """The weights or biases of a layer; the first ones of a module such as attention, which has several."""
+    layer, kind = re.sub(r" \(\d+\)$", "", layer), suffix.removeprefix(".")  # a number counts repeated calls
+    own = [one for name, one in parameters.items() if name.rpartition(".")[0] == layer and kind in name]
+    plain = parameters.get(layer) if kind == "weight" else None  # a parameter used as a matrix by itself
+    return parameters.get(f"{layer}{suffix}", own[0] if own else plain)
 
 
 def _require_signal(names: tuple[str, ...], curves: Curves, C_W: Estimate) -> None:

@@ -1,150 +1,24 @@
-// Controls, address and requests. The server checks all values, and its messages are shown as text.
+// Requests, and what becomes of their answers. The server checks all values; its messages are shown as text.
 
-import { explain, help, setSymbols } from "./help.js";
+import * as controls from "./controls.js";
+import { setLook } from "./drawing.js";
+import { explain, setSymbols } from "./help.js";
 import * as plots from "./plots.js";
+import * as tabPlots from "./tab_plots.js";
 
-const GROUPS = [
-  ["Network", ["activation", "depth", "width"]],
-  ["Initialization and learning rates", ["start", "C_b", "C_W", "lambda_b", "lambda_W"]],
-  ["Training", ["algorithm", "time", "learning_rate", "steps"]],
-  ["One-dimensional regression", ["target", "points"]],
-  ["Real networks", ["members"]],
-];
-const SHOWN_WITH = { time: ["flow_time"], learning_rate: ["descent"], steps: ["descent"] };
 const DEBOUNCE = 30, POLL = 250;
 
 const element = (id) => document.getElementById(id);
-const state = new Map();   // name: text, as it was typed
-const fields = new Map();  // name: { about, box, slider, message, row }
-let setup, current = {}, controller = null, timer = null, job = null, rawQuery = null;
+const shownTab = () => document.body.dataset.tab;
+let setup, current = {}, controller = null, timer = null, job = null;
 
-// --- controls ------------------------------------------------------------------------------------------
-
-function makeControls() {
-  for (const [title, names] of GROUPS) {
-    const heading = document.createElement("h2");
-    heading.textContent = title;
-    document.querySelector(".training").before(heading, ...names.map((name) => makeField(setup.controls.find((c) => c.name === name))));
-  }
-  element("controls").addEventListener("submit", (event) => event.preventDefault());
-}
-
-function makeField(about) {
-  const row = document.createElement("div"), label = document.createElement("label"), name = document.createElement("span");
-  row.className = "field";
-  row.dataset.name = about.name;
-  label.textContent = about.label;
-  label.htmlFor = `field-${about.name}`;
-  const box = about.options ? makeSelect(about) : makeBox(about);
-  box.id = label.htmlFor;
-  box.name = about.name;
-  const message = document.createElement("p");
-  message.className = "message";
-  message.id = `message-${about.name}`;
-  message.hidden = true;
-  box.setAttribute("aria-describedby", message.id);
-  name.className = "name";
-  name.append(label, help(about.name, about.label));
-  const slider = about.options ? null : makeSlider(about);
-  row.append(name, ...(slider ? [slider] : []), box, message);
-  box.addEventListener("input", () => changed(about.name, box.value));
-  if (slider) slider.addEventListener("input", () => { box.value = fromSlider(about, slider); changed(about.name, box.value, true); });
-  fields.set(about.name, { about, box, slider, message, row });
-  return row;
-}
-
-function makeSelect(about) {
-  const box = document.createElement("select");
-  for (const { value, label } of about.options) box.append(new Option(label, value));
-  return box;
-}
-
-function makeBox() {
-  const box = document.createElement("input");
-  box.type = "text";
-  box.inputMode = "decimal";
-  return box;
-}
-
-// a slider has 200 positions; the box beside it takes any number
-function makeSlider(about) {
-  const slider = document.createElement("input");
-  slider.type = "range";
-  const few = about.whole && about.highest - about.lowest <= 200 && !about.logarithmic;
-  Object.assign(slider, few ? { min: about.lowest, max: about.highest, step: 1 } : { min: 0, max: 200, step: 1 });
-  slider.setAttribute("aria-label", `${about.label}, slider`);
-  return slider;
-}
-
-const isDirect = (about, slider) => Number(slider.max) === about.highest && Number(slider.min) === about.lowest;
-
-function fromSlider(about, slider) {
-  if (isDirect(about, slider)) return slider.value;
-  const part = slider.value / 200;
-  const value = about.logarithmic ? about.lowest * (about.highest / about.lowest) ** part : about.lowest + part * (about.highest - about.lowest);
-  return about.whole ? String(Math.round(value)) : String(Number(value.toPrecision(3)));
-}
-
-function toSlider(about, slider, text) {
-  const value = Number(text);
-  if (text.trim() === "" || !Number.isFinite(value)) return;
-  if (isDirect(about, slider)) { slider.value = value; return; }
-  const part = about.logarithmic ? Math.log(value / about.lowest) / Math.log(about.highest / about.lowest) : (value - about.lowest) / (about.highest - about.lowest);
-  slider.value = Math.round(200 * part);
-}
-
-function showValue(name, text) {
-  const { about, box, slider } = fields.get(name);
-  if (about.options && !about.options.some((option) => option.value === text) && ![...box.options].some((o) => o.value === text)) {
-    box.append(new Option(text.slice(0, 40), text));  // an unknown value of an address is shown, with its message beside it
-  }
-  box.value = text;
-  if (slider) toSlider(about, slider, text);
-}
-
-function changed(name, text, fromItsSlider = false) {
-  const { about, slider } = fields.get(name);
-  state.set(name, text);
-  if (slider && !fromItsSlider) toSlider(about, slider, text);
+function changed(name, text) {
   if (name === "start" && text === "own" && current.critical && current.critical.C_W !== null) {
-    for (const [field, value] of [["C_b", current.critical.C_b], ["C_W", current.critical.C_W]]) {
-      state.set(field, String(Number(value.toPrecision(9))));
-      showValue(field, state.get(field));
-    }
+    for (const field of ["C_b", "C_W"]) controls.set(field, String(Number(current.critical[field].toPrecision(9))));
   }
-  rawQuery = null;
-  history.replaceState(null, "", query() ? `?${query()}` : location.pathname);
-  arrange({});
-  if (name !== "members") { stopTraining(); current.sampled = null; }
+  if (!["members", "tab", "noise", "gamma"].includes(name)) { stopTraining(); current.sampled = current.beyond = null; }
+  else if (name === "members") { stopTraining(); current.beyond = null; }
   schedule();
-}
-
-function query() {
-  if (rawQuery !== null) return rawQuery;
-  const different = [...state].filter(([name, text]) => text !== String(fields.get(name).about.default));
-  return new URLSearchParams(different).toString();
-}
-
-function arrange(errors) {
-  for (const [name, { row }] of fields) {
-    row.hidden = name in SHOWN_WITH && !SHOWN_WITH[name].includes(state.get("algorithm")) && !(name in errors);
-  }
-  for (const name of ["C_b", "C_W"]) {
-    const { box, slider } = fields.get(name), fixed = state.get("start") !== "own" && !(name in errors);
-    box.disabled = slider.disabled = fixed;
-  }
-}
-
-function showErrors(errors) {
-  arrange(errors);
-  for (const [name, { box, message }] of fields) {
-    message.hidden = !(name in errors);
-    message.textContent = errors[name] || "";
-    if (name in errors) box.setAttribute("aria-invalid", "true"); else box.removeAttribute("aria-invalid");
-  }
-  const rest = Object.entries(errors).filter(([name]) => !fields.has(name) && !["regression", "finite", "train"].includes(name)).map(([, text]) => text);
-  element("banner").hidden = !rest.length;
-  element("banner").textContent = rest.join(" ");
 }
 
 // --- asking --------------------------------------------------------------------------------------------
@@ -163,15 +37,13 @@ async function ask(path, options = {}) {
 async function update() {
   if (controller) controller.abort();
   const mine = (controller = new AbortController());
-  const asked = query();
+  const asked = controls.query();
+  const { signal } = mine;
+  element("train").textContent = shownTab() === "extrapolation" ? "Train narrow networks" : "Train real networks";
   busy("computing …");
   try {
-    const answer = await ask(`/api/theory?${asked}`, { signal: mine.signal });
-    showErrors(answer.errors || {});
-    if (!answer.regression && !current.lastGood) showTheory(await ask("/api/theory", { signal: mine.signal }));
-    if (answer.critical) showTheory(answer); else markStale();
-    document.body.dataset.drawn = asked;
-    if (answer.regression && !answer.finite_missing) await refine(asked, mine.signal);
+    if (shownTab() === "residual") await updateResidual(asked, signal);
+    else await updateTrained(asked, signal);
     document.body.dataset.refined = asked;
     busy("");
   } catch (error) {
@@ -179,6 +51,56 @@ async function update() {
     busy("");
     element("banner").hidden = false;
     element("banner").textContent = `No answer from the server (${error.message}); is finitewidth page still running?`;
+  }
+}
+
+async function updateTrained(asked, signal) {
+  const answer = await ask(`/api/theory?${asked}`, { signal });
+  controls.showErrors(answer.errors || {});
+  if (!answer.regression && !current.lastGood) showTheory(await ask("/api/theory", { signal }));
+  if (answer.critical) showTheory(answer); else markStale();
+  document.body.dataset.drawn = asked;
+  if (!answer.regression) { if (shownTab() === "bayes") markStale(); return; }
+  if (shownTab() === "bayes") await updateBayes(asked, signal);
+  if (!answer.finite_missing) await refine(asked, signal);
+}
+
+async function updateBayes(asked, signal) {
+  busy("posterior …");
+  const answer = await ask(`/api/bayes?${asked}`, { signal });
+  if (answer.errors) {
+    element("evidence").textContent = Object.values(answer.errors).join(" ");
+    return markStale();
+  }
+  current.posterior = answer;
+  element("evidence").textContent = [answer.evidence, answer.missing].join(" ");
+  if (answer.verdict) showTrust(`${answer.verdict}: ${answer.warning || "of the posterior, what it neglects is small."}`);
+  drawRegression();
+}
+
+// the chosen gamma first, then others for comparison; each is drawn when it comes
+async function updateResidual(asked, signal) {
+  let chosen = await ask(`/api/residual?${asked}`, { signal });
+  controls.showErrors(chosen.errors || {});
+  const wrong = !chosen.ratio;
+  if (wrong) {
+    if (current.residual || !("depth" in chosen.errors || "width" in chosen.errors || "gamma" in chosen.errors || "activation" in chosen.errors || "address" in chosen.errors)) { markStale(); document.body.dataset.drawn = asked; return; }
+    chosen = await ask("/api/residual", { signal });
+  }
+  current.residual = { chosen, others: [], depth: wrong ? 4 : Number(controls.value("depth")) };
+  element("text").textContent = "";
+  element("findings").replaceChildren(...chosen.text.slice(1).map(item));
+  element("verdict").classList.remove("stale");
+  showTrust(`${chosen.verdict}: ${chosen.text[0]}`);
+  drawResidual();
+  if (wrong) markStale();
+  document.body.dataset.drawn = asked;
+  for (const gamma of wrong ? [] : setup.gammas) {
+    const values = new URLSearchParams(asked);
+    values.set("gamma", gamma);
+    const answer = await ask(`/api/residual?${values}`, { signal });
+    if (answer.ratio) current.residual.others.push(answer);
+    drawResidual();
   }
 }
 
@@ -201,7 +123,7 @@ async function refine(asked, signal) {
     worst = Math.max(worst, VERDICTS.indexOf(answer.verdict));
     current.verdict = VERDICTS[worst];
     warning = VERDICTS.indexOf(answer.verdict) === worst && answer.warning ? answer.warning : warning;
-    showTrust(`${VERDICTS[worst]}: ${warning || "of trained networks, what it neglects is small."}`);
+    if (shownTab() !== "bayes") showTrust(`${VERDICTS[worst]}: ${warning || "of trained networks, what it neglects is small."}`);
     drawRegression();
   }
   drawRegression();
@@ -210,16 +132,16 @@ async function refine(asked, signal) {
 function busy(text) { element("busy").textContent = text; }
 
 // wrong values leave the last good plots in grey; an address that begins with them, those of the default state
-function markStale() {
-  document.querySelectorAll(".plot, #verdict").forEach((place) => place.classList.add("stale"));
+function markStale(which = `[data-on="${shownTab()}"] .plot, #verdict`) {
+  document.querySelectorAll(which).forEach((place) => place.classList.add("stale"));
 }
 
 // --- showing -------------------------------------------------------------------------------------------
 
 function showTheory(answer) {
   const { critical } = answer;
-  const { sampled, lastGood } = current;
-  current = { ...answer, lastGood: answer.regression || lastGood, sampled, finite: null, finiteNote: answer.finite_missing };
+  const { sampled, beyond, lastGood, posterior, residual } = current;
+  current = { ...answer, lastGood: answer.regression || lastGood, sampled, beyond, posterior, residual, finite: null, finiteNote: answer.finite_missing };
   const badge = { critical: "critical", close: "nearly critical", off: "not critical" };
   element("state").textContent = badge[critical.verdict.state];
   element("state").dataset.state = critical.verdict.state;
@@ -229,8 +151,8 @@ function showTheory(answer) {
   element("verdict").classList.remove("stale");
   showTrust(critical.width);
   element("width-note").textContent = answer.depth.missing;
-  if (state.get("start") !== "own") {
-    for (const name of ["C_b", "C_W"]) showValue(name, String(Number(critical[name].toPrecision(6))));
+  if (controls.value("start") !== "own") {
+    for (const name of ["C_b", "C_W"]) controls.showValue(name, String(Number(critical[name].toPrecision(6))));
   }
   draw();
 }
@@ -250,26 +172,58 @@ function item(text) {
 }
 
 function draw() {
+  if (shownTab() === "residual") return drawResidual();
   if (!current.depth) return;
-  plots.overDepth(element("kernel"), current.depth, "K", "signals: kernel K over depth");
-  plots.overDepth(element("ntk"), current.depth, "Theta", "neural tangent kernel Θ over depth");
-  plots.ratios(element("ratios"), current.depth);
+  if (shownTab() === "network") {
+    plots.overDepth(element("kernel"), current.depth, "K", "signals: kernel K over depth");
+    plots.overDepth(element("ntk"), current.depth, "Theta", "neural tangent kernel Θ over depth");
+    plots.ratios(element("ratios"), current.depth);
+  }
   drawRegression();
 }
 
+function drawResidual() {
+  if (!current.residual) return;
+  const { chosen, others, depth } = current.residual;
+  tabPlots.ratiosOverDepth(element("depth-ratios"), chosen, others, depth);
+  tabPlots.reach(element("reach"), chosen, others, depth);
+}
+
+// each tab has its plots of the regression
+const DRAWN = {
+  network: (data) => {
+    plots.regression(element("regression"), data);
+    plots.shift(element("shift"), data);
+    plots.spread(element("spread"), data);
+  },
+  bayes: (data) => {
+    if (!data.posterior) return;
+    tabPlots.posterior(element("posterior"), data);
+    tabPlots.posteriorShift(element("posterior-shift"), data);
+    tabPlots.posteriorSpread(element("posterior-spread"), data);
+  },
+  extrapolation: (data) => {
+    if (data.beyond) tabPlots.overWidth(element("over-width"), data, Number(controls.value("width")));
+    else element("over-width").replaceChildren();
+    tabPlots.shiftBeyond(element("shift-beyond"), data);
+    tabPlots.spreadBeyond(element("spread-beyond"), data);
+    element("beyond-note").textContent = data.beyond ? `The fit of orders 1/n² and 1/n³ to the narrow networks has a median χ² of ${data.beyond.chi_square.toPrecision(2)} for ${data.beyond.freedom} degree of freedom.` : current.finiteNote || "";
+  },
+};
+
 function drawRegression() {
-  const data = { ...current.lastGood, finite: current.finite, verdict: current.verdict, sampled: current.sampled, span: setup.span };
-  plots.regression(element("regression"), data);
-  plots.shift(element("shift"), data);
-  plots.spread(element("spread"), data);
+  const { finite, verdict, sampled, beyond, posterior } = current;
+  const data = { ...current.lastGood, finite, verdict, sampled, beyond, posterior, span: setup.span, noise: Number(controls.value("noise")) };
+  DRAWN[shownTab()](data);
+  const notes = document.querySelectorAll(".regression-note");
   if (!current.regression) {
-    for (const id of ["regression", "shift", "spread"]) element(id).classList.add("stale");
-    element("regression-note").textContent = Object.values(current.errors || {}).join(" ");
+    markStale(`[data-on="${shownTab()}"] .plot:not(#kernel, #ntk, #ratios)`);
+    notes.forEach((note) => { note.textContent = Object.values(current.errors || {}).join(" "); });
     return;
   }
   const rate = current.regression.largest_learning_rate;
-  const hint = state.get("algorithm") === "descent" && rate !== null ? `Gradient descent is stable below η = ${rate.toPrecision(3)}. ` : "";
-  element("regression-note").textContent = hint + (current.finiteNote || "");
+  const hint = controls.value("algorithm") === "descent" && rate !== null ? `Gradient descent is stable below η = ${rate.toPrecision(3)}. ` : "";
+  notes.forEach((note) => { note.textContent = hint + (current.finiteNote || ""); });
 }
 
 // --- real networks -------------------------------------------------------------------------------------
@@ -277,7 +231,8 @@ function drawRegression() {
 async function train() {
   stopTraining();
   const mine = (job = { id: null, ended: false });
-  const asked = query();
+  const asked = controls.query();
+  mine.kind = shownTab() === "extrapolation" ? "beyond" : "sampled";
   trainingNote("starting …");
   element("train").disabled = true;
   element("cancel").hidden = element("progress").hidden = false;
@@ -285,7 +240,7 @@ async function train() {
   try {
     const answer = await ask("/api/jobs", { method: "POST", body: asked });
     if (answer.errors) {
-      showErrors(answer.errors);
+      controls.showErrors(answer.errors);
       return endTraining(mine, Object.values(answer.errors).join(" "));
     }
     mine.id = answer.id;
@@ -303,18 +258,18 @@ async function train() {
 
 function showStatus(mine, status) {
   if (status.errors) { endTraining(mine, Object.values(status.errors).join(" ")); return true; }
-  const sampled = status.result;
-  if (sampled && sampled !== current.sampled && (!current.sampled || current.sampled.members !== sampled.members)) {
-    current.sampled = sampled;
-    drawRegression();
+  const sampled = status.result, before = current[mine.kind];
+  if (sampled && (!before || before.members !== sampled.members)) {
+    current[mine.kind] = sampled;
+    if (shownTab() !== "residual") drawRegression();
   }
   if (status.progress) element("progress").value = status.progress;
-  const trained = sampled ? `${sampled.members} of ${sampled.of} networks` : "compiling and training the first networks …";
+  const trained = mine.kind === "beyond" ? "training narrow networks …" : sampled ? `${sampled.members} of ${sampled.of} networks` : "compiling and training the first networks …";
   if (status.state === "waiting") trainingNote(`waiting for ${status.before} other training(s) …`);
   else if (status.state === "running") trainingNote(trained);
   else {
     const notes = sampled && sampled.notes.length ? ` ${sampled.notes.join(" ")}` : "";
-    endTraining(mine, status.state === "finished" ? `${sampled.members} networks trained.${notes}` : status.message || "cancelled");
+    endTraining(mine, status.state === "finished" ? `${sampled.members} networks ${mine.kind === "beyond" ? "of each width " : ""}trained.${notes}` : status.message || "cancelled");
     document.body.dataset.trained = status.state;
     return true;
   }
@@ -345,12 +300,9 @@ function stopTraining() {
 // --- reset and theme -----------------------------------------------------------------------------------
 
 function reset() {
-  rawQuery = null;
-  for (const { name, default: value } of setup.controls) { state.set(name, String(value)); showValue(name, String(value)); }
-  history.replaceState(null, "", location.pathname);
+  controls.reset();
   stopTraining();
-  current.sampled = null;
-  arrange({});
+  current.sampled = current.beyond = null;
   schedule();
 }
 
@@ -358,7 +310,7 @@ function showTheme() {
   const dark = document.documentElement.dataset.theme === "dark";
   element("theme").textContent = dark ? "Light" : "Dark";
   element("theme").setAttribute("aria-pressed", String(dark));
-  plots.setLook(dark ? setup.dark_look : setup.look);
+  setLook(dark ? setup.dark_look : setup.look);
   const stale = [...document.querySelectorAll(".plot.stale")];
   draw();
   stale.forEach((place) => place.classList.add("stale"));
@@ -369,20 +321,13 @@ function showTheme() {
 async function begin() {
   setup = await ask("/api/setup");
   setSymbols(setup.symbols);
-  makeControls();
+  controls.makeControls(setup.controls, changed);
   document.querySelectorAll(".symbols").forEach(explain);
+  document.querySelectorAll(".plot").forEach((place) => { place.dataset.empty = place.id === "over-width" ? "The button trains narrow networks; this plot then shows them against 1/n." : "computing …"; });
   showTheme();
   document.addEventListener("themechange", showTheme);
   element("theme").addEventListener("click", () => document.dispatchEvent(new Event("switchtheme")));
   element("reset").addEventListener("click", reset);
-  // the server checks the raw address first: a browser would silently correct parts of it
-  rawQuery = location.search.slice(1);
-  const given = new URLSearchParams(rawQuery);
-  for (const about of setup.controls) {
-    state.set(about.name, given.get(about.name) ?? String(about.default));
-    showValue(about.name, state.get(about.name));
-  }
-  arrange({});
   element("train").addEventListener("click", train);
   element("cancel").addEventListener("click", stopTraining);
   element("footer").textContent = `finitewidth ${setup.version}, on this machine. The address of this page holds its state.`;
