@@ -2,6 +2,7 @@
 
     python benchmarks/extrapolation.py            after benchmarks/extrapolation_problems.py; a few minutes
     python benchmarks/extrapolation.py --quick    few networks, a check of this script
+    python benchmarks/extrapolation.py --only "large targets" --output extrapolation_large.md
 
 A full run writes benchmarks/results/extrapolation.md. Fixed beforehand: pulls below 4, and training at width
 256 takes at least 20 times the processor time of the extrapolation to the same error.
@@ -161,13 +162,14 @@ def verdict(outcomes: list[Outcome]) -> str:
     )
 
 
-def report(members: int) -> str:
+def report(members: int, only: str) -> str:
     seen, outcomes = json.loads(FILE.read_text()), []
-    for problem in problems():
+    chosen = [problem for problem in problems() if problem.name.startswith(only)]
+    for problem in chosen:
         if all(str(n) in seen.get(problem.name, {}) for n in JUDGED):
             outcomes.append(run(problem, seen[problem.name], members))
             print(f"{problem.name}: {outcomes[-1].warm:.1f} s", flush=True)
-    missing = [p.name for p in problems() if p.name not in {o.problem.name for o in outcomes}]
+    missing = [p.name for p in chosen if p.name not in {o.problem.name for o in outcomes}]
     parts = [
         "# Extrapolation from narrow networks",
         f"Written by `python benchmarks/extrapolation.py` on {stamp()}: {platform.machine()}, "
@@ -192,12 +194,14 @@ def report(members: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    parser.add_argument("--only", default="", help="problems whose names begin so")
+    parser.add_argument("--output", default="extrapolation.md", help="file in benchmarks/results")
+    options = parser.parse_args()
     warnings.simplefilter("ignore", fw.ExpansionWarning)
-    text = report(100 if quick else MEMBERS)
+    text = report(100 if options.quick else MEMBERS, options.only)
     print(text)
-    if not quick:
-        (HERE / "results" / "extrapolation.md").write_text(text)
+    if not options.quick:
+        (HERE / "results" / options.output).write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """How long commands take to end after Ctrl-C or SIGTERM at a random moment.
 
-Writes benchmarks/results/interrupts.md; with the names of commands, only prints their rows. Each run starts in an empty directory; the signal comes 0.3 s to
-8 s later. Children that outlive a command, and what is printed, are counted too.
+Writes benchmarks/results/interrupts.md; with the names of commands, only prints their rows. Each run starts
+in an empty directory; the signal comes 0.3 s to 8 s later. Children that outlive a command, and what is
+printed, are counted too.
 """
 
 import contextlib

@@ -9,7 +9,12 @@ import pytest
 from scipy.special import erf
 
 from finitewidth.core import cores
-from finitewidth.gaussian.four_legs.averages import four_legs, four_legs_with_fixed_leg
+from finitewidth.gaussian.four_legs import averages as averages_module
+from finitewidth.gaussian.four_legs.averages import (
+    four_legs,
+    four_legs_with_fixed_leg,
+    remember_averages,
+)
 from finitewidth.gaussian.four_legs.closed_forms import have_closed_form
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
 from finitewidth.gaussian.four_legs.families import FAMILIES, arrangements
@@ -412,3 +417,18 @@ def test_compiled_tasks_agree_with_tasks_one_by_one():
         for family in FAMILIES:
             error = abs(values[family].value[p, q, others[0], others[1]] - sums[family][0, 0])
             assert error <= 2e-8, (family, error)
+
+
+def test_remembered_averages_are_the_same_until_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(averages_module, "_memory", None)
+    K, family = kernel(3, 2), (0, 0, 0, 0)
+    fresh = four_legs("tanh", K, (family,))[family].value
+    remember_averages(3 * fresh.nbytes / 2)  # room for one
+    first, again = (four_legs("tanh", K, (family,))[family].value for _ in range(2))
+    assert again is first and np.array_equal(first, fresh)
+    with pytest.raises(ValueError, match="read-only"):
+        first[0] = 1.0
+    other = four_legs("tanh", 2 * K, (family,))[family].value
+    assert not np.array_equal(other, fresh)
+    last = four_legs("tanh", K, (family,))[family].value
+    assert last is not first and np.array_equal(last, fresh)

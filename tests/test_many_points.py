@@ -266,9 +266,9 @@ def test_every_contribution_to_the_variance_agrees_with_whole_tensors(prepared, 
     errors = estimate.sampling.contributions, estimate.sampling.variance.contributions
     sizes = exact.contributions, exact.variance_contributions
     slack = sum(_total(error) / _total(size) for error, size in zip(errors, sizes, strict=True))
-    for name in ("uncertainty", "variance_uncertainty"):  # made of the same contributions, twice of each
-        np.testing.assert_allclose(getattr(estimate, name), getattr(exact, name), rtol=2 * slack)
-    assert slack < 0.1 and estimate.verdict == exact.verdict
+    for name in ("uncertainty", "variance_uncertainty"):  # made of the same contributions
+        np.testing.assert_allclose(getattr(estimate, name), getattr(exact, name), rtol=slack)
+    assert slack < 0.2 and estimate.verdict == exact.verdict
 
 
 def _total(parts: dict[str, np.ndarray]) -> float:

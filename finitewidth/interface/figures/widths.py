@@ -130,7 +130,8 @@ def ntk_ellipses(
     kernels = [_two_by_two(network) for network in networks]
     panels = len(networks) + bool(ensembles)
     figure = Figure(figsize=(0.4 + 2.75 * panels, 4.0))
-    heading(figure, "the NTK of two inputs during training, and how far it moves")
+    moves = ", and how far it moves" if ensembles else ""
+    heading(figure, f"the NTK of two inputs during training{moves}")
     row = figure.subplots(1, panels, squeeze=False)[0]
     reach = 1.08 * max(np.sqrt(M.max()) for recorded in kernels for M in recorded)
     frozen = None if theory is None else _frozen(theory)

@@ -68,10 +68,10 @@ def takes_models(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def reading(*args: Any, **options: Any) -> Any:
-        X = options.get("X", options.get("X_train"))
+        X = args[1] if len(args) > 1 else options.get("X", options.get("X_train"))
         if args:
-            model, *others = args
-            return function(_network_for(model, others[0] if others else X), *others, **options)
+            net, *rest = args
+            return function(_network_for(net, X), *rest, **options)
         if "net" in options:
             options["net"] = _network_for(options["net"], X)
         return function(**options)
