@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from finitewidth.gaussian.average import Average
+from finitewidth.gaussian.four_legs.averages import remember_averages
 from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.theory.layers.activation import Moments
 from finitewidth.theory.layers.blocks import Recipe, Term, make_blocks
@@ -46,6 +47,11 @@ class FourLegs:
 def _family(name: str) -> Family:
     first, second, third, fourth = map(int, name)
     return first, second, third, fourth
+
+
+def remember(most_bytes: float) -> None:
+    """From now on keep the newest four-leg averages, for programs that ask about many similar networks."""
+    remember_averages(most_bytes)
 
 
 class Product(NamedTuple):

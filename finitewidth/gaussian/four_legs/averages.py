@@ -83,17 +83,20 @@ class _Memory:
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
-                return dict(self._kept[key])
+                return _copied(self._kept[key])
         averages = compute()
-        for average in averages.values():
-            np.asarray(average.value).setflags(write=False)  # they serve several callers now
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = averages
+                self._kept[key] = _copied(averages)
                 self._bytes += _size(averages)
             while self._bytes > self._most:
                 self._bytes -= _size(self._kept.popitem(last=False)[1])
-        return dict(averages)
+        return averages
+
+
+def _copied(averages: dict[Family, Average]) -> dict[Family, Average]:
+    """The same in arrays of its own, since callers may work in place."""
+    return {family: Average(np.array(one.value), one.error) for family, one in averages.items()}
 
 
 def _size(averages: dict[Family, Average]) -> int:

@@ -35,11 +35,11 @@ def _listen(orders: queue.SimpleQueue) -> None:
 
 def _loaded() -> Callable[[dict, Callable[[dict], None]], None]:
     from finitewidth.core.programs import keep_programs
-    from finitewidth.gaussian.four_legs.averages import remember_averages
     from finitewidth.interface.page import answers, orders
+    from finitewidth.theory.averages import remember
 
     keep_programs(answers.LEAST_COMPILATION)
-    remember_averages(answers.REMEMBERED)
+    remember(answers.REMEMBERED)
     return orders.work
 
 

@@ -68,10 +68,10 @@ def takes_models(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def reading(*args: Any, **options: Any) -> Any:
-        X = args[1] if len(args) > 1 else options.get("X", options.get("X_train"))
+        X = options.get("X", options.get("X_train"))
         if args:
-            net, *rest = args
-            return function(_network_for(net, X), *rest, **options)
+            model, *others = args
+            return function(_network_for(model, others[0] if others else X), *others, **options)
         if "net" in options:
             options["net"] = _network_for(options["net"], X)
         return function(**options)
