@@ -163,34 +163,26 @@ def _cells(entries: dict, names: list[str], problem: Problem) -> list[str]:
 
 
 def biases(parts: list[Part], kept: dict) -> str:
-    chosen = [p for p in parts if p.section == "biases"]
-    if not chosen:
-        return ""
-    names = chosen[0].methods
-    lines = [(p.problem.key, *_cells(kept[p.problem.key], names, p.problem)) for p in chosen]
-    return "\n\n".join(
-        [
-            "## How fast biases should learn",
-            "Rates by layer; the share is what biases add to the NTK over what their layer's weights add.",
-            markdown(" | ".join(["problem", *names]), lines),
-        ]
-    )
+    text = "Rates by layer; the share is what biases add to the NTK over what their layer's weights add."
+    return _side_by_side("biases", "How fast biases should learn", text, parts, kept)
 
 
 def last_layers(parts: list[Part], kept: dict) -> str:
-    chosen = complete("last layers", parts, kept)
+    text = (
+        "The last weights as theory sets them, and a tenth of that. These runs were added to the plan when "
+        "relu networks had been seen to lose with the squared loss."
+    )
+    return _side_by_side("last layers", "How large outputs should start", text, parts, kept)
+
+
+def _side_by_side(section: str, title: str, text: str, parts: list[Part], kept: dict) -> str:
+    """The best losses of the methods of a section, whose problems all have the same ones."""
+    chosen = complete(section, parts, kept)
     if not chosen:
         return ""
     names = chosen[0].methods
     lines = [(p.problem.key, *_cells(kept[p.problem.key], names, p.problem)) for p in chosen]
-    return "\n\n".join(
-        [
-            "## How large outputs should start",
-            "The last weights as theory sets them, and a tenth of that. These runs were added to the plan "
-            "when relu networks had been seen to lose with the squared loss.",
-            markdown(" | ".join(["problem", *names]), lines),
-        ]
-    )
+    return "\n\n".join([f"## {title}", text, markdown(" | ".join(["problem", *names]), lines)])
 
 
 def transfer(kept: dict) -> str:
