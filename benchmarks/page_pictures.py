@@ -3,7 +3,7 @@
     python benchmarks/page_pictures.py
 
 Needs playwright and Chromium (CHROMIUM names another path). Starts `finitewidth page`, waits until all is
-drawn, trains networks, and writes docs/figures/page_*.png.
+drawn, trains networks, and writes docs/pictures/page_*.png.
 """
 
 import os
@@ -15,7 +15,7 @@ from page_load import server
 from PIL import Image
 from playwright.sync_api import BrowserType, sync_playwright
 
-FIGURES = Path(__file__).parents[1] / "docs" / "figures"
+FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 LAPTOP, PHONE = (1280, 800), (390, 844)
 # file, values of the address, size of the window, colours, whether networks are trained
@@ -48,7 +48,7 @@ def picture(chromium: BrowserType, address: str, name: str, query: str, size, co
         if trains:
             page.locator("#train").click()
             page.locator('body[data-trained="finished"]').wait_for(state="attached")
-        file = FIGURES / f"{name}.png"
+        file = FOLDER / f"{name}.png"
         page.screenshot(path=file)
         context.close()
     with Image.open(file) as image:

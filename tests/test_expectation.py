@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import ACTIVATIONS, as_for_users, refused
+from problems import ACTIVATIONS, also_long, as_for_users, refused
 
 import finitewidth as fw
 from finitewidth.gaussian.two_legs.expectation import Automatic, ClosedForm, HermiteSeries, Quadrature
@@ -148,7 +148,7 @@ CLOSED_FORMS = (
 )
 
 
-@pytest.mark.parametrize("name", CLOSED_FORMS)
+@pytest.mark.parametrize("name", ["relu", "sin", "erf", "gelu", *also_long(*CLOSED_FORMS[2:5], "linear")])
 def test_closed_forms_agree_with_the_series_and_with_quadrature(name):
     K = kernel_of(DIFFICULT if ACTIVATIONS[name].jump_order > 5 else GENERIC)
     for rule in (HermiteSeries(), Quadrature()):

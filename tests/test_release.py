@@ -42,6 +42,7 @@ ABSENT = {  # what modules of the standard library do not have on Windows
 }
 
 
+@pytest.mark.long
 def test_the_package_imports_where_modules_of_unix_are_missing():
     """Modules of this package, not of the libraries below it, which have their own ways on Windows."""
     code = f"""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import FINE, VARIED, assert_close, inputs, solved
+from problems import FINE, VARIED, also_long, assert_close, inputs, solved
 
 import finitewidth as fw
 from finitewidth.gaussian.four_legs.averages import four_legs
@@ -221,7 +221,7 @@ def kernel_map(function, K):
     return (function(z_1) * function(z_2) * np.multiply.outer(weights, weights)).sum()
 
 
-@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+@pytest.mark.parametrize("activation", ["tanh", *also_long("gelu")])
 def test_mean_corrections_of_layer_three_are_derivatives_of_the_kernel_map(activation):
     net = fw.MLP(activation=activation, **VARIED)
     below, above = solved(activation, 2).layer(2), solved(activation, 2).layer(3)

@@ -74,7 +74,7 @@ def expected_loss(expected: ExpectedLoss) -> Figure:
         A matplotlib figure.
 
     ```python
-    losses = fw.expected_loss(net, X, Y, X_test, Y_test, depths=(2, 3), widths=(64, 128))
+    losses = fw.expected_loss(net, X, Y, X_test, Y_test, depths=(2, 3), widths=(256, 512))
     fw.plots.expected_loss(losses)
     ```
     """

@@ -66,7 +66,7 @@ class ExpectedLoss:
     `fw.expected_loss` makes it, and `plot` draws it.
 
     ```python
-    losses = fw.expected_loss(net, X, Y, X_test, Y_test, depths=(2, 3), widths=(64, 128))
+    losses = fw.expected_loss(net, X, Y, X_test, Y_test, depths=(2, 3), widths=(256, 512))
     losses.total, losses.coefficient
     ```
     """
@@ -149,7 +149,7 @@ def expected_loss(
         Losses over depths and widths with their bias, variance and `coefficient` of L/n.
 
     ```python
-    fw.expected_loss(net, X, Y, X_test, Y_test, depths=(2, 3), widths=(64, 128)).coefficient
+    fw.expected_loss(net, X, Y, X_test, Y_test, depths=(2, 3), widths=(256, 512)).coefficient
     ```
     """
     depths, widths = _whole("depths", depths, 2), _whole("widths", widths, 2)
