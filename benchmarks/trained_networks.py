@@ -144,7 +144,8 @@ def falls(widths: list[int], rows: dict, stderrs: list[float], predicted: float)
         "| difference from | fit | coefficients | chi square / degrees of freedom |",
         "| --- | --- | --- | --- |",
     ]
-    for name, orders in (("infinite width", (1, 2, 3)), ("order 1/n", (2, 3)), ("order 1/n", (1, 2, 3))):
+    left = [("order 1/n", orders) for orders in ((2, 3), (1, 2, 3), (2, 3, 4), (1, 2, 3, 4))]
+    for name, orders in [("infinite width", (1, 2, 3)), *left]:
         fall = fall_with_width(widths, list(map(fw.Estimate, rows[name], stderrs)), orders)
         shown = " + ".join(f"a_{k}/n^{k}" for k in orders)
         values = ", ".join(
