@@ -54,11 +54,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is long
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark repetitions of a test that also runs with a representative activation.
-
-    Pages come last: else both workers meet four-leg averages at once, and both compile their loops.
-    """
-    items.sort(key=lambda item: item.path.name == "test_documentation.py")
+    """Mark repetitions of a test that also runs with a representative activation."""
     repeated: dict[str, list[tuple[pytest.Item, bool]]] = {}
     for item in items:
         named = _activations_of(item)

@@ -57,7 +57,7 @@ SIZES = [
     pytest.param(PRODUCTS, 5000, 2, 2, marks=pytest.mark.long),
     (ALONG, 1e9, 5, 2),
     pytest.param(ALONG, 3000, 1, 2, marks=pytest.mark.long),
-    (ALONG, 1500, 1, 1),
+    pytest.param(ALONG, 1500, 1, 1, marks=pytest.mark.long),
 ]
 
 

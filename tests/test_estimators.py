@@ -25,8 +25,7 @@ X, Y, X_TEST = RANDOM.normal(size=(12, 3)), RANDOM.normal(size=(12, 2)), RANDOM.
 @pytest.mark.parametrize(
     "estimator",
     [
-        fw.sklearn.WideNetworkRegressor(),
-        *also_long(fw.sklearn.WideNetworkRegressor(inference="posterior")),
+        *also_long(fw.sklearn.WideNetworkRegressor(), fw.sklearn.WideNetworkRegressor(inference="posterior")),
         fw.sklearn.WideNetworkClassifier(),
     ],
 )

@@ -78,6 +78,7 @@ def narrow(widths: tuple[int, ...], members: int, **options) -> fw.Extrapolation
     )
 
 
+@pytest.mark.long
 def test_every_width_has_networks_and_a_store_of_its_own(tmp_path):
     counts: list[tuple[int, int]] = []
     first = narrow((4, 6, 8), 40, store=tmp_path, progress=lambda done, total: counts.append((done, total)))
@@ -97,6 +98,7 @@ def test_outputs_that_never_vary_have_no_error():
         assert abs(estimate.value[0, 0]) < 1e-12 and 0 <= estimate.stderr[0, 0] < 1e-12
 
 
+@pytest.mark.long
 def test_nothing_of_the_ensembles_is_left_in_the_limit():
     found = narrow((4, 6, 8), 40)
     assert found.n == 128 and found.freedom == 1 and "128" in repr(found)

@@ -228,7 +228,10 @@ def ntk_by_jacobian(net: fw.Network, parameters, X):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.long] * (name in ("sequence", "nested"))) for name in NETWORKS],
+    [
+        pytest.param(name, marks=[pytest.mark.long] * (name in ("sequence", "nested", "residual")))
+        for name in NETWORKS
+    ],
 )
 def test_ntk_and_gradients_of_any_network_are_those_of_the_definition(name):
     net, layers = NETWORKS[name], real_network(NETWORKS[name])

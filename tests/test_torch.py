@@ -346,7 +346,7 @@ def test_the_audit_measures_the_model_and_predicts_its_like():
     assert good.healthy and good.net.C_W == pytest.approx([1.0] * 12, abs=0.02)
 
 
-@pytest.mark.parametrize("names, activations", list(MIXED.items())[:2], ids=map(", ".join, list(MIXED)[:2]))
+@pytest.mark.parametrize("names, activations", list(MIXED.items())[:1], ids=map(", ".join, list(MIXED)[:1]))
 def test_the_audit_of_mixed_activations_agrees_with_sampled_initializations(names, activations):
     """The prediction is the theory's; means of 12 networks of width 128 agree at order 1/n, pulls below 4."""
     widths = (8, *[128] * len(names), 3)
