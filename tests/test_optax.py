@@ -12,7 +12,7 @@ from finitewidth.experiment.ensemble.descent import moved, pulled_back
 from finitewidth.experiment.sampling import draw, member_key, outputs
 
 
-@pytest.mark.parametrize("activation", [("tanh", "gelu")])
+@pytest.mark.parametrize("activation", [("tanh", "gelu"), pytest.param("gelu", marks=pytest.mark.long)])
 def test_scaled_updates_are_the_steps_of_the_librarys_own_networks(activation):
     net = fw.MLP.critical((3, 6, 5, 2), activation)
     rng = np.random.default_rng(0)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from problems import also_long
 from torch import nn
 
 import finitewidth as fw
@@ -346,7 +347,11 @@ def test_the_audit_measures_the_model_and_predicts_its_like():
     assert good.healthy and good.net.C_W == pytest.approx([1.0] * 12, abs=0.02)
 
 
-@pytest.mark.parametrize("names, activations", list(MIXED.items())[:1], ids=map(", ".join, list(MIXED)[:1]))
+@pytest.mark.parametrize(
+    "names, activations",
+    [*list(MIXED.items())[:1], *also_long(*list(MIXED.items())[1:2])],
+    ids=map(", ".join, list(MIXED)[:2]),
+)
 def test_the_audit_of_mixed_activations_agrees_with_sampled_initializations(names, activations):
     """The prediction is the theory's; means of 12 networks of width 128 agree at order 1/n, pulls below 4."""
     widths = (8, *[128] * len(names), 3)
