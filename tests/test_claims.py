@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from claim_faults import FAULTS
+from problems import also_long
 
 import finitewidth as fw
 from finitewidth.comparison import claims
@@ -193,7 +194,10 @@ SLOW += ("evolved_ntk of one network", "one input through thousands of layers", 
 SLOW += ("no memory of relu networks", "K, one input with skips", "Theta, one input with skips")
 
 
-@pytest.mark.parametrize("name", [name for name in FAULTS if name not in SLOW])
+QUICK = [name for name in FAULTS if name not in SLOW]
+
+
+@pytest.mark.parametrize("name", [*QUICK[::2], *also_long(*QUICK[1::2])])
 def test_a_wrong_coefficient_is_seen(name):
     """By the cheapest claim about it; benchmarks/claims_faults.py has all faults and all their claims."""
     fault = FAULTS[name]

@@ -44,6 +44,7 @@ def assert_agree(found, expected, name):
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE * scale, err_msg=name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("net", NETWORKS, ids=str)
 def test_automatic_differentiation_and_directions_agree_with_the_forward_equations_at_every_layer(net, key):
     @jax.jit

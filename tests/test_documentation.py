@@ -29,7 +29,8 @@ def text(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
 
 
-TRAINING = ("docs/extrapolation.md",)  # narrow networks of three widths, as test_extrapolation.py does
+# pages that train or sample networks; the same functions have tests of their own
+TRAINING = ("docs/extrapolation.md", "docs/pytorch.md", "docs/bayes.md", "docs/verification.md")
 
 
 @pytest.mark.parametrize(

@@ -135,10 +135,8 @@ def test_activations_that_jump_leave_a_kernel():
         fw.solve(net, inputs(2, 3))
 
 
-@pytest.mark.parametrize(
-    "activations",
-    [("gelu", "relu", "sin"), pytest.param(("tanh", "gelu", "swish"), marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("activations", [("gelu", "relu", "sin"), ("tanh", "gelu", "swish")])
 def test_sampled_networks_with_three_activations_fluctuate_as_predicted(activations):
     """Four layers, 40 batches of 400 networks at each of three widths, extrapolated in 1/n."""
     X, widths = inputs(2, 3), (12, 24, 48)

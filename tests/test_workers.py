@@ -61,6 +61,7 @@ print(sorted(used))
 """
 
 
+@pytest.mark.long
 def test_two_devices_share_the_batches_and_give_the_same_bits(tmp_path):
     path = str(tmp_path / "found.npz")
     result = subprocess.run(
@@ -141,6 +142,7 @@ def test_depths_on_a_cluster_give_the_same_bits(client, tmp_path):
         np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
 
 
+@pytest.mark.long
 def test_a_refusal_comes_back_from_the_cluster_as_it_is(client):
     again = X[[0, 0, 1]]
     with refused("condition number .* rows 0 and 1 of X_train are equal"):
