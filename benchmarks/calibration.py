@@ -119,12 +119,13 @@ def row(one: Result) -> str:
         f"{len(one.one.X_train)} {one.one.data}, {net.outputs} outputs, {algorithm}",
         f"{one.members}",
     ]
-    for part in (one.mean, one.variance):
-        cells += [
-            f"{rms(values):.1e}" for values in (part.correction, part.value, part.stderr, part.uncertainty)
-        ]
-        cells.append(f"{part.within.sum()} of {part.within.size}")
-    return "| " + " | ".join([*cells, one.verdict]) + " |"
+    return "| " + " | ".join([*cells, *shown(one.mean), *shown(one.variance), one.verdict]) + " |"
+
+
+def shown(part: Remainder) -> list[str]:
+    """Root mean squares over the outputs, and how many of them lie within two sigma."""
+    sizes = (part.correction, part.value, part.stderr, part.uncertainty)
+    return [*(f"{rms(values):.1e}" for values in sizes), f"{part.within.sum()} of {part.within.size}"]
 
 
 def summary(results: list[Result]) -> list[str]:

@@ -15,7 +15,7 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from calibration import HERE, Remainder, coverage, fw, rms
+from calibration import HERE, Remainder, coverage, fw, rms, shown
 from calibration_problems import C_W, _data
 from provenance import stamp
 
@@ -117,12 +117,7 @@ def row(r: Result) -> str:
         f"{len(r.one.data[0])} {r.one.kind}, {net.outputs} outputs, noise {r.one.noise:.2f}",
         f"{r.networks} ({r.effective:.0f})",
     ]
-    for part in (r.mean, r.variance):
-        cells += [
-            f"{rms(values):.1e}" for values in (part.correction, part.value, part.stderr, part.uncertainty)
-        ]
-        cells.append(f"{part.within.sum()} of {part.within.size}")
-    return "| " + " | ".join([*cells, r.verdict]) + " |"
+    return "| " + " | ".join([*cells, *shown(r.mean), *shown(r.variance), r.verdict]) + " |"
 
 
 def summary(results: list[Result]) -> list[str]:
