@@ -229,7 +229,7 @@ def test_a_sweep_that_was_stopped_goes_on_with_the_same_bits(tmp_path):
 
 def test_a_sweep_warns_also_of_what_it_had_on_disk(tmp_path):
     for _ in range(2):
-        with pytest.warns(fw.ExpansionWarning, match="order 1/n is meaningless"):
+        with pytest.warns(fw.ExpansionWarning, match="order 1/n is doubtful"):
             sweep(depths=(3,), widths=(2,), store=tmp_path / "sweep.zarr")
 
 

@@ -37,7 +37,7 @@ def test_uncertainty_has_the_shape_of_what_it_is_of_and_falls_as_the_square_of_t
 
 @QUIET
 def test_the_verdict_follows_the_uncertainty_down_to_narrow_networks(prepared):
-    predictions = [prepared.with_width(n).predict(fw.GradientFlow(3.0)) for n in (1000, 12, 4)]
+    predictions = [prepared.with_width(n).predict(fw.GradientFlow(3.0)) for n in (1000, 12, 2)]
     words = ["trusted", "doubtful", "meaningless"]
     assert [one.verdict for one in predictions] == words
     for one in predictions:
