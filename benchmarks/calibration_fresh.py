@@ -5,10 +5,10 @@
 Candidates are drawn as the problems that chose the recipe. Theory says how far trained networks will spread,
 and so how many of them bring their standard error down to a third of the stated uncertainty, of the mean and
 of the variance. Each candidate takes the widest place at which it needs no more than the work of one problem;
-one that fits nowhere, is meaningless there, or that theory refuses, is left out. So every width is judged, and at each one the
-problems with large uncertainties, since no ensemble of this size could judge the others. At widths from 64 on
-hardly any candidate fits; those for such places have targets larger by the square root of width/32, since
-networks learn features in proportion to targets squared over width.
+one that fits nowhere, is meaningless there, or that theory refuses, is left out. So every width is judged,
+and at each one the problems with large uncertainties, since no ensemble of this size could judge the others.
+At widths from 64 on hardly any candidate fits; those for such places have targets larger by the square root
+of width/32, since networks learn features in proportion to targets squared over width.
 """
 
 import itertools
