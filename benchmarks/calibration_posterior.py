@@ -1,11 +1,11 @@
 """The uncertainty of posteriors against real networks weighted by their likelihood, problem by problem.
 
-    python benchmarks/calibration_posterior.py           five minutes of one core
+    python benchmarks/calibration_posterior.py           half an hour of one core
     python benchmarks/calibration_posterior.py --quick   three problems, a check of this script
 
 writes benchmarks/results/calibration_posterior.md and keeps what networks gave in calibration_posterior.npz.
 The first problems choose the constants of posteriors (training/first_order/truncation.py), the others judge,
-once; problems and split were fixed before any network was drawn. Rounds of networks are added until their
+once; constants, problems and split were fixed before any network of those that judge was drawn. Rounds of networks are added until their
 standard error is a third of the uncertainty, or MOST of them are drawn: what is left over decides nothing.
 """
 
@@ -20,7 +20,7 @@ from calibration_problems import C_W, _data
 from provenance import stamp
 
 TABLE, FILE = (HERE / "results" / f"calibration_posterior.{kind}" for kind in ("md", "npz"))
-COUNT, CHOOSE = 60, 28
+COUNT, CHOOSE = 84, 60
 ACTIVATIONS = ("tanh", "gelu", "sin", "swish", "erf", "relu")
 WIDTHS = (12, 16, 24, 32, 48, 64)
 ROUND, MOST = 20_000, 10
@@ -150,12 +150,14 @@ def main() -> None:
     warnings.simplefilter("ignore")
     kept = {} if chosen.quick or not FILE.exists() else dict(np.load(FILE))
     results = []
-    for number in range(3 if chosen.quick else CHOOSE if chosen.choose else COUNT):
+    judging = [] if chosen.quick or chosen.choose else range(CHOOSE, COUNT)
+    for number in [*judging, *range(3 if chosen.quick else CHOOSE)]:
         start = time.process_time()
         results.append(result(number, kept, 1 if chosen.quick else MOST))
         if not chosen.quick:
             np.savez_compressed(FILE, **kept)
         print(f"{row(results[-1])} {time.process_time() - start:.0f} s", flush=True)
+    results.sort(key=lambda r: r.one.number)
     text = [
         "# Calibration of the uncertainty of posteriors",
         "",

@@ -37,7 +37,7 @@ class Constants(NamedTuple):
 
 
 TRAINED = Constants(0.28, 0.17, 0.0)
-POSTERIOR = Constants(0.22, 0.14, 0.1)
+POSTERIOR = Constants(0.16, 0.14, 0.1)
 
 
 class Units(NamedTuple):
