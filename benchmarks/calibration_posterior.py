@@ -5,8 +5,9 @@
 
 writes benchmarks/results/calibration_posterior.md and keeps what networks gave in calibration_posterior.npz.
 The first problems choose the constants of posteriors (training/first_order/truncation.py), the others judge,
-once; constants, problems and split were fixed before any network of those that judge was drawn. Rounds of networks are added until their
-standard error is a third of the uncertainty, or MOST of them are drawn: what is left over decides nothing.
+once; constants, problems and split were fixed before any network of those that judge was drawn. Rounds of
+networks are added until their standard error is a third of the uncertainty, or MOST of them are drawn: what
+is left over decides nothing.
 """
 
 import argparse
