@@ -186,9 +186,9 @@ def report(share: int) -> str:
     heads = ["| part | width | networks | n times it, x = -2.5 |", "| --- | --- | --- | --- |"]
     about = (
         f"Written by `python benchmarks/theory_coefficient.py` on {stamp()}. Coefficients of 1/n of the "
-        "mean. `free` and `moving` are means over networks at initialization, by code that shares nothing with the "
-        f"library. Trained outputs of 20 networks of width 32 differ from those of the library by at most "
-        f"{network_by_network():.1g}."
+        "mean. `free` and `moving` are means over networks at initialization, by code that shares nothing "
+        f"with the library. Trained outputs of 20 networks of width 32 differ from those of the library by "
+        f"at most {network_by_network():.1g}."
     )
     title = "# The coefficient of 1/n of the mean, one input"
     return "\n\n".join([title, about, "\n".join(table), "\n".join(heads + rows)]) + "\n"
