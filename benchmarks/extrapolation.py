@@ -12,31 +12,36 @@ import argparse
 import json
 import os
 import platform
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from extrapolation_problems import FILE, HERE, Problem, fw, problems
+from extrapolation_problems import BATCH, FILE, HERE, Problem, fw, problems
 from provenance import stamp
 from trained_networks import falls
 
 JUDGED = (64, 128, 256)
-WIDTHS = (24, 32, 48)
 MEMBERS = 4_000
+WIDE_MEMBERS = 250  # networks that tell the time of one
 LARGEST_PULL, LEAST_RATIO = 4.0, 20.0
 FOLLOWED = {"one input": "x = -2.5", "residuals": "its test point"}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One problem, extrapolated twice: the first time compiles programs, the second is judged."""
+    """One problem, extrapolated twice: the first call compiles programs, the second is judged."""
 
     problem: Problem
     seen: dict[int, dict]  # ensembles by width
     extrapolation: fw.Extrapolation
-    cold: float  # processor seconds
+    cold: float  # processor seconds of the first call
     warm: float
+    found: float  # of the first call in a later process, which finds compiled programs
+    one: float  # to train one network of the largest width
 
     def estimate(self, width: int, name: str) -> fw.Estimate:
         return fw.Estimate(*map(np.array, self.seen[width][name]))
@@ -55,28 +60,56 @@ class Outcome:
             root_mean_square(part.stderr)
             for part in (getattr(self.extrapolation.at(width), name), self.estimate(width, name))
         )
-        return error, self.seen[width]["seconds"] * (stderr / error) ** 2
+        return error, self.one * self.seen[width]["members"] * (stderr / error) ** 2
 
 
 def root_mean_square(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-def run(problem: Problem, seen: dict[str, dict], members: int) -> Outcome:
-    seconds = []
-    for key in (0, 1):
+def extrapolated(problem: Problem, members: int, key: int) -> tuple[fw.Extrapolation, float]:
+    start = time.process_time()
+    extrapolation = fw.extrapolate(
+        problem.net(JUDGED[-1]),
+        *problem.data,
+        algorithm=problem.algorithm,
+        members=members,
+        key=key,
+        progress=False,
+    )
+    return extrapolation, time.process_time() - start
+
+
+def seconds_of_one(problem: Problem) -> float:
+    """Processor seconds to train one network of the largest width, in batches of the fastest size."""
+    net = problem.net(JUDGED[-1])
+    control = fw.control_variate(net, *problem.data, problem.algorithm)
+
+    def seconds(batch: int, key: int) -> float:
         start = time.process_time()
-        extrapolation = fw.extrapolate(
-            problem.net(JUDGED[-1]),
+        fw.train_ensemble(
+            net,
             *problem.data,
             algorithm=problem.algorithm,
-            widths=WIDTHS,
-            members=members,
+            members=WIDE_MEMBERS,
             key=key,
+            control=control,
+            batch_size=batch,
             progress=False,
         )
-        seconds.append(time.process_time() - start)
-    return Outcome(problem, {int(n): one for n, one in seen.items()}, extrapolation, *seconds)
+        return (time.process_time() - start) / WIDE_MEMBERS
+
+    return min(min(seconds(batch, key) for key in range(4)) for batch in (25, BATCH))
+
+
+def run(problem: Problem, seen: dict[str, dict], members: int) -> Outcome:
+    _, cold = extrapolated(problem, members, 0)
+    calls = [extrapolated(problem, members, 1) for _ in range(3)]
+    command = [sys.executable, __file__, "--only", problem.name, "--first-call", str(members)]
+    found = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+    by_width = {int(n): one for n, one in seen.items()}
+    warm = min(seconds for _, seconds in calls)
+    return Outcome(problem, by_width, calls[0][0], cold, warm, found, seconds_of_one(problem))
 
 
 def pull_table(outcomes: list[Outcome]) -> list[str]:
@@ -108,17 +141,22 @@ def _pull_cells(o: Outcome, width: int) -> str:
 
 def cost_table(outcomes: list[Outcome]) -> list[str]:
     lines = [
-        "| problem | of the | error at width 256 | extrapolation, s | with compilation, s | "
-        "training to this error, s | ratio | with compilation | chi square / freedom |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| problem | widths | of the | error at width 256 | extrapolation, s | first call, s | "
+        "first call of a later process, s | training to this error, s | ratio | of the first call | "
+        "of a later process | chi square / freedom |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for o in outcomes:
+        widths = ", ".join(map(str, o.extrapolation.widths))
         for name in ("mean", "variance"):
             error, training = o.ratio(name)
-            chi = o.extrapolation.chi_square[name].mean()
+            times = (o.warm, o.cold, o.found)
+            shown = " | ".join(f"{seconds:.1f}" for seconds in times)
+            ratios = " | ".join(f"{training / seconds:.0f}" for seconds in times)
+            chi = f"{o.extrapolation.chi_square[name].mean():.2f} / {o.extrapolation.freedom}"
             lines.append(
-                f"| {o.problem.name} | {name} | {error:.2g} | {o.warm:.1f} | {o.cold:.1f} | {training:.0f} | "
-                f"{training / o.warm:.0f} | {training / o.cold:.0f} | {chi:.2f} / {o.extrapolation.freedom} |"
+                f"| {o.problem.name} | {widths} | {name} | {error:.2g} | {shown} | {training:.0f} | "
+                f"{ratios} | {chi} |"
             )
     return lines
 
@@ -173,10 +211,12 @@ def report(members: int, only: str) -> str:
     parts = [
         "# Extrapolation from narrow networks",
         f"Written by `python benchmarks/extrapolation.py` on {stamp()}: {platform.machine()}, "
-        f"{os.cpu_count()} cores, {members} networks of each of the widths {WIDTHS} for an extrapolation. "
+        f"{os.cpu_count()} cores, {members} networks of each of the widths that an extrapolation chooses. "
         "Reference ensembles with control variates are those of `benchmarks/extrapolation_problems.py` "
-        "(extrapolation.json); their keys are others. Seconds are processor seconds; those of "
-        "training at width 256 are scaled with the square of the error.",
+        "(extrapolation.json); their keys are others. Seconds are processor seconds of this run, the least "
+        "of three calls. Training at width 256 is timed in the same run, with the faster of two batch sizes, "
+        "and scaled with the square of the error. The first call compiles its programs, the first call of a "
+        "later process finds them.",
         verdict(outcomes) + (f" Not measured yet: {', '.join(missing)}." if missing else ""),
         "## Pulls",
         "Sizes are root mean squares over test outputs, in percent of the correction of order 1/n.",
@@ -196,9 +236,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="", help="problems whose names begin so")
     parser.add_argument("--output", default="extrapolation.md", help="file in benchmarks/results")
+    parser.add_argument("--first-call", type=int, help="only the seconds of one extrapolation")
     options = parser.parse_args()
     warnings.simplefilter("ignore", fw.ExpansionWarning)
-    text = report(100 if options.quick else MEMBERS, options.only)
+    if options.first_call:
+        chosen = next(problem for problem in problems() if problem.name == options.only)
+        print(extrapolated(chosen, options.first_call, 0)[1])
+        return
+    with tempfile.TemporaryDirectory() as programs:
+        os.environ["FINITEWIDTH_PROGRAMS"] = programs  # nothing is compiled yet
+        text = report(100 if options.quick else MEMBERS, options.only)
     print(text)
     if not options.quick:
         (HERE / "results" / options.output).write_text(text)

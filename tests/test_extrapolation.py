@@ -5,7 +5,8 @@ import pytest
 import zarr
 
 import finitewidth as fw
-from finitewidth.comparison.extrapolation import fall_of_remainder
+from finitewidth.comparison.remainders import falls_of_remainders
+from finitewidth.comparison.widths import MOST, START, wider_width
 from finitewidth.experiment.scaling import fall_with_width
 
 X = np.array([[1.2, -0.4, 0.3], [-0.5, 1.1, 0.8], [0.2, 0.7, -1.3], [0.6, 0.5, 0.4]])
@@ -64,14 +65,71 @@ def test_neglected_orders_are_in_the_error_of_an_extrapolation(growth, noise):
         exact = series(rng, growth, 9)
         stderr = np.full(5, noise)
         left = [powers_of(n, 9)[1:] @ exact[1:] + stderr * rng.standard_normal(5) for n in widths]
-        fall = fall_of_remainder(widths, [fw.Estimate(value, stderr) for value in left], exact[0])
+        estimates = {"mean": [fw.Estimate(value, stderr) for value in left]}
+        fall = falls_of_remainders(widths, estimates, {"mean": exact[0]})["mean"]
         for n in (64, 256):
             there = fall.at(n)
             pulls.append((there.value - powers_of(n, 9)[1:] @ exact[1:]) / there.stderr)
     assert np.mean(np.abs(pulls) < 1) > 0.6 and np.mean(np.abs(pulls) < 3) > 0.97
 
 
-def narrow(widths: tuple[int, ...], members: int, **options) -> fw.Extrapolation:
+class Series:
+    """Two synthetic series, and networks of any width that see them with noise."""
+
+    def __init__(self, rng: np.random.Generator, growth: float, noise: float, hidden: float = 1.0):
+        self.rng, self.noise = rng, noise
+        self.exact = {name: series(rng, growth, 9) for name in ("mean", "variance")}
+        self.exact["variance"][0] *= hidden
+        self.first = {name: exact[0] for name, exact in self.exact.items()}
+        self.widths = list(START)
+        self.left = {name: [self.seen(name, n) for n in START] for name in self.exact}
+
+    def seen(self, name: str, n: int) -> fw.Estimate:
+        stderr = np.full(5, self.noise * (48 / n) ** 0.5)
+        return fw.Estimate(self.beyond(name, n) + stderr * self.rng.standard_normal(5), stderr)
+
+    def beyond(self, name: str, n: int) -> np.ndarray:
+        return powers_of(n, 9)[1:] @ self.exact[name][1:]
+
+    def wider(self, n: int) -> int | None:
+        return wider_width(falls_of_remainders, self.widths, self.left, self.first, n, lambda m: m * m)
+
+    def widen(self, n: int) -> None:
+        while (m := self.wider(n)) is not None:
+            self.widths.append(m)
+            for name, left in self.left.items():
+                left.append(self.seen(name, m))
+
+    def there(self, name: str, n: int) -> fw.Estimate:
+        return falls_of_remainders(self.widths, self.left, self.first)[name].at(n)
+
+
+@pytest.mark.parametrize("hidden", [1.0, 0.02], ids=["", "one order vanishes"])
+@pytest.mark.parametrize(
+    "growth, noise", [(2.0, 1e-3), (16.0, 1e-4), (16.0, 1e-2), (24.0, 1e-3), (30.0, 1e-3)]
+)
+def test_errors_of_chosen_widths_are_what_they_say(growth, noise, hidden):
+    rng, pulls = np.random.default_rng(4), []
+    for _ in range(50):
+        case = Series(rng, growth, noise, hidden)
+        case.widen(256)
+        assert len(case.widths) <= MOST and case.widths == sorted(set(case.widths))
+        for name in case.exact:
+            there = case.there(name, 256)
+            pulls.append((there.value - case.beyond(name, 256)) / there.stderr)
+    assert np.mean(np.abs(pulls) < 1) > 0.6 and np.mean(np.abs(pulls) < 3) > 0.97
+
+
+def test_wider_networks_are_chosen_where_orders_behind_the_fit_are_the_error():
+    rng = np.random.default_rng(5)
+    steep = [Series(rng, 20.0, 1e-4) for _ in range(10)]
+    flat = [Series(rng, 2.0, 1e-3) for _ in range(10)]
+    assert all((case.wider(256) or 0) > START[-1] for case in steep)
+    assert sum(case.wider(256) is None for case in flat) >= 8
+    assert all(case.wider(100) is None for case in steep)  # narrow ones are at most half as wide
+
+
+def narrow(widths: tuple[int, ...] | None, members: int, **options) -> fw.Extrapolation:
     options = {"progress": False, **options}
     return fw.extrapolate(
         network(), X[:3], Y, X[3:], algorithm=DESCENT, widths=widths, members=members, **options
@@ -87,6 +145,15 @@ def test_every_width_has_networks_and_a_store_of_its_own(tmp_path):
     again = narrow((4, 6, 8), 40, store=tmp_path)
     for name in ("mean", "variance"):
         assert getattr(first, name).value.tobytes() == getattr(again, name).value.tobytes()
+
+
+@pytest.mark.long
+def test_widths_are_chosen_by_default_and_again_by_the_same_key():
+    found, again = (narrow(None, 40) for _ in range(2))
+    assert found.widths[: len(START)] == START and found.widths == again.widths
+    assert found.mean.value.tobytes() == again.mean.value.tobytes()
+    given = narrow(found.widths, 40)
+    assert given.variance.value.tobytes() == found.variance.value.tobytes()
 
 
 @pytest.mark.long

@@ -2,9 +2,8 @@ r"""Higher orders in 1/n from narrow networks: real ensembles where they are che
 
 Theory knows the two lowest orders exactly. The remainder of narrow ensembles behind them is fitted with
 $a_2/n^2 + a_3/n^3$, which falls so fast that little of its error is left at the width that was asked for.
-Orders behind these are not known to vanish. They are expected to continue the known ones as a geometric
-series, as in Melendez et al., *Quantifying correlated truncation errors in effective field theory* (2019),
-and take part in the fit with this size as their standard deviation.
+Orders behind these are not known to vanish, and take part in the fit with the size that is expected of them
+(`remainders.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,8 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.comparison.compare import control_variate
+from finitewidth.comparison.remainders import ORDERS, falls_of_remainders
+from finitewidth.comparison.widths import START, wider_width
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_count
@@ -24,15 +25,14 @@ from finitewidth.core.keys import as_key
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import HERE
 from finitewidth.experiment.ensemble.results import Ensemble
-from finitewidth.experiment.ensemble.training import train_ensemble
-from finitewidth.experiment.scaling import Fall, fall_with_width
+from finitewidth.experiment.ensemble.training import LEAST_BATCHES, train_ensemble
+from finitewidth.experiment.scaling import Fall
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
 from finitewidth.training.infinite.gaussian import Prediction
 
-ORDERS = (2, 3)  # powers of 1/n that are fitted
-NEXT = (4, 5, 6)  # powers of which only the size is expected
+CACHED = 4e6  # bytes of the parameters of a batch; larger batches are slower
 WIDE = 2**20  # a width of which only order 1/n is seen
 
 
@@ -117,7 +117,7 @@ def extrapolate(
     X_test,
     *,
     algorithm: AbstractAlgorithm,
-    widths: Sequence[int] = (24, 32, 48),
+    widths: Sequence[int] | None = None,
     members: int = 4000,
     batch_size: int | None = None,
     key=0,
@@ -137,7 +137,8 @@ def extrapolate(
         Y_train: Targets (N, n_L).
         X_test: Test inputs (M, n_0).
         algorithm: How and how long networks are trained.
-        widths: Widths of the ensembles.
+        widths: Widths of the ensembles. By default 24, 32 and 48, and wider ones where orders behind the fit
+            would be most of the error; the record has them.
         members: Networks of each ensemble.
         key: The randomness.
         batch_size: Networks that are trained at once, as in `train_ensemble`.
@@ -162,11 +163,11 @@ def extrapolate(
     wide.mean.value, wide.mean.stderr, wide.at(256).mean.value
     ```
     """
-    narrow = _checked(net, widths)
+    narrow = list(_checked(net, START if widths is None else widths))
     prepared = finite_width(net, X_train, Y_train, X_test, covariance=True)
     key = as_key(key)
-    left: dict[str, list[Estimate]] = {"mean": [], "variance": []}
-    for n in narrow:
+
+    def remainders(n: int) -> dict[str, Estimate]:
         small = prepared.with_width(n)
         ensemble = train_ensemble(
             small.net,
@@ -175,18 +176,36 @@ def extrapolate(
             X_test,
             algorithm=algorithm,
             members=members,
-            batch_size=batch_size,
+            batch_size=batch_size or _batch(small.net, members),
             key=jax.random.fold_in(key, n),  # one key for all widths would draw the same first neurons
             control=control_variate(small.net, X_train, Y_train, X_test, algorithm),
             client=client,
             store=None if store is None else Path(store) / f"width_{n}.zarr",
             progress=progress,
         )
-        for name, remainder in _remainders(ensemble, _predicted(prepared, algorithm, n)).items():
-            left[name].append(remainder)
+        return _remainders(ensemble, _predicted(prepared, algorithm, n))
+
+    seen = [remainders(n) for n in narrow]
     first = _first_order(_predicted(prepared, algorithm, WIDE))
-    falls = {name: fall_of_remainder(narrow, estimates, first[name]) for name, estimates in left.items()}
-    return Extrapolation(prepared.n, narrow, members, prepared, algorithm, falls, left)
+    while widths is None:
+        size = lambda n: prepared.with_width(n).net.parameter_count  # noqa: E731
+        wider = wider_width(falls_of_remainders, narrow, _by_name(seen), first, prepared.n, size)
+        if wider is None:
+            break
+        narrow.append(wider)
+        seen.append(remainders(wider))
+    left = _by_name(seen)
+    falls = falls_of_remainders(narrow, left, first)
+    return Extrapolation(prepared.n, tuple(narrow), members, prepared, algorithm, falls, left)
+
+
+def _batch(net: Network, members: int) -> int:
+    """Networks that are trained at once: few enough for a cache, and batches enough for workers."""
+    return max(1, min(int(CACHED // (8 * net.parameter_count)), -(-members // LEAST_BATCHES)))
+
+
+def _by_name(seen: Sequence[Mapping[str, Estimate]]) -> dict[str, list[Estimate]]:
+    return {name: [one[name] for one in seen] for name in seen[0]}
 
 
 def _checked(net: Network, widths: Sequence[int]) -> tuple[int, ...]:
@@ -213,27 +232,6 @@ def _first_order(prediction: Prediction) -> dict[str, np.ndarray]:
     """The coefficients of 1/n, from a prediction so wide that it has no others."""
     limit = prediction.infinite_width
     return {name: WIDE * (getattr(prediction, name) - getattr(limit, name)) for name in ("mean", "variance")}
-
-
-def fall_of_remainder(widths: Sequence[int], estimates: Sequence[Estimate], first: np.ndarray) -> Fall:
-    """Orders of the remainder, with the size that is expected of those behind the fitted ones.
-
-    `first` is the coefficient of 1/n. It and the fitted ones give the ratio of the series and its size.
-    """
-    fitted = fall_with_width(widths, estimates, ORDERS)
-    noise = np.einsum("kk...->k...", fitted.errors)
-    squares = np.stack([first**2, *(fitted.coefficients**2 - noise)])  # of a_1, a_2, a_3
-    growth = _growth(squares, widths[-1])
-    series = growth ** np.arange(len(squares)).reshape(-1, *[1] * first.ndim)
-    typical = np.sqrt(np.maximum(np.mean(squares / series**2, axis=0), first**2 / len(squares)))
-    return fall_with_width(widths, estimates, ORDERS, {k: typical * growth ** (k - 1) for k in NEXT})
-
-
-def _growth(squares: np.ndarray, widest: int) -> float:
-    """The largest ratio of successive orders, over all outputs, at most the widest of the narrow widths."""
-    sizes = np.sqrt(np.maximum(np.mean(squares, axis=tuple(range(1, squares.ndim))), 0.0))
-    ratios = [b / a for a, b in zip(sizes[:-1], sizes[1:], strict=True) if a > 0]
-    return float(np.clip(max(ratios, default=widest), 1.0, widest))
 
 
 def _remainders(ensemble: Ensemble, prediction: Prediction) -> dict[str, Estimate]:
