@@ -69,7 +69,7 @@ class Given:
             block[:, entry] = [replacement(orders) for orders in conditioning.dealt]
 
 
-def has_entries(task: Task) -> bool:
+def _has_entries(task: Task) -> bool:
     """Whether some row and column differ."""
     return bool(
         len(task.rows) > 1 if task.rows is task.columns else np.any(task.rows[:, None] != task.columns)
@@ -91,9 +91,10 @@ def _once(count: int) -> np.ndarray:
 
 
 def given_pairs(conditioning: PairConditioning, tasks: Sequence[Task]) -> list[Given]:
-    """Tasks with entries, conditioned on two different legs."""
+    """Tasks that have entries, conditioned on two different legs."""
     from finitewidth.gaussian.four_legs.tasks import loops
 
+    tasks = [task for task in tasks if _has_entries(task)]
     hardest, made = np.empty((len(tasks), 2, 2, 4)), []
     for task, extremes in zip(tasks, hardest, strict=True):
         legs, places = legs_and_places(task)
@@ -106,9 +107,9 @@ def given_pairs(conditioning: PairConditioning, tasks: Sequence[Task]) -> list[G
 
 
 def given_doubled(conditioning: PairConditioning, tasks: Sequence[Task]) -> list[Given]:
-    """Tasks with entries and two legs on one sample, p = q."""
+    """Tasks that have entries, with two legs on one sample, p = q."""
     made = []
-    for task, given, hard in conditioning.doubled(tasks):
+    for task, given, hard in conditioning.doubled([task for task in tasks if _has_entries(task)]):
         legs, places = legs_and_places(task)
         size = len(legs) - 2
         directions = np.concatenate([given.directions, np.zeros_like(given.directions)], axis=1)[: 2 + size]

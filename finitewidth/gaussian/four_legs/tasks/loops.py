@@ -122,19 +122,32 @@ def _axis(step, radius, halve):
 
 
 @compiled
-def grid(first_step, second_step, radius, halve):
-    """Trapezoid nodes (X, 2) and weights (X,) for two normal variables within a radius."""
-    one, share = _axis(first_step, radius, halve and first_step > 0)
-    two, other = _axis(second_step, radius, False)
-    points, weights, count = np.empty((one.size * two.size, 2)), np.empty(one.size * two.size), 0
-    for x in one:
-        for y in two:
-            square = x * x + y * y
-            if square <= radius * radius:
-                points[count, 0], points[count, 1] = x, y
-                weights[count] = math.exp(-square / 2) * share * other
-                count += 1
-    return points[:count], weights[:count]
+def grids(steps, radius, halve, pairs):
+    """Trapezoid nodes of tasks for two normal variables within a radius, one task after the other.
+
+    Returns the first of each task (T + 1), points (X, 2), weights (X,) and the legs p and q (2, X), whose
+    directions are `pairs` (T, 2, 2).
+    """
+    most = 0
+    for t in range(len(steps)):
+        sides = [max(2 * math.ceil(radius / step), 1) if step > 0 else 1 for step in steps[t]]
+        most += sides[0] * sides[1]
+    starts, count = np.zeros(len(steps) + 1, np.int64), 0
+    points, weights, legs = np.empty((most, 2)), np.empty(most), np.empty((2, most))
+    for t in range(len(steps)):
+        one, share = _axis(steps[t, 0], radius, halve and steps[t, 0] > 0)
+        two, other = _axis(steps[t, 1], radius, False)
+        for x in one:
+            for y in two:
+                square = x * x + y * y
+                if square <= radius * radius:
+                    points[count, 0], points[count, 1] = x, y
+                    weights[count] = math.exp(-square / 2) * share * other
+                    for leg in range(2):
+                        legs[leg, count] = pairs[t, leg, 0] * x + pairs[t, leg, 1] * y
+                    count += 1
+        starts[t + 1] = count
+    return starts, points[:count].copy(), weights[:count].copy(), legs[:, :count].copy()
 
 
 @compiled
@@ -147,32 +160,35 @@ def _polynomials(t, result):
             result[(n - 1) % parts, (n - 1) // parts],
             result[(n - 2) % parts, (n - 2) // parts],
         )
-        for j in range(size):
-            if n < 2:
+        if n < 2:
+            for j in range(size):
                 now[j] = t[j] if n else 1.0
-            else:
+        else:
+            for j in range(size):
                 now[j] = 2 * t[j] * last[j] - before[j]
 
 
 @compiled
-def _coefficients(series, units, counts, points, values):
+def _coefficients(series, degrees, units, counts, points, values):
     """The first Hermite coefficients of each leg at points, (L, I, X), from series (L, part, I, D).
 
     With two parts, coefficients of even number are odd functions, and the others even ones.
     """
-    legs, parts, most, degrees = series.shape
+    legs, parts, most, _ = series.shape
     size = len(points)
-    t, polynomials, now = np.empty(size), np.empty((parts, degrees, size)), np.empty((most, size))
+    t, now = np.empty(size), np.empty((most, size))
     for leg in range(legs):
         if counts[leg] == 0:
             continue
         for j in range(size):
             value = units[leg, 0] * points[j, 0] + units[leg, 1] * points[j, 1]
             t[j] = min(max(value, -1.0), 1.0)
+        polynomials = np.empty((parts, degrees[leg], size))
         _polynomials(t, polynomials)
         for part in range(parts):
             few = (counts[leg] - part + parts - 1) // parts
-            np.dot(series[leg, part, :few], polynomials[(part + 1) % parts], now[:few])
+            own = series[leg, part, :few, : degrees[leg]].copy()
+            np.dot(own, polynomials[(part + 1) % parts], now[:few])
             for i in range(few):
                 for j in range(size):
                     values[leg, part + parts * i, j] = now[i, j]
@@ -180,21 +196,22 @@ def _coefficients(series, units, counts, points, values):
 
 @compiled
 def _copied(known, start, width, values):
-    """Values (I, L, X) at points from `start`, as (L, I, X)."""
+    """Values (I, L X) at points from `start`, as (L, I, X)."""
+    of_a_leg = known.shape[1] // len(values)
     for i in range(known.shape[0]):
-        for leg in range(known.shape[1]):
+        for leg in range(len(values)):
             for j in range(width):
-                values[leg, i, j] = known[i, leg, start + j]
+                values[leg, i, j] = known[i, leg * of_a_leg + start + j]
 
 
 @compiled
-def _fronts(pair, top, orders, start, width, result):
+def _fronts(grid_weights, pair, orders, start, width, result):
     """Weights times derivatives of p and q of orders (F, 2) at points from `start`, (F, X); zero beyond."""
     for f in range(len(orders)):
         p, q = orders[f]
         for j in range(result.shape[1]):
             x = start + j
-            result[f, j] = pair[0, x] * pair[1 + p, x] * pair[2 + top + q, x] if j < width else 0.0
+            result[f, j] = grid_weights[x] * pair[p, 0, x] * pair[q, 1, x] if j < width else 0.0
 
 
 @compiled
@@ -343,37 +360,30 @@ def _powers(deviations, top):
 
 
 @compiled
-def sums(hermite, points, pair, deviations, entries, tables):
-    """Sums over a grid for all arrangements of orders, (arrangements, E).
-
-    `hermite` is the coefficients of the legs: series (L, part, I, D) in unit directions (L, 2) or, if there
-    are none, values (I, L, X). `pair` is the weights and the derivatives of legs p and q at the points,
-    (1 + 2 (top + 1), X). `entries` are the two legs of each, their correlation, and the number of Hermite
-    terms.
-    """
-    series, units, known = hermite
+def _add_task(hermite, grid, first, last, pair, deviations, entries, tables, out):
+    """Add the sums of one task over points from first to last to `out`, (arrangements, E)."""
+    (series, degrees, units, known), (points, grid_weights) = hermite, grid
     (places, correlations, terms), (orders, groups, first_end, ends, first_member, members) = (
         entries,
         tables[:6],
     )
     front_orders, factors, exponents = tables[6:]
-    top, X = orders[0], len(points)
+    top, X = orders[0], last - first
     counts, powers = _counts(places, terms, top, deviations.size), _powers(deviations, top)
     size = -(-X // -(-X // _AT_ONCE))
     size = -(-size // _LANES) * _LANES
-    values, place = np.zeros((deviations.size, top + orders[1], size)), np.zeros((size, 2))
+    values, place = np.zeros((deviations.size, top + orders[1] + 1, size)), np.zeros((size, 2))
     fronts, pairs = np.empty((len(front_orders), size)), np.empty((len(ends), size))
     weights = np.empty((len(ends), top + orders[1]))
-    out = np.zeros((len(members), len(places)))
-    for start in range(0, X, size):
-        width = min(size, X - start)
+    for start in range(first, last, size):
+        width = min(size, last - start)
         if len(series):
             for j in range(width):
                 place[j, 0], place[j, 1] = points[start + j, 0], points[start + j, 1]
-            _coefficients(series, units, counts, place, values)
+            _coefficients(series, degrees, units, counts, place, values)
         else:
             _copied(known, start, width, values)
-        _fronts(pair, top, front_orders, start, width, fronts)
+        _fronts(grid_weights, pair, front_orders, start, width, fronts)
         for e in range(len(places)):
             one, two = places[e, 0], places[e, 1]
             _set_weights(
@@ -381,6 +391,34 @@ def sums(hermite, points, pair, deviations, entries, tables):
             )
             sums_of = groups, first_end, first_member, members
             _add_entry(values, one, two, fronts, weights, terms[e], sums_of, pairs, out, e)
+
+
+@compiled
+def sums(hermite, grid, pair, entries, tables):
+    """Sums of tasks over their grids for all arrangements of orders, (arrangements, E).
+
+    `hermite` is the coefficients of the legs: series (L, part, I, D), how many D (L,) and unit directions
+    (L, 2) or, if there are none, values (I, L X) of one task. `grid` is what `grids` returns, and `pair` the derivatives of legs p
+    and q at its points, (top + 1, 2, X). `entries` are the first leg and the first entry of each task, the
+    deviations of legs, and of entries their two legs, correlation, and number of Hermite terms.
+    """
+    series, degrees, units, known = hermite
+    starts, points, grid_weights, _ = grid
+    first_legs, first_entries, deviations, places, correlations, terms = entries
+    out = np.zeros((len(tables[5]), len(places)))
+    for t in range(len(starts) - 1):
+        legs, own = slice(first_legs[t], first_legs[t + 1]), slice(first_entries[t], first_entries[t + 1])
+        _add_task(
+            (series[legs], degrees[legs], units[legs], known),
+            (points, grid_weights),
+            starts[t],
+            starts[t + 1],
+            pair,
+            deviations[legs],
+            (places[own], correlations[own], terms[own]),
+            tables,
+            out[:, own],
+        )
     return out
 
 
@@ -424,7 +462,7 @@ def _row(sums, starts, numbers, u, v, w, row):
 
 @compiled
 def unpack(sums, starts, samples, sources, copies, first, second, target, begin, end):
-    """Write rows of an array (N, N, N, N): pairs u < v from begin to end, every w beyond, any last sample.
+    """Write rows of an array (N, N, N, N): pairs u < v from begin to end, every w beyond, any other sample.
 
     `sources` (R, 4) and `copies` (R, C, 3) say which arrangements and which orders of u, v, w they have.
     """
@@ -440,4 +478,5 @@ def unpack(sums, starts, samples, sources, copies, first, second, target, begin,
                     order = copies[n, m]
                     line = target[three[order[0]], three[order[1]], three[order[2]]]
                     for x in range(count):
-                        line[samples[x]] = row[x]
+                        if x != u and x != v and x != w:
+                            line[samples[x]] = row[x]
