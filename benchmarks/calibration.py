@@ -2,9 +2,9 @@
 
     python benchmarks/calibration.py
 
-reads the networks of calibration_networks.py and writes benchmarks/results/calibration.md. The first 64
-problems have chosen form and constants of training/first_order/truncation.py, those of calibration_fresh.py
-judge them.
+reads the networks of calibration_networks.py and writes benchmarks/results/calibration.md. Problems below
+JUDGES (calibration_problems.py) have chosen form and constants of training/first_order/truncation.py, the
+others judge them.
 """
 
 import sys
@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # the finitewidth of this tree
 
 from calibration_networks import AGAIN, FILE  # noqa: E402
-from calibration_problems import COUNT, Case, case, fresh_cases  # noqa: E402
+from calibration_problems import COUNT, JUDGES, Case, case, fresh_cases  # noqa: E402
 from provenance import stamp  # noqa: E402
 
 import finitewidth as fw  # noqa: E402
@@ -178,8 +178,8 @@ def report(results: list[Result]) -> str:
         "",
         "Within two sigma: the standard error of the networks is added in quadrature. An output is resolved",
         "if the standard error is at most half of the stated uncertainty; there it is left out. Numbers of",
-        "the table are root mean squares over the outputs of a problem. The first 64 problems chose the",
-        "recipe.",
+        "the table are root mean squares over the outputs of a problem. Problems with",
+        f"numbers below {JUDGES} chose the recipe.",
         "",
         head,
         "|" + "---|" * (head.count("|") - 1),

@@ -1,6 +1,6 @@
 """Fresh problems that judge the uncertainty of predictions, chosen by theory before any network is trained.
 
-    python benchmarks/calibration_fresh.py   writes benchmarks/results/calibration_fresh.json
+    python benchmarks/calibration_fresh.py   adds to benchmarks/results/calibration_fresh.json
 
 Candidates are drawn as the problems that chose the recipe. Theory says how far trained networks will spread,
 and so how many of them bring their standard error down to a third of the stated uncertainty, of the mean and
@@ -18,10 +18,10 @@ from dataclasses import replace
 
 import numpy as np
 from calibration import fw, rms
-from calibration_problems import FIRST, FRESH, LARGE_TARGETS, Case, case, members_for
+from calibration_problems import FIRST, FLOWS, FRESH, JUDGES, LARGE_TARGETS, Case, case, members_for
 
 NARROW, WIDE = {48: 6, 32: 6, 24: 5, 16: 5}, {256: 4, 128: 4, 96: 4, 64: 4}  # places by width
-FLOW, FLOWS = {48: 1, 32: 1, 24: 2}, 1500
+FLOW = {48: 2, 32: 2, 24: 2}
 WORK = {256: 1.5e12, 128: 1e12, 96: 6e11, 64: 6e11}  # of an ensemble, by width
 USUAL_WORK = 3e11
 PRECISION = 3.0  # standard errors in an uncertainty
@@ -73,10 +73,10 @@ def fill(places: dict[int, int], first: int, chosen: list[dict], kind: type = ob
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    chosen: list[dict] = []
+    chosen: list[dict] = [one for one in json.loads(FRESH.read_text()) if one["number"] < JUDGES]
     fill(WIDE, LARGE_TARGETS, chosen)
     fill(NARROW, FIRST, chosen)
-    fill(FLOW, FLOWS, chosen, fw.GradientFlow)  # of which the others have two only
+    fill(FLOW, FLOWS, chosen, fw.GradientFlow)  # of which the others have few
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Random learning problems whose remainder behind order 1/n is measured by real networks.
 
-Problems are numbered. The first 64 have chosen the recipe of error bars. Others judge it: they are drawn in
-the same way, but their widths are set (`fresh_cases`, from the list that calibration_fresh.py has written),
-and they were fixed before any of their networks was trained.
+Problems are numbered. The first 64 are random. Others are drawn in the same way, but their widths are set
+(`fresh_cases`, from the list that calibration_fresh.py has written), and they were fixed before any of their
+networks was trained. Those below JUDGES have judged an earlier recipe of error bars and then helped to choose
+the one in use, as the first 64 did; those from JUDGES on judge it.
 """
 
 import json
@@ -22,7 +23,9 @@ C_W = {"tanh": 1.3, "gelu": 1.9, "sin": 1.2, "swish": 1.9, "erf": 1.0, "softplus
 # operations that the ensemble of one problem may take: lowered after the first nine, when they had taken
 # three times as long as planned beside other programs, and before any result was looked at
 WORK, EARLY_WORK, EARLY = 1.5e11, 5e11, 9
-FIRST, LARGE_TARGETS = 1000, 2000  # numbers of candidates that judge; from the second on targets are larger
+FIRST, FLOWS, LARGE_TARGETS = 4000, 4500, 5000  # numbers of candidates that judge
+JUDGES = FIRST
+LARGER = (2, 5)  # thousands of problems whose targets are larger
 USUAL_WIDTH = 32  # where targets of order one are large enough
 FLOW = 4.0  # times as long as descent an adaptive step takes
 ENOUGH = 4.0  # times width**3 networks: differences between networks fall as n**-1/2, remainders as n**-2
@@ -44,7 +47,7 @@ class Case:
 
     @property
     def judges(self) -> bool:
-        return self.number >= COUNT
+        return self.number >= JUDGES
 
     @property
     def problem(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -52,7 +55,7 @@ class Case:
 
 
 def fresh_cases() -> list[Case]:
-    """The problems that judge."""
+    """The problems that judge, or have judged an earlier recipe."""
     listed = json.loads(FRESH.read_text()) if FRESH.exists() else []
     return [case(one["number"], one["width"], one["members"]) for one in listed]
 
@@ -66,7 +69,7 @@ def case(number: int, width: int | None = None, members: int | None = None) -> C
     outputs, points = int(rng.integers(1, 4)), int(np.exp(rng.uniform(np.log(3), np.log(20.99))))
     kind = str(rng.choice(["random", "digits", "diabetes"]))
     X, Y = _data(kind, points + 3, outputs, rng)
-    if number >= LARGE_TARGETS:
+    if number // 1000 in LARGER:
         Y = Y * np.sqrt(width / USUAL_WIDTH)
     scale = float(rng.uniform(0.8, 1.2))
     widths = (X.shape[1], *[width] * (depth - 1), outputs)

@@ -1,42 +1,43 @@
-r"""What a prediction through order 1/n neglects, from the sizes of its contributions before they cancel.
+r"""What a prediction through order 1/n neglects, from its contributions before and after they cancel.
 
-The contributions of order 1/n to an output add up to a correction, often a small difference of large numbers.
-Order $1/n^2$ consists of their products, so that their sizes before they cancel count. Let $S$ be the sum of
-their absolute values at an output in some unit, for the mean and for the variance, and $\rho$ the root mean
-square of $S$ over the outputs. One standard deviation of what is neglected is, in the same unit,
+The contributions of order 1/n to an output add up to its correction $\Delta$, often a small difference of
+large numbers. Order $1/n^2$ consists of products of contributions: of those that cancel at order 1/n and of
+those that do not. Let $S$ be the sum of their absolute values at an output, for the mean and for the
+variance, and $\rho$ the root mean square of $S$ over the outputs in some unit. One standard deviation of
+what is neglected is
 
-$$\sigma = c\, \frac{\rho}{1+\rho}\, \sqrt{S^2 + \rho_S^2}, \qquad
+$$\sigma = c\, \frac{\rho}{1+\rho}\, \sqrt{S^2 + (7\Delta/2)^2}, \qquad
   \rho^2 = \rho_\text{mean}^2 + \rho_\text{variance}^2,$$
 
-where $\rho_S$ is that of the mean or of the variance. Orders behind the next one follow as a geometric
+with $S$ and $\Delta$ of the mean or of the variance. Orders behind the next one follow as a geometric
 series, which the factor $1/(1+\rho)$ sums up. Units of trained networks are the root mean square $y$ of the
 targets for means, and $y^2$ plus that of the variances at infinite width for variances; those of a posterior
 are the standard deviation and variance of each output. A posterior whose variance moves has a mean that is
-less sure, however little it moves itself: its $S$ contains a fifth of that of the variance, in quadrature.
+less sure, however little it moves itself: under its root is a tenth of that of the variance, in quadrature.
 Form and constants c were chosen with random problems, and other problems judged them
 (`benchmarks/calibration.py`, `calibration_posterior.py`, docs/uncertainty.md).
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from finitewidth.training.infinite.gaussian import Prediction, Truncation
 
-MEAN_ALONE = 0.58  # c where no variance is known, and rho is that of the mean
+MEAN_ALONE = 0.45  # c where no variance is known, and rho is that of the mean
+KEPT = 3.5  # how much more a correction counts than contributions that cancel
 
 
 class Constants(NamedTuple):
-    """c of the mean and of the variance, and the share of the variance's S that means have too."""
+    """c of the mean and of the variance, and the share of the variance's root that means have too."""
 
     mean: float
     variance: float
     lent: float
 
 
-TRAINED = Constants(0.33, 0.2, 0.0)
-POSTERIOR = Constants(0.23, 0.25, 0.2)
+TRAINED = Constants(0.28, 0.17, 0.0)
+POSTERIOR = Constants(0.22, 0.14, 0.1)
 
 
 class Units(NamedTuple):
@@ -54,32 +55,39 @@ class Units(NamedTuple):
 
 def truncation_of(prediction: Prediction, units: Units, constants: Constants = TRAINED) -> Truncation:
     """One standard deviation of what is neglected, in the mean and where it is known in the variance."""
-    mean = _size(prediction.contributions.values(), units.mean)
+    mean = Corrections.of(prediction.contributions, units.mean)
     if not prediction.variance_contributions:
-        return Truncation(MEAN_ALONE * _summed(_rms(mean)) * _softened(mean) * units.mean)
-    spread = _size(prediction.variance_contributions.values(), units.variance)
-    share = _summed(np.hypot(_rms(mean), _rms(spread)))
+        return Truncation(MEAN_ALONE * _summed(_rms(mean.size)) * mean.root * units.mean)
+    variance = Corrections.of(prediction.variance_contributions, units.variance)
+    share = _summed(np.hypot(_rms(mean.size), _rms(variance.size)))
     below_zero = -prediction.variance  # by so much at least a variance is wrong
-    of_variance = constants.variance * share * _softened(spread) * units.variance
-    moved = np.hypot(mean, constants.lent * spread)
-    of_mean = constants.mean * share * _softened(moved) * units.mean
+    of_variance = constants.variance * share * variance.root * units.variance
+    of_mean = constants.mean * share * np.hypot(mean.root, constants.lent * variance.root) * units.mean
     return Truncation(of_mean, np.maximum(of_variance, below_zero))
+
+
+class Corrections(NamedTuple):
+    """Contributions of order 1/n in a unit: the sum of their absolute values, and their sum."""
+
+    size: np.ndarray
+    total: np.ndarray
+
+    @classmethod
+    def of(cls, parts: dict[str, np.ndarray], unit: np.ndarray | float) -> "Corrections":
+        """Both are zero where the unit is."""
+        values = np.stack(list(parts.values()))
+        relative = np.divide(values, unit, out=np.zeros_like(values), where=np.asarray(unit) > 0)
+        return cls(np.abs(relative).sum(axis=0), relative.sum(axis=0))
+
+    @property
+    def root(self) -> np.ndarray:
+        """What cancels and what is kept, in quadrature."""
+        return np.hypot(self.size, KEPT * self.total)
 
 
 def _summed(rho: float) -> float:
     """All orders behind the first, in units of it: rho - rho^2 + ..."""
     return rho / (1 + rho)
-
-
-def _size(parts: Iterable[np.ndarray], unit: np.ndarray | float) -> np.ndarray:
-    """The sum of absolute values in a unit; zero where the unit is."""
-    size = np.sum([np.abs(part) for part in parts], axis=0)
-    return np.divide(size, unit, out=np.zeros_like(size), where=np.asarray(unit) > 0)
-
-
-def _softened(size: np.ndarray) -> np.ndarray:
-    """No output is better known than all of them are: its size and the root mean square together."""
-    return np.hypot(size, _rms(size))
 
 
 def _rms(values: np.ndarray) -> float:
