@@ -6,17 +6,17 @@ their series from one table: a Chebyshev series in mean and deviation.
 """
 
 import functools
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.fft import dct
 
 from finitewidth.gaussian.four_legs.coefficients import coefficients
-from finitewidth.gaussian.four_legs.plans import Plan
+from finitewidth.gaussian.four_legs.plans import Need, Plan
 from finitewidth.gaussian.tower import Tower
 
 _TRIALS = (40, 100, 250, 600)  # degrees at which the decay of a series is measured
-_FIRST_DEGREE, _FIRST_SIZE = 64, 16  # degree and deviations of a table, at first
 _CHUNK = 1 << 17  # Chebyshev polynomials held at once
 
 
@@ -59,7 +59,7 @@ def chebyshev_series(
 
 @dataclass(frozen=True)
 class Table:
-    """Series in mean / length and in the deviation, for all legs up to this length and of these deviations."""
+    """Series in mean / length and in the deviation, for legs up to this length and of these deviations."""
 
     length: float
     low: float
@@ -67,15 +67,15 @@ class Table:
     series: np.ndarray  # (deviation, part, i, degree)
     tails: np.ndarray  # sums of sizes from each degree on, at nodes of deviations, (i, deviation, degree)
 
-    def of_legs(self, deviations: np.ndarray, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
-        """Series of legs (leg, part, i, degree) with as many coefficients as a plan needs, and degrees (leg).
+    def of_legs(self, deviations: np.ndarray, need: Need) -> tuple[np.ndarray, np.ndarray]:
+        """Series of legs (leg, part, i, degree) with as many coefficients as are needed, and degrees (leg).
 
         The number of degrees, of each part, is what a leg of this deviation needs.
         """
         size, parts, _, most = self.series.shape
-        count = plan.sensitivity.size
-        effects = np.tensordot(plan.sensitivity, self.tails[:count], 1)  # (deviation, degree)
-        enough = effects <= plan.tolerance / 2
+        count = need.sensitivity.size
+        effects = np.tensordot(need.sensitivity, self.tails[:count], 1)  # (deviation, degree)
+        enough = effects <= need.tolerance / 2
         needed = np.where(enough.any(axis=1), -(-enough.argmax(axis=1) // parts), most)
         needed = np.maximum.accumulate(np.clip(needed, 1, most))  # nodes decrease, and low ones are harder
         places = self._places(deviations)
@@ -95,7 +95,8 @@ def table_of_legs(
 ) -> Table | None:
     """A table for many legs with so many points together; None if it would not be smaller."""
     low, high = float(deviations.min()), float(deviations.max())
-    degree, size, plan = _FIRST_DEGREE, _FIRST_SIZE, replace(plan, tolerance=plan.tolerance / 4)
+    plan, ratio = replace(plan, tolerance=plan.tolerance / 4), high / max(low, 1e-300)
+    degree, size = 32 + math.ceil(8 * min(length, 16.0)), 8 + math.ceil(8 * min(ratio, 4.0))  # at first
     while length > 0 and 2 * degree * size < points and 2 * size < len(deviations):
         nodes = (low + high) / 2 + (high - low) / 2 * _chebyshev_nodes(size)
         series = _series(tower, np.full(size, length), nodes, plan, degree)

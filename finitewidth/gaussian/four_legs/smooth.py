@@ -71,10 +71,26 @@ def _fill_two_distinct(filling: Filling, conditioning: PairConditioning, familie
         a, b = np.triu_indices(len(conditioning.K), 1)
     else:
         a, b = np.full(fixed, fixed), np.arange(fixed)
-    averages = two_samples(
+    values, numbers = two_samples(
         conditioning.towers[0], conditioning.K, families, (a, b), (conditioning.line_grid(), inner)
     )
-    for (family, slots), (forward, backward) in averages.items():
-        one = a if fixed is None else fixed
-        filling.put(family, [one if slot in slots else b for slot in range(4)], forward)
-        filling.put(family, [b if slot in slots else one for slot in range(4)], backward)
+    if fixed is None:
+        _put_pairs(filling, values, numbers, a, b)
+        return
+    for (family, slots), number in numbers.items():
+        forward, backward = values[number]
+        filling.put(family, [fixed if slot in slots else b for slot in range(4)], forward)
+        filling.put(family, [b if slot in slots else fixed for slot in range(4)], backward)
+
+
+def _put_pairs(filling: Filling, values: np.ndarray, numbers: dict, a: np.ndarray, b: np.ndarray) -> None:
+    """Write averages of pairs of samples to arrays over four slots."""
+    from finitewidth.gaussian.four_legs.loops import lines
+
+    strides = filling.count ** np.arange(3, -1, -1)
+    for family, arrays in filling.arrays.items():
+        places = {slots: number for (own, slots), number in numbers.items() if own == family}
+        of_a = np.array([sum(strides[slot] for slot in slots) for slots in places])
+        both = np.stack([of_a, strides.sum() - of_a], axis=1)
+        target = arrays[None].reshape(-1)
+        lines.put_pairs(values, np.array([*places.values()]), both, a, b, target)

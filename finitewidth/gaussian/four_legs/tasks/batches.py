@@ -15,7 +15,7 @@ from finitewidth.gaussian.four_legs.coefficients import coefficients, term_expon
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
 from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.gaussian.four_legs.interpolation import Table, chebyshev_series, parted, table_of_legs
-from finitewidth.gaussian.four_legs.plans import LONG, SHORT, Plan
+from finitewidth.gaussian.four_legs.plans import LONG, SHORT, CoefficientRules, Plan
 from finitewidth.gaussian.four_legs.tasks.given import (
     Given,
     legs_and_places,
@@ -25,12 +25,13 @@ from finitewidth.gaussian.four_legs.trapezoid import Unreachable
 
 _SIZE = 16  # tasks in a batch, of many
 _RANGE = 4  # the largest deviation of a table of legs is so many times the smallest
-_FEW = 4000  # entries for which threads would wait for the interpreter longer than they save
+_FEW = 500  # entries for which threads would wait for the interpreter longer than they save
 
 
 class Hermite(NamedTuple):
     """Hermite coefficients of legs: series (legs, part, I, D) in unit directions, or values (I, legs X)."""
 
+    terms: int
     series: np.ndarray
     degrees: np.ndarray  # of these D, (legs)
     units: np.ndarray  # (legs, 2)
@@ -119,8 +120,9 @@ class Batches:
         points = sum(len(task.variances) * self._points(task) for task in tasks)
         if not kept.any():
             return None
-        tower, plan = self.conditioning.towers[2], self._plan(tasks)
-        return table_of_legs(tower, float(lengths[kept].max()), deviations[kept], plan, int(points))
+        tower, (rules, hardest) = self.conditioning.towers[2], self._hardest(tasks)
+        length, plan = float(lengths[kept].max()), rules.plan(*hardest)
+        return table_of_legs(tower, length, deviations[kept], plan, int(points))
 
     def _lengths(self, directions: np.ndarray) -> np.ndarray:
         """Largest means of legs on the grid."""
@@ -129,62 +131,67 @@ class Batches:
     def _points(self, task: Given) -> float:
         """Of the grid of a task, about."""
         sides = [2 * self.conditioning.steps.radius / step for step in task.steps if step > 0]
-        return float(np.prod(sides)) * (np.pi / 4 if len(sides) == 2 else 1.0) / (1 + self.conditioning.is_odd)
+        return (
+            float(np.prod(sides)) * (np.pi / 4 if len(sides) == 2 else 1.0) / (1 + self.conditioning.is_odd)
+        )
 
     def _fill(self, tasks: list[Given], writer: Writer, table: Table | None) -> None:
         """Compute and write one batch."""
-        plan = self._plan(tasks)
-        hermite = self._series(tasks, plan, table)
+        hermite = self._series(tasks, table)
         if hermite is not None:
-            self._sum(tasks, writer, plan, hermite)
+            self._sum(tasks, writer, hermite)
         else:
+            rules, hardest = self._hardest(tasks)
+            plan = rules.plan(*hardest)
             for task in tasks:  # values of many would need much memory
-                self._sum([task], writer, plan, None)
+                self._sum([task], writer, plan)
 
-    def _series(self, tasks: list[Given], plan: Plan, table: Table | None) -> Hermite | None:
+    def _series(self, tasks: list[Given], table: Table | None) -> Hermite | None:
         """Hermite coefficients of rows and columns as series, or None if the grid is no longer than these."""
-        tower = self.conditioning.towers[2]
+        tower, (rules, hardest) = self.conditioning.towers[2], self._hardest(tasks)
         directions = np.concatenate([task.directions[2:] for task in tasks])
         deviations = np.sqrt(np.concatenate([task.variances for task in tasks]))
         lengths = self._lengths(directions)
         inside = np.zeros(len(lengths), dtype=bool) if table is None else deviations >= table.low
         parts = []
         if table is not None and inside.any():
-            parts.append((inside, *table.of_legs(deviations[inside], plan)))
+            parts.append((inside, *table.of_legs(deviations[inside], rules.need(*hardest))))
             lengths[inside] = table.length
         if not inside.all():
             few, fewest = ~inside, min(map(self._points, tasks))
+            plan = rules.plan(*hardest)
             own = chebyshev_series(tower, lengths[few], deviations[few], plan, int(2 * fewest))
             if own is None:
                 return None
             own = parted(own, tower.activation.is_odd)
             parts.append((few, own, np.full(len(own), own.shape[-1])))
+        units = directions / np.where(lengths > 0, lengths, 1.0)[:, None]
+        if len(parts) == 1:
+            return Hermite(hardest[2], *parts[0][1:], units, np.empty((0, 0)))
         shape = [max(sizes) for sizes in zip(*(series.shape[1:] for _, series, _ in parts), strict=True)]
         series, degrees = np.zeros((len(lengths), *shape)), np.empty(len(lengths), dtype=int)
         for legs, own, needed in parts:
             series[legs, :, : own.shape[2], : own.shape[3]], degrees[legs] = own, needed
-        units = directions / np.where(lengths > 0, lengths, 1.0)[:, None]
-        return Hermite(series, degrees, units, np.empty((0, 0)))
+        return Hermite(hardest[2], series, degrees, units, np.empty((0, 0)))
 
-    def _sum(self, tasks: list[Given], writer: Writer, plan: Plan, hermite: Hermite | None) -> None:
-        """Sums of tasks over their grids."""
-        from finitewidth.gaussian.four_legs.tasks import loops
+    def _sum(self, tasks: list[Given], writer: Writer, how: Hermite | Plan) -> None:
+        """Sums of tasks over their grids; of one task, if its coefficients are to be computed by a plan."""
+        from finitewidth.gaussian.four_legs.loops import sums as loops
 
         conditioning = self.conditioning
         steps, pairs = np.array([task.steps for task in tasks]), np.stack([t.directions[:2] for t in tasks])
         grid = Grid(*loops.grids(steps, conditioning.steps.radius, conditioning.is_odd, pairs))
-        if hermite is None:
-            hermite = self._values(tasks[0], grid.points, plan)
+        hermite = self._values(tasks[0], grid.points, how) if isinstance(how, Plan) else how
         values = conditioning.towers[0](grid.of_pairs)  # (order, 2, points of all tasks)
         entries = Entries(
             np.cumsum([0, *(len(task.variances) for task in tasks)]),
             np.cumsum([0, *(len(task.places) for task in tasks)]),
             np.sqrt(np.concatenate([task.variances for task in tasks])),
-            np.concatenate([task.places for task in tasks]),
+            np.ascontiguousarray(np.concatenate([task.places for task in tasks])),
             np.concatenate([task.correlations for task in tasks]),
             np.concatenate([task.needed for task in tasks]),
         )
-        sums = loops.sums(hermite, grid, values, entries, _tables(conditioning.dealt, plan.terms))
+        sums = loops.sums(hermite[1:], grid, values, entries, _tables(conditioning.dealt, hermite.terms))
         for task, a, b in zip(tasks, entries.starts, entries.starts[1:], strict=False):
             block = sums[:, a:b]
             task.repair(conditioning, block)
@@ -195,14 +202,20 @@ class Batches:
         means = task.directions[2:] @ points.T
         spread = np.broadcast_to(np.sqrt(task.variances)[:, None], means.shape)
         values = coefficients(self.conditioning.towers[2], means, spread, plan.rule, plan.terms)
-        return Hermite(np.empty((0, 0, 0, 0)), np.empty(0, dtype=int), np.empty((0, 0)), values.reshape(len(values), -1))
+        return Hermite(
+            plan.terms,
+            np.empty((0, 0, 0, 0)),
+            np.empty(0, dtype=int),
+            np.empty((0, 0)),
+            values.reshape(len(values), -1),
+        )
 
-    def _plan(self, tasks: list[Given]) -> Plan:
+    def _hardest(self, tasks: list[Given]) -> tuple[CoefficientRules, tuple[float, float, int]]:
+        """The rules for tasks, and their largest variance, correlation and number of terms."""
         terms = max(task.terms for task in tasks)
-        rules = self.conditioning.rules(SHORT if terms <= SHORT else LONG)
         variance = max(float(task.variances.max()) for task in tasks)
-        hardest = variance, max(task.correlation for task in tasks), terms
-        return Plan(rules.rule(*hardest), terms, rules.sensitivity(*hardest), rules.tolerance)
+        rules = self.conditioning.rules(SHORT if terms <= SHORT else LONG)
+        return rules, (variance, max(task.correlation for task in tasks), terms)
 
 
 def _together(tasks: list[Given]) -> Iterator[list[Given]]:
@@ -227,7 +240,7 @@ class Tables(NamedTuple):
     first_member: np.ndarray  # of each end
     members: np.ndarray  # number of an arrangement, front
     fronts: np.ndarray  # orders of p and q, (front, 2)
-    factors: np.ndarray  # (r, s, k)
+    factors: np.ndarray  # of a leg, (order, k)
     exponents: np.ndarray  # of deviations, (order, k)
 
 
@@ -248,7 +261,7 @@ def _tables(dealt: tuple[Family, ...], terms: int) -> Tables:
         for end in ends
     ]
     orders = range(top + 1)
-    factors = np.array([[term_factors((r, s), top, terms) for s in orders] for r in orders])
+    factors = np.sqrt([term_factors((order, order), top, terms) for order in orders])
     exponents = np.array([2 * term_exponents(order, top, terms)[1] for order in orders]).astype(int)
     return Tables(
         (top, terms),

@@ -14,103 +14,6 @@ _AT_ONCE = 256  # points of a grid whose numbers stay in a core's cache
 _LANES = 16  # points that are summed side by side: twice those of a vector unit
 
 
-# --- what a task looks like, given its pair of legs ---------------------------------------------------
-
-
-@compiled
-def _turned(first, second, directions):
-    """Directions on principal axes, the longer one first."""
-    a, b, c = 0.0, 0.0, 0.0
-    for j in range(first.size):
-        a += first[j] * first[j]
-        b += first[j] * second[j]
-        c += second[j] * second[j]
-    angle = 0.5 * math.atan2(2 * b, a - c)
-    cosine, sine = math.cos(angle), math.sin(angle)
-    for j in range(first.size):
-        directions[j, 0] = cosine * first[j] + sine * second[j]
-        directions[j, 1] = cosine * second[j] - sine * first[j]
-
-
-@compiled
-def _condition(K, legs, directions, variances):
-    """Mean directions of legs p, q and the others, and the variances of the others, given z_p, z_q."""
-    p, q, count = legs[0], legs[1], legs.size
-    first, second = np.zeros(count), np.zeros(count)
-    if K[p, p] > 0:
-        for j in range(count):
-            first[j] = K[legs[j], p] / math.sqrt(K[p, p])
-    left = K[q, q] - first[1] * first[1]
-    if left > 1e-15 * K[q, q]:
-        for j in range(count):
-            most = math.sqrt(max(K[legs[j], legs[j]] - first[j] * first[j], 0.0))
-            value = (K[legs[j], q] - first[j] * first[1]) / math.sqrt(left)
-            second[j] = min(max(value, -most), most)
-    _turned(first, second, directions)
-    for j in range(2, count):
-        length = directions[j, 0] * directions[j, 0] + directions[j, 1] * directions[j, 1]
-        variances[j - 2] = max(K[legs[j], legs[j]] - length, 0.0)
-
-
-@compiled
-def _hardest(directions, variances, axis, result):
-    """Scales along an axis and deviations across it of p, q and the two largest others, (2, 4)."""
-    one, two = 2, 2
-    for j in range(3, len(directions)):
-        if abs(directions[j, axis]) >= abs(directions[one, axis]) or one == 2 and two == 2:
-            if abs(directions[j, axis]) >= abs(directions[one, axis]):
-                two, one = one, j
-            else:
-                two = j
-        elif abs(directions[j, axis]) >= abs(directions[two, axis]):
-            two = j
-    for place, j in enumerate((0, 1, two, one)):
-        other = directions[j, 1 - axis]
-        size = math.sqrt(other * other + (0.0 if j < 2 else variances[j - 2]))
-        result[0, place] = directions[j, axis]
-        result[1, place] = math.copysign(size, other)
-
-
-@compiled
-def condition(K, legs, places, hardest):
-    """Mean directions (2 + L, 2), variances (L,) and correlations of entries (E,), given the legs p and q.
-
-    Legs are p, q and the others; an entry names two of the others. Writes the scales of the hardest legs,
-    (axis, 2, 4).
-    """
-    directions, variances = np.empty((legs.size, 2)), np.empty(legs.size - 2)
-    _condition(K, legs, directions, variances)
-    for axis in range(2):
-        _hardest(directions, variances, axis, hardest[axis])
-    correlations = np.zeros(len(places))
-    for e in range(len(places)):
-        r, s = places[e]
-        one, two = directions[2 + r], directions[2 + s]
-        scale = math.sqrt(variances[r] * variances[s])
-        if scale > 0.0:
-            left = K[legs[2 + r], legs[2 + s]] - (one[0] * two[0] + one[1] * two[1])
-            correlations[e] = min(max(left / scale, -1.0), 1.0)
-    return directions, variances, correlations
-
-
-@compiled
-def terms_needed(variances, places, correlations, needed, largest):
-    """The number of Hermite terms of each entry, (E,).
-
-    `needed` has it by variance, in half powers of two below `largest`, and correlation.
-    """
-    terms = np.empty(len(places), np.int64)
-    for e in range(len(places)):
-        ratio = max(variances[places[e, 0]], variances[places[e, 1]]) / largest
-        level = int(math.floor(-2 * math.log2(max(ratio, 2.0**-60)) + 1e-9))
-        step = int(math.ceil((1 - math.sqrt(1 - abs(correlations[e]))) * 40 - 1e-9))
-        terms[e] = needed[min(max(level, 0), needed.shape[0] - 1), min(max(step, 0), 40)]
-    return terms
-
-
-# --- grids and sums ------------------------------------------------------------------------------------
-
-
 @compiled
 def _axis(step, radius, halve):
     """Places and the weight of one axis of a grid; a step of zero drops the axis."""
@@ -310,20 +213,35 @@ def _add_sums(pairs, place, fronts, members, m, last, size, out, entry):
 
 
 @compiled
-def _set_weights(ends, groups, factors, exponents, powers, one, two, correlation, terms, weights):
+def _of_legs(factors, exponents, deviations):
+    """What legs add to the weight of term k if they have this order, (leg, order, k)."""
+    orders, terms = factors.shape
+    result = np.empty((deviations.size, orders, terms))
+    for leg in range(deviations.size):
+        for order in range(orders):
+            for k in range(terms):
+                power = factors[order, k]
+                for _ in range(exponents[order, k]):
+                    power *= deviations[leg]
+                result[leg, order, k] = power
+    return result
+
+
+@compiled
+def _set_weights(ends, groups, of_one, of_two, powers, terms, weights):
     """Factors of the Hermite terms of an entry besides its coefficients, (end, i).
 
-    Term k has a factor, powers of the deviations of both legs, and the k-th power of their correlation.
+    Term k has one of each leg, and the k-th power of their correlation.
     """
     for n in range(len(ends)):
         r, s, group = ends[n, 0], ends[n, 1], ends[n, 2]
-        first, power = r - groups[group, 1], 1.0
-        for i in range(terms + groups[group, 2]):
-            weights[n, i] = 0.0
+        first, own, one, two = r - groups[group, 1], weights[n], of_one[r], of_two[s]
+        for i in range(first):
+            own[i] = 0.0
         for k in range(terms):
-            of_legs = powers[one, exponents[r, k]] * powers[two, exponents[s, k]]
-            weights[n, first + k] = factors[r, s, k] * power * of_legs
-            power *= correlation
+            own[first + k] = powers[k] * one[k] * two[k]
+        for i in range(first + terms, terms + groups[group, 2]):
+            own[i] = 0.0
 
 
 @compiled
@@ -351,15 +269,6 @@ def _add_entry(values, one, two, fronts, weights, terms, tables, pairs, out, ent
 
 
 @compiled
-def _powers(deviations, top):
-    result = np.ones((deviations.size, top + 1))
-    for order in range(1, top + 1):
-        for leg in range(deviations.size):
-            result[leg, order] = result[leg, order - 1] * deviations[leg]
-    return result
-
-
-@compiled
 def _add_task(hermite, grid, first, last, pair, deviations, entries, tables, out):
     """Add the sums of one task over points from first to last to `out`, (arrangements, E)."""
     (series, degrees, units, known), (points, grid_weights) = hermite, grid
@@ -369,12 +278,12 @@ def _add_task(hermite, grid, first, last, pair, deviations, entries, tables, out
     )
     front_orders, factors, exponents = tables[6:]
     top, X = orders[0], last - first
-    counts, powers = _counts(places, terms, top, deviations.size), _powers(deviations, top)
+    counts, of_legs = _counts(places, terms, top, deviations.size), _of_legs(factors, exponents, deviations)
     size = -(-X // -(-X // _AT_ONCE))
     size = -(-size // _LANES) * _LANES
-    values, place = np.zeros((deviations.size, top + orders[1] + 1, size)), np.zeros((size, 2))
+    values, place = np.zeros((deviations.size, top + orders[1], size)), np.zeros((size, 2))
     fronts, pairs = np.empty((len(front_orders), size)), np.empty((len(ends), size))
-    weights = np.empty((len(ends), top + orders[1]))
+    weights, powers = np.empty((len(ends), top + orders[1])), np.ones(orders[1])
     for start in range(first, last, size):
         width = min(size, last - start)
         if len(series):
@@ -386,9 +295,9 @@ def _add_task(hermite, grid, first, last, pair, deviations, entries, tables, out
         _fronts(grid_weights, pair, front_orders, start, width, fronts)
         for e in range(len(places)):
             one, two = places[e, 0], places[e, 1]
-            _set_weights(
-                ends, groups, factors, exponents, powers, one, two, correlations[e], terms[e], weights
-            )
+            for k in range(1, terms[e]):
+                powers[k] = powers[k - 1] * correlations[e]
+            _set_weights(ends, groups, of_legs[one], of_legs[two], powers, terms[e], weights)
             sums_of = groups, first_end, first_member, members
             _add_entry(values, one, two, fronts, weights, terms[e], sums_of, pairs, out, e)
 
@@ -398,9 +307,10 @@ def sums(hermite, grid, pair, entries, tables):
     """Sums of tasks over their grids for all arrangements of orders, (arrangements, E).
 
     `hermite` is the coefficients of the legs: series (L, part, I, D), how many D (L,) and unit directions
-    (L, 2) or, if there are none, values (I, L X) of one task. `grid` is what `grids` returns, and `pair` the derivatives of legs p
-    and q at its points, (top + 1, 2, X). `entries` are the first leg and the first entry of each task, the
-    deviations of legs, and of entries their two legs, correlation, and number of Hermite terms.
+    (L, 2) or, if there are none, values (I, L X) of one task. `grid` is what `grids` returns, and `pair` the
+    derivatives of legs p and q at its points, (top + 1, 2, X). `entries` are the first leg and the first
+    entry of each task, the deviations of legs, and of entries their two legs, correlation, and number of
+    Hermite terms.
     """
     series, degrees, units, known = hermite
     starts, points, grid_weights, _ = grid
@@ -420,63 +330,3 @@ def sums(hermite, grid, pair, entries, tables):
             out[:, own],
         )
     return out
-
-
-@compiled
-def scatter(block, samples, places, placements, target):
-    """Write sums (arrangements, E) to all their places in a flat array.
-
-    A placement is the number of an arrangement and the strides of p, q and the two legs of an entry.
-    """
-    for n in range(len(placements)):
-        a, of_p, of_q, of_r, of_s = placements[n]
-        base = samples[0] * of_p + samples[1] * of_q
-        for e in range(len(places)):
-            r, s = samples[2 + places[e, 0]], samples[2 + places[e, 1]]
-            target[base + r * of_r + s * of_s] = block[a, e]
-
-
-@compiled
-def pack(block, ranks, places, starts, sums):
-    """Write sums (arrangements, E) of one pair (a, c) to the places of (b, d), counted by their ranks."""
-    a, c, above = ranks[0], ranks[1], len(starts) - 1 - ranks[1]
-    for n in range(len(block)):
-        for e in range(len(places)):
-            b, d = ranks[2 + places[e, 0]], ranks[2 + places[e, 1]]
-            sums[n, starts[a, c] + (b - a - 1) * above + d - c - 1] = block[n, e]
-
-
-@compiled
-def _row(sums, starts, numbers, u, v, w, row):
-    """Entries with u < v < w and any other sample, (N,)."""
-    last = len(starts) - 1
-    for x in range(u):
-        row[x] = sums[numbers[0], starts[x, v] + (u - x - 1) * (last - v) + w - v - 1]
-    for x in range(u + 1, v):
-        row[x] = sums[numbers[1], starts[u, v] + (x - u - 1) * (last - v) + w - v - 1]
-    for x in range(v + 1, w):
-        row[x] = sums[numbers[2], starts[u, x] + (v - u - 1) * (last - x) + w - x - 1]
-    for x in range(w + 1, last + 1):
-        row[x] = sums[numbers[3], starts[u, w] + (v - u - 1) * (last - w) + x - w - 1]
-
-
-@compiled
-def unpack(sums, starts, samples, sources, copies, first, second, target, begin, end):
-    """Write rows of an array (N, N, N, N): pairs u < v from begin to end, every w beyond, any other sample.
-
-    `sources` (R, 4) and `copies` (R, C, 3) say which arrangements and which orders of u, v, w they have.
-    """
-    count = len(samples)
-    row, three = np.zeros(count), np.empty(3, np.int64)
-    for pair in range(begin, end):
-        u, v = first[pair], second[pair]
-        for w in range(v + 1, count):
-            three[0], three[1], three[2] = samples[u], samples[v], samples[w]
-            for n in range(len(sources)):
-                _row(sums, starts, sources[n], u, v, w, row)
-                for m in range(copies.shape[1]):
-                    order = copies[n, m]
-                    line = target[three[order[0]], three[order[1]], three[order[2]]]
-                    for x in range(count):
-                        if x != u and x != v and x != w:
-                            line[samples[x]] = row[x]
