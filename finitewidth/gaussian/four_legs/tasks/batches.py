@@ -167,7 +167,8 @@ class Batches:
             parts.append((few, own, np.full(len(own), own.shape[-1])))
         units = directions / np.where(lengths > 0, lengths, 1.0)[:, None]
         if len(parts) == 1:
-            return Hermite(hardest[2], *parts[0][1:], units, np.empty((0, 0)))
+            _, own, needed = parts[0]
+            return Hermite(hardest[2], own, needed, units, np.empty((0, 0)))
         shape = [max(sizes) for sizes in zip(*(series.shape[1:] for _, series, _ in parts), strict=True)]
         series, degrees = np.zeros((len(lengths), *shape)), np.empty(len(lengths), dtype=int)
         for legs, own, needed in parts:

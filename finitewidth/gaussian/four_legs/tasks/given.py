@@ -96,7 +96,7 @@ def given_pairs(conditioning: PairConditioning, tasks: Sequence[Task]) -> list[G
     steps = conditioning.grid_steps(hardest).tolist() if made else []
     rules = conditioning.rules(SHORT)
     return [
-        Given(*parts, _terms_needed(rules, *parts[2:]), steps=(one, two))
+        Given(*parts, needed=_terms_needed(rules, *parts[2:]), steps=(one, two))
         for parts, (one, two) in zip(made, steps, strict=True)
     ]
 
@@ -113,7 +113,7 @@ def given_doubled(conditioning: PairConditioning, tasks: Sequence[Task]) -> list
             hard = _terms_needed(conditioning.rules(LONG), *parts[2:]) > LONG
             parts[4][hard] = 0.0
             needed = _terms_needed(rules, *parts[2:])
-        made.append(Given(*parts, needed, steps=(conditioning.line_step, 0.0), hard=hard))
+        made.append(Given(*parts, needed=needed, steps=(conditioning.line_step, 0.0), hard=hard))
     return made
 
 
