@@ -16,7 +16,7 @@ import numpy as np
 
 from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.gaussian.four_legs.averages import four_legs
-from finitewidth.gaussian.four_legs.tasks import loops
+from finitewidth.gaussian.four_legs.loops import sums as loops
 
 CASES = ((4, 1e-8, 5), (8, 1e-8, 5), (16, 1e-8, 3), (32, 1e-6, 2), (64, 1e-4, 1))
 
@@ -39,25 +39,30 @@ def large_product_speed() -> float:
         return max(2 * 1500**3 / timed(lambda: a @ a)[2] for _ in range(5))
 
 
-def operations(points, entries, tables) -> float:
-    """Of the sums of one task: each entry has as many terms as it needs.
+def _work(grid, entries) -> tuple[np.ndarray, np.ndarray]:
+    """Points and Hermite terms of each entry."""
+    return np.repeat(np.diff(grid.starts), np.diff(entries.starts)).astype(float), entries.terms[:, None]
+
+
+def operations(grid, entries, tables) -> float:
+    """Of the sums of some tasks: each entry has as many terms as it needs.
 
     A term is a product of two coefficients at each point, and a product and a sum for each two orders that it
     serves; then a product and a sum for each arrangement.
     """
     orders = 1 + 2 * np.diff(tables.first_end)  # operations of a term
-    return float(
-        len(points) * ((entries[2][:, None] + tables.groups[:, 2]) @ orders + 2 * len(tables.members)).sum()
-    )
+    points, terms = _work(grid, entries)
+    return float(points @ ((terms + tables.groups[:, 2]) @ orders + 2 * len(tables.members)))
 
 
-def operations_of_fronts(points, entries, tables) -> float:
+def operations_of_fronts(grid, entries, tables) -> float:
     """The same if terms were summed with derivatives of the fixed samples one by one, by matrix products."""
     fronts = [
         len(set(tables.members[tables.first_member[first] : tables.first_member[last], 1].tolist()))
         for first, last in zip(tables.first_end, tables.first_end[1:], strict=False)
     ]
-    return 2.0 * len(points) * ((entries[2][:, None] + tables.groups[:, 2]) @ np.array(fronts)).sum()
+    points, terms = _work(grid, entries)
+    return 2.0 * float(points @ ((terms + tables.groups[:, 2]) @ np.array(fronts)))
 
 
 class ProductMeter:
@@ -66,11 +71,11 @@ class ProductMeter:
     def __init__(self):
         self.plain, self.operations, self.seconds = loops.sums, 0.0, 0.0
 
-    def __call__(self, hermite, points, pair, deviations, entries, tables):
+    def __call__(self, hermite, grid, pair, entries, tables):
         start = time.thread_time()
-        result = self.plain(hermite, points, pair, deviations, entries, tables)
+        result = self.plain(hermite, grid, pair, entries, tables)
         self.seconds += time.thread_time() - start
-        self.operations += operations(points, entries, tables)
+        self.operations += operations(grid, entries, tables)
         return result
 
 

@@ -208,7 +208,7 @@ class Counters:
     def __enter__(self):
         from four_legs import operations, operations_of_fronts
 
-        from finitewidth.gaussian.four_legs.tasks import loops
+        from finitewidth.gaussian.four_legs.loops import sums as loops
         from finitewidth.gaussian.tower import Tower
 
         self.module, self.tower, self.lock = loops, Tower, threading.Lock()
@@ -221,12 +221,12 @@ class Counters:
     def __exit__(self, *_):
         self.module.sums, self.tower.on_block = self.plain
 
-    def _sums(self, hermite, points, pair, deviations, entries, tables):
-        now, earlier = (count(points, entries, tables) for count in self.count)
+    def _sums(self, hermite, grid, pair, entries, tables):
+        now, earlier = (count(grid, entries, tables) for count in self.count)
         with self.lock:
             self.operations += now
             self.earlier += earlier
-        return self.plain[0](hermite, points, pair, deviations, entries, tables)
+        return self.plain[0](hermite, grid, pair, entries, tables)
 
     def _block(self, tower, z):
         with self.lock:

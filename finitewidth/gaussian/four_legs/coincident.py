@@ -12,7 +12,7 @@ from finitewidth.core.cores import on_all_cores
 from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.gaussian.tower import Tower
 
-_CHUNK = 50_000  # plane points evaluated at once
+_CHUNK = 30_000  # plane points that are worth a task
 
 Grid = tuple[np.ndarray, np.ndarray]
 
@@ -31,29 +31,24 @@ def slot_splits() -> list[tuple[int, ...]]:
     return [slots for size in (1, 2, 3) for slots in itertools.combinations(range(4), size)]
 
 
+Orders = tuple[int, ...]  # of the derivatives that are multiplied on one sample, in ascending order
+
+
 def two_samples(
     tower: Tower,
     K: np.ndarray,
     families: tuple[Family, ...],
     labels: tuple[np.ndarray, np.ndarray],
     grids: tuple[Grid, Grid],
-) -> dict[tuple[Family, tuple[int, ...]], np.ndarray]:
-    """For each pair (a, b): a in the given slots and b in the others, then the other way round; (2, pair)."""
-    (first, second), (grid, inner) = labels, grids
-    sizes = grid[1].size * inner[1].size
-    pairs = max(1, _CHUNK // sizes)
-    results = {(family, slots): np.zeros((2, first.size)) for family in families for slots in slot_splits()}
+) -> tuple[np.ndarray, dict[tuple[Family, tuple[int, ...]], int]]:
+    """For each pair (a, b): a in some slots and b in the others, then the other way round; (couple, 2, pair).
 
-    def work(start: int) -> None:
-        part = slice(start, start + pairs)
-        of_a, of_b = _line_functions((tower, tower), K, (first[part], second[part]), grid, inner)
-        for (family, slots), result in results.items():
-            here, there = _split(family, slots)
-            result[0, part] = np.einsum("px,px->p", of_a(here), of_b(there))
-            result[1, part] = np.einsum("px,px->p", of_a(there), of_b(here))
-
-    list(on_all_cores(work, range(0, first.size, pairs)))
-    return results
+    Returns which couple each family and choice of slots is as well.
+    """
+    splits = {(family, slots): _split(family, slots) for family in families for slots in slot_splits()}
+    couples = sorted(set(splits.values()))
+    numbers = {split: couples.index(couple) for split, couple in splits.items()}
+    return _line_averages((tower, tower), K, couples, labels, grids), numbers
 
 
 def one_of_each_layer(
@@ -64,42 +59,57 @@ def one_of_each_layer(
     grids: tuple[Grid, Grid],
 ) -> dict[Family, np.ndarray]:
     """The first two legs on a, the others on b, each with the activation of its layer, (pair)."""
-    (first, second), (grid, inner) = labels, grids
-    values = {family: np.empty(first.size) for family in families}
-    pairs = max(1, _CHUNK // (grid[1].size * inner[1].size))
-    for start in range(0, first.size, pairs):
-        part = slice(start, start + pairs)
-        of_a, of_b = _line_functions(towers, K, (first[part], second[part]), grid, inner)
-        for (a, b, c, d), value in values.items():
-            value[part] = np.einsum("px,px->p", of_a((a, b)), of_b((c, d)))
-    return values
+    couples = [_split(family, (0, 1)) for family in families]
+    values = _line_averages(towers, K, couples, labels, grids)
+    return {family: value[0] for family, value in zip(families, values, strict=True)}
 
 
-def _split(family: Family, slots: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _split(family: Family, slots: tuple[int, ...]) -> tuple[Orders, Orders]:
     inside = tuple(sorted(family[slot] for slot in slots))
     outside = tuple(sorted(family[slot] for slot in range(4) if slot not in slots))
     return inside, outside
 
 
-def _line_functions(towers: tuple[Tower, Tower], K: np.ndarray, labels, grid: Grid, inner: Grid):
-    """Products of derivatives of sample a on the line, weighted, and of b averaged given a."""
+def _line_averages(
+    towers: tuple[Tower, Tower],
+    K: np.ndarray,
+    couples: list[tuple[Orders, Orders]],
+    labels: tuple[np.ndarray, np.ndarray],
+    grids: tuple[Grid, Grid],
+) -> np.ndarray:
+    """Products of derivatives of a and of b, and with a and b exchanged, (couple, 2, pair)."""
+    from finitewidth.gaussian.four_legs.loops import lines
+
+    (first, second), (grid, inner) = labels, _padded(*grids)
+    sets = sorted({orders for couple in couples for orders in couple})
+    numbered = np.array([[sets.index(orders) for orders in couple] for couple in couples])
+    padded = np.array([(*orders, *[-1] * (3 - len(orders))) for orders in sets])
+    results = np.empty((len(couples), 2, first.size))
+
+    def work(start: int, stop: int) -> None:
+        values_a, values_b = _on_line(towers, K, (first[start:stop], second[start:stop]), grid, inner)
+        of_a, of_b = (np.empty((len(sets), *values_a.shape[1:])) for _ in range(2))
+        lines.products_on_line(values_a, grid[1], padded, of_a)
+        lines.averages_on_line(values_b, inner[1], padded, of_b)
+        lines.line_sums(of_a, of_b, numbered, results[:, :, start:stop])
+
+    pairs = 1 + _CHUNK // (grid[1].size * inner[1].size)
+    list(on_all_cores(lambda start: work(start, start + pairs), range(0, first.size, pairs)))
+    return results
+
+
+def _padded(grid: Grid, inner: Grid) -> tuple[Grid, Grid]:
+    """The inner grid with as many points as vector units take; those that are added weigh nothing."""
+    more = -len(inner[1]) % 8
+    return grid, (np.concatenate([inner[0], np.zeros((more, 1))]), np.concatenate([inner[1], np.zeros(more)]))
+
+
+def _on_line(towers: tuple[Tower, Tower], K: np.ndarray, labels, grid: Grid, inner: Grid):
+    """Derivatives of sample a on the line (order, pair, x), and of b given a (order, pair, x, y)."""
     a, b = labels
-    points, weights = grid
     root = np.sqrt(K[a, a])
     slope = np.divide(K[a, b], root, out=np.zeros_like(root), where=root > 0)
     left = np.sqrt(np.maximum(K[b, b] - slope**2, 0.0))
-    values_a = towers[0](root[:, None] * points[:, 0])
-    values_b = towers[1]((slope[:, None] * points[:, 0])[:, :, None] + left[:, None, None] * inner[0][:, 0])
-    kept_a, kept_b = {}, {}
-
-    def of_a(orders):
-        if orders not in kept_a:
-            kept_a[orders] = values_a[list(orders)].prod(axis=0) * weights
-        return kept_a[orders]
-
-    def of_b(orders):
-        if orders not in kept_b:
-            kept_b[orders] = values_b[list(orders)].prod(axis=0) @ inner[1]
-        return kept_b[orders]
-
-    return of_a, of_b
+    x, y = grid[0][:, 0], inner[0][:, 0]
+    means = slope[:, None] * x
+    return towers[0](root[:, None] * x), towers[1](means[:, :, None] + left[:, None, None] * y)

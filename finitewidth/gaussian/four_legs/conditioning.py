@@ -148,7 +148,7 @@ class PairConditioning:
         points, weights = plane_grid([step, step], self.steps.radius, self.is_odd)
         rules = self.rules(SHORT)
         variance = float(given.variances[0])
-        plan = Plan(rules.rule(variance, 0.0, 1), 1, rules.sensitivity(variance, 0.0, 1), self._share)
+        plan = rules.plan(variance, 0.0, 1)
         towers = self.towers[0], self.towers[2]
         of_p, of_r = of_legs(towers, given.directions[:2] @ points.T).transpose(1, 0, 2)
         of_s = smoothed_legs(self.towers[3], given.directions[2:3], given.variances[:1], points, plan)[:, 0]
@@ -222,8 +222,7 @@ class PairConditioning:
             if terms <= length:
                 correlation = float(np.abs(given.correlations).max())
                 variance = float(given.variances.max())
-                rule = rules.rule(variance, correlation, terms)
-                return Plan(rule, terms, rules.sensitivity(variance, correlation, terms), self._share)
+                return rules.plan(variance, correlation, terms)
         raise Unreachable(f"it would need more than {LONG} Hermite terms")
 
 

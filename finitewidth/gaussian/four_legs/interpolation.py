@@ -6,16 +6,17 @@ their series from one table: a Chebyshev series in mean and deviation.
 """
 
 import functools
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.fft import dct
 
 from finitewidth.gaussian.four_legs.coefficients import coefficients
-from finitewidth.gaussian.four_legs.plans import Plan
+from finitewidth.gaussian.four_legs.plans import Need, Plan
 from finitewidth.gaussian.tower import Tower
 
 _TRIALS = (40, 100, 250, 600)  # degrees at which the decay of a series is measured
-_FEWEST = 12  # deviations of a table
 _CHUNK = 1 << 17  # Chebyshev polynomials held at once
 
 
@@ -56,27 +57,73 @@ def chebyshev_series(
     return None
 
 
-def series_from_table(
+@dataclass(frozen=True)
+class Table:
+    """Series in mean / length and in the deviation, for legs up to this length and of these deviations."""
+
+    length: float
+    low: float
+    high: float
+    series: np.ndarray  # (deviation, part, i, degree)
+    tails: np.ndarray  # sums of sizes from each degree on, at nodes of deviations, (i, deviation, degree)
+
+    def of_legs(self, deviations: np.ndarray, need: Need) -> tuple[np.ndarray, np.ndarray]:
+        """Series of legs (leg, part, i, degree) with as many coefficients as are needed, and degrees (leg).
+
+        The number of degrees, of each part, is what a leg of this deviation needs.
+        """
+        size, parts, _, most = self.series.shape
+        count = need.sensitivity.size
+        effects = np.tensordot(need.sensitivity, self.tails[:count], 1)  # (deviation, degree)
+        enough = effects <= need.tolerance / 2
+        needed = np.where(enough.any(axis=1), -(-enough.argmax(axis=1) // parts), most)
+        needed = np.maximum.accumulate(np.clip(needed, 1, most))  # nodes decrease, and low ones are harder
+        places = self._places(deviations)
+        below = np.searchsorted(-_chebyshev_nodes(size), -places)  # the next node that is lower
+        degrees = needed[np.minimum(below, size - 1)]
+        table = self.series[:, :, : -(-count // parts), : int(degrees.max())]
+        polynomials = _chebyshev(places, size)
+        series = polynomials.T @ table.reshape(size, -1)
+        return series.reshape(-1, *table.shape[1:]), degrees
+
+    def _places(self, deviations: np.ndarray) -> np.ndarray:
+        return np.clip((2 * deviations - self.low - self.high) / max(self.high - self.low, 1e-300), -1.0, 1.0)
+
+
+def table_of_legs(
     tower: Tower, length: float, deviations: np.ndarray, plan: Plan, points: int
-) -> np.ndarray | None:
-    """The same in mean / length with one length for all legs; None if a table would not be smaller."""
+) -> Table | None:
+    """A table for many legs with so many points together; None if it would not be smaller."""
     low, high = float(deviations.min()), float(deviations.max())
-    ends = np.array([low, high])
-    degree = _degree_needed(tower, np.full(2, length), ends, plan) if length > 0 else None
-    size = _FEWEST
-    while degree is not None and 2 * degree < points and 2 * size < len(deviations):
+    plan, ratio = replace(plan, tolerance=plan.tolerance / 4), high / max(low, 1e-300)
+    degree, size = 32 + math.ceil(8 * min(length, 16.0)), 8 + math.ceil(8 * min(ratio, 4.0))  # at first
+    while length > 0 and 2 * degree * size < points and 2 * size < len(deviations):
         nodes = (low + high) / 2 + (high - low) / 2 * _chebyshev_nodes(size)
-        table = _transformed(_series(tower, np.full(size, length), nodes, plan, degree), axis=1)
-        if _effect(table[..., -2:].reshape(len(table), 1, -1), plan) > plan.tolerance:
-            degree = degree + degree // 4 + 2
-        elif high > low and _effect(table[:, -2:].reshape(len(table), 1, -1), plan) > plan.tolerance / 4:
-            size = size + size // 2
+        series = _series(tower, np.full(size, length), nodes, plan, degree)
+        tails = np.cumsum(np.abs(series[..., ::-1]), axis=-1)[..., ::-1]
+        table = _transformed(series, axis=1)
+        few = np.flatnonzero(plan.sensitivity @ tails.max(axis=1) <= plan.tolerance)
+        if not few.size or few[0] > degree - 4:
+            degree += degree // 2
+        elif high > low and _effect(table[:, -2:].reshape(len(table), 1, -1), plan) > plan.tolerance:
+            size += size // 2
         else:
-            places = (2 * deviations - low - high) / max(high - low, 1e-300)
-            polynomials = _chebyshev(np.clip(places, -1.0, 1.0), size)
-            series = polynomials.T @ table.transpose(1, 0, 2).reshape(size, -1)
-            return series.reshape(len(deviations), len(table), degree)
+            shared = parted(table[..., : few[0] + 1].transpose(1, 0, 2), tower.activation.is_odd)
+            return Table(length, low, high, shared, tails)
     return None
+
+
+def parted(series: np.ndarray, is_odd: bool) -> np.ndarray:
+    """Series (legs, I, D) as (legs, 1, I, D) or, of an odd activation, without their zeros as (legs, 2, ...).
+
+    The coefficients of a smoothed odd function are its derivatives: odd and even functions by turns.
+    """
+    if not is_odd:
+        return series[:, None]
+    legs, count, degree = series.shape
+    padded = np.zeros((legs, count + count % 2, degree + degree % 2))
+    padded[:, :count, :degree] = series
+    return np.stack([padded[:, 0::2, 1::2], padded[:, 1::2, 0::2]], axis=1)
 
 
 def _degree_needed(tower: Tower, lengths: np.ndarray, deviations: np.ndarray, plan: Plan) -> int | None:

@@ -33,13 +33,19 @@ _CUTS = (2.4, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5, 7.0, 7.6, 8.2, 9.0, 10.0)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How the coefficients of the legs of one task are computed, and how well they must be known."""
+class Need:
+    """How many coefficients of the legs of some tasks must be known, and how well."""
 
-    rule: Rule
     terms: int
     sensitivity: np.ndarray  # largest change of the result per unit error of c_i, (i)
     tolerance: float
+
+
+@dataclass(frozen=True)
+class Plan(Need):
+    """How these coefficients are computed."""
+
+    rule: Rule
 
 
 @functools.lru_cache(maxsize=32)
@@ -119,6 +125,7 @@ class CoefficientRules:
             end = max(r, s), min(r, s)
             self.ends[end] = max(self.ends.get(end, 0.0), first[p] * second[q])
         self._cache: dict[int, np.ndarray] = {}
+        self._change_cache: dict[int, np.ndarray] = {}
         self.needed = np.array([self._terms_needed(i) for i in range(_VARIANCES.size)])
 
     def _variance_index(self, variances):
@@ -140,15 +147,25 @@ class CoefficientRules:
 
     def sensitivity(self, variance: float, correlation: float, terms: int) -> np.ndarray:
         """The largest change of the result per unit error of c_i, (i)."""
-        index = int(self._variance_index(variance))
-        powers = abs(correlation) ** np.arange(terms)
+        changes = self._changes(int(self._variance_index(variance)))[:, :terms]
+        changes = changes * abs(correlation) ** np.arange(terms)
         result = np.zeros(self.top + terms)
-        for r, s in self.ends:
-            factor = self._factor(index, r, s)[:terms] * powers * self.ends[r, s]
-            for one, other in ((r, s), (s, r)):
-                part = result[one : one + terms]
-                np.maximum(part, factor * self.sizes[index, other : other + terms], out=part)
+        for order, change in enumerate(changes):
+            part = result[order : order + terms]
+            np.maximum(part, change, out=part)
         return result
+
+    def _changes(self, index: int) -> np.ndarray:
+        """The largest change per unit error of the coefficient in term k of a leg, (order, k)."""
+        if index not in self._change_cache:
+            changes = np.zeros((self.top + 1, self.terms))
+            for (r, s), norm in self.ends.items():
+                factor = self._factor(index, r, s) * norm
+                for one, other in ((r, s), (s, r)):
+                    change = factor * self.sizes[index, other : other + self.terms]
+                    np.maximum(changes[one], change, out=changes[one])
+            self._change_cache[index] = changes
+        return self._change_cache[index]
 
     def _factor(self, index: int, r: int, s: int) -> np.ndarray:
         top, variance = self.top, _VARIANCES[index] * self.largest
@@ -187,3 +204,12 @@ class CoefficientRules:
             raise Unreachable("no rule smooths the legs well enough")
         _, make, arguments = min(choices, key=lambda choice: choice[0])
         return make(*arguments)
+
+    def need(self, variance: float, correlation: float, terms: int) -> Need:
+        """What the sum needs, up to this variance and correlation."""
+        return Need(terms, self.sensitivity(variance, correlation, terms), self.tolerance)
+
+    def plan(self, variance: float, correlation: float, terms: int) -> Plan:
+        """The same with a rule."""
+        sensitivity = self.sensitivity(variance, correlation, terms)
+        return Plan(terms, sensitivity, self.tolerance, self.rule(variance, correlation, terms))

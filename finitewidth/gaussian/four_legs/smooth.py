@@ -9,23 +9,26 @@ from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
 from finitewidth.gaussian.four_legs.distinct import similar_together
 from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.gaussian.four_legs.filling import Filling
-from finitewidth.gaussian.four_legs.tasks.batches import Batches
+from finitewidth.gaussian.four_legs.tasks.batches import Batches, Job
+from finitewidth.gaussian.four_legs.tasks.given import given_doubled, given_pairs
 from finitewidth.gaussian.four_legs.tasks.writing import Packed, Scattered
 from finitewidth.gaussian.four_legs.trapezoid import plane_grid
 
 
 def fill_smooth(filling: Filling, conditioning: PairConditioning, families: tuple[Family, ...]) -> None:
     """Fill all entries of the arrays of a smooth activation."""
-    _fill_four_distinct(filling, conditioning)
-    _fill_three_distinct(filling, conditioning)  # each step overwrites entries that belong to it
-    _fill_two_distinct(filling, conditioning, families)
+    four, three = _four_distinct(filling, conditioning), _three_distinct(filling, conditioning)
+    Batches(conditioning).fill(four, *three)
+    if isinstance(four.writer, Packed):
+        four.writer.fill(filling)
+    _fill_two_distinct(filling, conditioning, families)  # overwrites what tasks of three have of these
     values = one_sample(conditioning.towers[0], conditioning.K, families, conditioning.line_grid())
     for family, value in values.items():
         for sample in range(len(value)) if filling.fixed is None else [filling.fixed]:
             filling.put(family, [sample] * 4, value[sample])
 
 
-def _fill_four_distinct(filling: Filling, conditioning: PairConditioning) -> None:
+def _four_distinct(filling: Filling, conditioning: PairConditioning) -> Job:
     """Samples a < b < c < d are conditioned on (a, c), so that the rows and columns (b, d) fill a rectangle.
 
     With a fixed sample f and a < b < c, they are conditioned on (f, b). Samples are counted in an order that
@@ -37,25 +40,28 @@ def _fill_four_distinct(filling: Filling, conditioning: PairConditioning) -> Non
         tasks = [
             Task(int(samples[a]), int(samples[c]), samples[a + 1 : c], samples[c + 1 :]) for a, c in pairs
         ]
-        packed = Packed(samples, conditioning.dealt)
-        Batches(conditioning, packed).fill_pairs(tasks)
-        packed.fill(filling)
-    else:
-        samples = samples[samples != fixed]
-        tasks = [Task(fixed, int(b), samples[:n], samples[n + 1 :]) for n, b in enumerate(samples)]
-        Batches(conditioning, Scattered(filling, conditioning.dealt)).fill_pairs(tasks)
+        return Job(given_pairs(conditioning, tasks), Packed(samples, conditioning.dealt))
+    samples = samples[samples != fixed]
+    tasks = [Task(fixed, int(b), samples[:n], samples[n + 1 :]) for n, b in enumerate(samples)]
+    return Job(given_pairs(conditioning, tasks), Scattered(filling, conditioning.dealt))
 
 
-def _fill_three_distinct(filling: Filling, conditioning: PairConditioning) -> None:
+def _three_distinct(filling: Filling, conditioning: PairConditioning) -> list[Job]:
     """Two slots on one sample, the others on two further ones: conditioned on the doubled sample alone."""
     count, fixed = len(conditioning.K), filling.fixed
-    everyone = np.arange(count)
-    rows = [everyone] * count if fixed is None else [everyone[fixed:]] * fixed + [everyone]
-    tasks = [Task(a, a, rows[a], everyone) for a in range(count if count > 2 else 0)]
+    tasks = []
+    for a in range(count if count > 2 else 0):
+        others = np.delete(np.arange(count), a)
+        rows = others if fixed is None or a == fixed else np.array([fixed])
+        tasks.append(Task(a, a, rows, others))
     parts = [tasks] if fixed is None else [tasks[:fixed], tasks[fixed:]]  # the fixed sample is the row, or p
-    for part, place in zip(parts, (0,) if fixed is None else (2, 0), strict=True):
-        writer = Scattered(filling, conditioning.dealt, fixed=place, doubled=True)
-        Batches(conditioning, writer).fill_doubled(part)
+    return [
+        Job(
+            given_doubled(conditioning, part),
+            Scattered(filling, conditioning.dealt, fixed=place, doubled=True),
+        )
+        for part, place in zip(parts, (0,) if fixed is None else (2, 0), strict=True)
+    ]
 
 
 def _fill_two_distinct(filling: Filling, conditioning: PairConditioning, families) -> None:
@@ -65,10 +71,26 @@ def _fill_two_distinct(filling: Filling, conditioning: PairConditioning, familie
         a, b = np.triu_indices(len(conditioning.K), 1)
     else:
         a, b = np.full(fixed, fixed), np.arange(fixed)
-    averages = two_samples(
+    values, numbers = two_samples(
         conditioning.towers[0], conditioning.K, families, (a, b), (conditioning.line_grid(), inner)
     )
-    for (family, slots), (forward, backward) in averages.items():
-        one = a if fixed is None else fixed
-        filling.put(family, [one if slot in slots else b for slot in range(4)], forward)
-        filling.put(family, [b if slot in slots else one for slot in range(4)], backward)
+    if fixed is None:
+        _put_pairs(filling, values, numbers, a, b)
+        return
+    for (family, slots), number in numbers.items():
+        forward, backward = values[number]
+        filling.put(family, [fixed if slot in slots else b for slot in range(4)], forward)
+        filling.put(family, [b if slot in slots else fixed for slot in range(4)], backward)
+
+
+def _put_pairs(filling: Filling, values: np.ndarray, numbers: dict, a: np.ndarray, b: np.ndarray) -> None:
+    """Write averages of pairs of samples to arrays over four slots."""
+    from finitewidth.gaussian.four_legs.loops import lines
+
+    strides = filling.count ** np.arange(3, -1, -1)
+    for family, arrays in filling.arrays.items():
+        places = {slots: number for (own, slots), number in numbers.items() if own == family}
+        of_a = np.array([sum(strides[slot] for slot in slots) for slots in places])
+        both = np.stack([of_a, strides.sum() - of_a], axis=1)
+        target = arrays[None].reshape(-1)
+        lines.put_pairs(values, np.array([*places.values()]), both, a, b, target)

@@ -18,7 +18,7 @@ from finitewidth.gaussian.tower import Tower
 _LARGEST_RADIUS = 40.0
 _LARGEST_FREQUENCY = 400.0
 _BESIDE = 1.5  # standard deviations beside the axis at which spectra are measured as well
-_CHUNK = 300_000  # numbers held at once while spectra are measured
+_CHUNK = 30_000  # points of legs that are worth a task while spectra are measured
 
 
 Towers = tuple[Tower, Tower, Tower, Tower]  # the activation of each leg, all up to the same derivative
@@ -103,29 +103,34 @@ class TrapezoidSteps:
             f"it would need steps below {2 * np.pi / _LARGEST_FREQUENCY:.2g} standard deviations"
         )
 
-    def _spectra(self, scales: np.ndarray, frequencies: np.ndarray, offsets: np.ndarray | float = 0.0):
-        """Largest transform over all arrangements of derivative orders, (rows, frequencies)."""
+    def _spectra(self, scales: np.ndarray, frequencies: np.ndarray, offsets: np.ndarray | None = None):
+        """Largest transform over all arrangements of derivative orders, (rows, frequencies).
+
+        Families have an even total parity: without offsets, products of odd activations are even.
+        """
+        from finitewidth.gaussian.four_legs.loops import lines
+
         step = 2 * np.pi / (2.2 * frequencies[-1])
-        x = np.arange(-np.ceil(self.radius / step), np.ceil(self.radius / step) + 1) * step
+        half, is_even = np.ceil(self.radius / step), offsets is None and are_odd(self.towers)
+        x = np.arange(0 if is_even else -half, half + 1) * step
         gaussian = np.exp(-(x**2) / 2) * step / np.sqrt(2 * np.pi)
         angles = x[:, None] * frequencies
-        waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
-        spectra = np.empty((len(scales), len(frequencies)))
-        offsets = np.broadcast_to(offsets, scales.shape)
+        if is_even:
+            gaussian[1:] *= 2
+            waves = np.cos(angles)
+        else:
+            waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+        squares = np.empty((len(scales), len(frequencies)))
+        offsets = np.broadcast_to(0.0 if offsets is None else offsets, scales.shape)
 
         def measure(start: int, stop: int) -> None:
-            part = slice(start, stop)
-            z = scales[part, :, None] * x + offsets[part, :, None]
+            z = scales[start:stop, :, None] * x + offsets[start:stop, :, None]
             legs = of_legs(self.towers, z, axis=1)  # (order, row, leg, x)
-            products = gaussian * legs[self.orders[:, 0], :, 0]
-            for leg in range(1, 4):
-                products = products * legs[self.orders[:, leg], :, leg]
-            real, imaginary = np.split(products @ waves, 2, axis=-1)
-            spectra[part] = np.hypot(real, imaginary).max(axis=0)
+            lines.largest_spectra(legs, gaussian, self.orders, waves, squares[start:stop])
 
-        rows = max(1, _CHUNK // (len(self.orders) * x.size))
+        rows = 1 + _CHUNK // (4 * x.size)
         list(on_all_cores(lambda start: measure(start, start + rows), range(0, len(scales), rows)))
-        return spectra
+        return np.sqrt(squares)
 
 
 def plane_grid(

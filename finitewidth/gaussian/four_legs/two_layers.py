@@ -25,8 +25,8 @@ from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
 from finitewidth.gaussian.four_legs.families import Family, Layers, arrangements, highest_order
 from finitewidth.gaussian.four_legs.filling import Filling
 from finitewidth.gaussian.four_legs.kinked import kinked_layers
-from finitewidth.gaussian.four_legs.tasks.batches import Batches
-from finitewidth.gaussian.four_legs.tasks.given import Given, given_pairs
+from finitewidth.gaussian.four_legs.tasks.batches import Batches, Job
+from finitewidth.gaussian.four_legs.tasks.given import Given, given_doubled, given_pairs
 from finitewidth.gaussian.four_legs.tasks.writing import Scattered
 from finitewidth.gaussian.four_legs.trapezoid import Unreachable, plane_grid
 from finitewidth.gaussian.kernel_matrix import as_positive_kernel
@@ -178,9 +178,8 @@ class TwoLayers:
             )
         return self._conditionings[layers]
 
-    def _batches(self, layers: Layers, fixed: int = 0) -> Batches:
-        conditioning = self.conditioned(layers)
-        return Batches(conditioning, Scattered(self.filling, conditioning.dealt, fixed=fixed, layers=layers))
+    def _writer(self, layers: Layers, fixed: int = 0) -> Scattered:
+        return Scattered(self.filling, self.conditioned(layers).dealt, fixed=fixed, layers=layers)
 
     def fill_four_legs(self) -> None:
         """Two different samples of each layer: for those of one layer, all entries of the other."""
@@ -190,8 +189,8 @@ class TwoLayers:
         by_upper = self.fixed is None and self._similarity(1) > self._similarity(0)
         layers = BY_UPPER if by_upper else BY_LOWER
         conditioning = self.conditioned(layers)
-        batches = self._batches(layers)
-        parallel = batches.run(given_pairs(conditioning, self._tasks(layers)))
+        job = Job(given_pairs(conditioning, self._tasks(layers)), self._writer(layers))
+        parallel = Batches(conditioning).run(job)
         self._fill_parallel([task for given in parallel for task in _one_of_each_layer(given)])
 
     def _tasks(self, layers: Layers) -> list[Task]:
@@ -211,19 +210,21 @@ class TwoLayers:
     def _fill_parallel(self, tasks: list[Task]) -> None:
         if tasks:
             mixed = self.conditioned(MIXED)
-            self._batches(MIXED).put_all(mixed.run(tasks))
+            Batches(mixed).put_all(mixed.run(tasks), self._writer(MIXED))
 
     def fill_three_legs(self) -> None:
         """Both legs of one layer on one sample, those of the other on two."""
         below, above = self.legs
         samples = below.tolist() if self.fixed is None else [self.fixed]
-        by_lower = self._batches(BY_LOWER)
-        by_lower.fill_doubled([Task(leg, leg, above, above) for leg in samples])
+        self._fill_doubled(BY_LOWER, [Task(leg, leg, above, above) for leg in samples])
         rows = columns = below
         if self.fixed is not None:
             rows, columns = below[self.fixed : self.fixed + 1], below[: self.fixed]
-        by_upper = self._batches(BY_UPPER, fixed=2)
-        by_upper.fill_doubled([Task(leg, leg, rows, columns) for leg in above.tolist()])
+        self._fill_doubled(BY_UPPER, [Task(leg, leg, rows, columns) for leg in above.tolist()], fixed=2)
+
+    def _fill_doubled(self, layers: Layers, tasks: list[Task], fixed: int = 0) -> None:
+        conditioning = self.conditioned(layers)
+        Batches(conditioning).fill(Job(given_doubled(conditioning, tasks), self._writer(layers, fixed)))
 
     def fill_two_legs(self) -> None:
         """Both legs of each layer on one sample."""

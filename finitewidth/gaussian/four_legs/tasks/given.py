@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
-from finitewidth.gaussian.four_legs.plans import SHORT, CoefficientRules
+from finitewidth.gaussian.four_legs.plans import LONG, SHORT, CoefficientRules
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Given:
     steps: tuple[float, float] = (0.0, 0.0)  # of the grid
     hard: np.ndarray | None = None  # whether an entry's legs are almost parallel, (E)
 
-    @property
+    @functools.cached_property
     def terms(self) -> int:
         """Hermite terms of the hardest entry."""
         return int(self.needed.max())
 
-    @property
+    @functools.cached_property
     def correlation(self) -> float:
         """The largest."""
         return float(np.abs(self.correlations).max())
@@ -69,7 +69,7 @@ class Given:
             block[:, entry] = [replacement(orders) for orders in conditioning.dealt]
 
 
-def has_entries(task: Task) -> bool:
+def _has_entries(task: Task) -> bool:
     """Whether some row and column differ."""
     return bool(
         len(task.rows) > 1 if task.rows is task.columns else np.any(task.rows[:, None] != task.columns)
@@ -91,50 +91,55 @@ def _once(count: int) -> np.ndarray:
 
 
 def given_pairs(conditioning: PairConditioning, tasks: Sequence[Task]) -> list[Given]:
-    """Tasks with entries, conditioned on two different legs."""
-    from finitewidth.gaussian.four_legs.tasks import loops
-
-    hardest, made = np.empty((len(tasks), 2, 2, 4)), []
-    for task, extremes in zip(tasks, hardest, strict=True):
-        legs, places = legs_and_places(task)
-        made.append((legs, places, *loops.condition(conditioning.K, legs, places, extremes)))
-    steps = conditioning.grid_steps(hardest) if made else []
+    """Tasks that have entries, conditioned on two different legs."""
+    made, hardest = _conditioned(conditioning, tasks)
+    steps = conditioning.grid_steps(hardest).tolist() if made else []
+    rules = conditioning.rules(SHORT)
     return [
-        _given(conditioning, *parts, steps=(float(one), float(two)))
+        Given(*parts, needed=_terms_needed(rules, *parts[2:]), steps=(one, two))
         for parts, (one, two) in zip(made, steps, strict=True)
     ]
 
 
 def given_doubled(conditioning: PairConditioning, tasks: Sequence[Task]) -> list[Given]:
-    """Tasks with entries and two legs on one sample, p = q."""
-    made = []
-    for task, given, hard in conditioning.doubled(tasks):
-        legs, places = legs_and_places(task)
-        size = len(legs) - 2
-        directions = np.concatenate([given.directions, np.zeros_like(given.directions)], axis=1)[: 2 + size]
-        where = tuple((places - np.array([0, len(task.rows) if size > len(task.rows) else 0])).T)
-        parts = legs, places, directions, given.variances[:size], given.correlations[where]
-        made.append(_given(conditioning, *parts, steps=(conditioning.line_step, 0.0), hard=hard[where]))
+    """Tasks that have entries, with two legs on one sample, p = q.
+
+    Where the Hermite series would be too long, rows and columns are almost parallel: such entries are hard.
+    """
+    made, rules = [], conditioning.rules(SHORT)
+    for parts in _conditioned(conditioning, tasks)[0]:
+        needed, hard = _terms_needed(rules, *parts[2:]), None
+        if needed.max() > SHORT:
+            hard = _terms_needed(conditioning.rules(LONG), *parts[2:]) > LONG
+            parts[4][hard] = 0.0
+            needed = _terms_needed(rules, *parts[2:])
+        made.append(Given(*parts, needed=needed, steps=(conditioning.line_step, 0.0), hard=hard))
     return made
 
 
-def _given(
-    conditioning: PairConditioning,
-    legs: np.ndarray,
-    places: np.ndarray,
-    directions: np.ndarray,
-    variances: np.ndarray,
-    correlations: np.ndarray,
-    *,
-    steps: tuple[float, float],
-    hard: np.ndarray | None = None,
-) -> Given:
-    needed = _terms_needed(conditioning.rules(SHORT), variances, places, correlations)
-    hard = hard if hard is not None and hard.any() else None
-    return Given(legs, directions, variances, places, correlations, needed, steps, hard)
+def _conditioned(conditioning: PairConditioning, tasks: Sequence[Task]) -> tuple[list[tuple], np.ndarray]:
+    """Legs, directions, variances, places and correlations of tasks that have entries, and hardest legs."""
+    from finitewidth.gaussian.four_legs.loops import conditions as loops
+
+    parts = [legs_and_places(task) for task in tasks if _has_entries(task)]
+    if not parts:
+        return [], np.empty((0, 2, 2, 4))
+    legs, places = (np.ascontiguousarray(np.concatenate(one)) for one in zip(*parts, strict=True))
+    of_legs, of_entries = (np.cumsum([0, *map(len, one)]) for one in zip(*parts, strict=True))
+    directions, variances, correlations, hardest = loops.condition(
+        conditioning.K, legs, of_legs, places, of_entries
+    )
+    bounds = zip(
+        of_legs.tolist(), of_legs[1:].tolist(), of_entries.tolist(), of_entries[1:].tolist(), strict=False
+    )
+    made = [
+        (legs[a:b], directions[a:b], variances[a + 2 : b], places[c:d], correlations[c:d])
+        for a, b, c, d in bounds
+    ]
+    return made, hardest
 
 
 def _terms_needed(rules: CoefficientRules, variances, places, correlations) -> np.ndarray:
-    from finitewidth.gaussian.four_legs.tasks import loops
+    from finitewidth.gaussian.four_legs.loops import conditions as loops
 
     return loops.terms_needed(variances, places, correlations, rules.needed, rules.largest)

@@ -10,6 +10,8 @@ from finitewidth.core.cores import in_pieces
 from finitewidth.gaussian.four_legs.families import Family, Layers, placements
 from finitewidth.gaussian.four_legs.filling import Filling
 
+_AT_ONCE = 1 << 16  # entries of an array that are worth a task
+
 
 @runtime_checkable
 class Writer(Protocol):
@@ -43,7 +45,7 @@ class Scattered:
         ]
 
     def write(self, block: np.ndarray, legs: np.ndarray, places: np.ndarray) -> None:
-        from finitewidth.gaussian.four_legs.tasks import loops
+        from finitewidth.gaussian.four_legs.loops import places as loops
 
         samples = legs % self.count
         for target, where in self.targets:
@@ -90,19 +92,20 @@ class Packed:
         self.sums = np.empty((len(dealt), int(sizes.sum())))
 
     def write(self, block: np.ndarray, legs: np.ndarray, places: np.ndarray) -> None:
-        from finitewidth.gaussian.four_legs.tasks import loops
+        from finitewidth.gaussian.four_legs.loops import places as loops
 
         loops.pack(block, self.rank[legs], places, self.starts, self.sums)
 
     def fill(self, filling: Filling) -> None:
         """Fill all entries of arrays over four slots that have four different samples."""
-        from finitewidth.gaussian.four_legs.tasks import loops
+        from finitewidth.gaussian.four_legs.loops import places as loops
 
         for family, arrays in filling.arrays.items():
             sources, copies = _rows(family, self.dealt)
             first, second = np.triu_indices(len(self.samples), 1)
             arguments = self.sums, self.starts, self.samples, sources, copies, first, second, arrays[None]
-            in_pieces(lambda start, stop, of=arguments: loops.unpack(*of, start, stop), len(first), 16)
+            pairs = 1 + _AT_ONCE // len(self.samples) ** 2
+            in_pieces(lambda start, stop, of=arguments: loops.unpack(*of, start, stop), len(first), pairs)
 
 
 @functools.lru_cache(maxsize=64)
