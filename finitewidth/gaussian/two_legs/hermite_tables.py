@@ -229,7 +229,7 @@ def tables(
         stacked, alone = _on_interpolated_grid(activation, sigma, regular, grid, wanted, tolerance / 2)
     else:
         nodes = max(count, next(nodes for longest, nodes in _NODES.items() if length <= longest))
-        stacked = _on_graded_grids(activation, sigma, regular, length + 1, extent, nodes)
+        stacked = _on_graded_grids(activation, sigma, regular, length + 1, extent, nodes, tolerance / 2)
         averages = quadrature.one_sample(activation, variances, wanted, count=count).fine
         alone = dict(zip(wanted, averages, strict=True))
     coefficients = dict(zip(regular, stacked, strict=True))
@@ -277,11 +277,12 @@ def _present(size: np.ndarray) -> Parity:
 
 
 def _on_graded_grids(
-    activation: Activation, sigma: np.ndarray, orders, length: int, extent: float, nodes: int
+    activation: Activation, sigma: np.ndarray, orders, length: int, extent: float, nodes: int, tolerance
 ):
     # where segments end at zero whatever the variance, one grid serves all legs
     if all(kink == 0.0 for kink in activation.kinks):
-        return _on_shared_grid(activation, sigma, orders, _graded(length, extent, nodes))[0]
+        grid, squares = _graded(length, extent, nodes), tuple((a, a) for a in orders)
+        return _on_interpolated_grid(activation, sigma, orders, grid, squares, tolerance)[0]
     return _on_own_grids(activation, sigma, orders, length, extent, nodes)
 
 
