@@ -24,12 +24,13 @@ from finitewidth.network.layers.activation import Activation
 LONGEST = 1024  # terms
 SHORTEST = 32
 _INTERPOLATED = 24  # standard deviations from which many are interpolated
-_MANY = 512  # legs
 _WORTH_A_POOL = 1 << 18  # evaluations
 _LONGEST_UNIFORM = 256  # beyond, he_k itself asks for a grid that is no cheaper than the graded one
 _HERMITE_REACH = 12.2  # |he_k| exp(-x^2/4) is at most one, so the integrand beyond is below 1e-16
 _NODES = {256: 321, LONGEST: 641}  # per segment at least, by number of terms: he_k has k zeros to resolve
 _ABSENT = 1e-14  # coefficients below this fraction of the largest are rounding errors
+_ROUNDING = 1e-16  # terms of an interpolation below this fraction of the scale are rounding errors
+_EQUAL = 1e-12  # relative range of standard deviations that is not divided any further
 _STEPS = (0.4, 0.28, 0.2, 0.14, 0.1, 0.07)  # of uniform grids, in standard deviations
 
 
@@ -40,7 +41,8 @@ class Tables(NamedTuple):
     """Hermite coefficients of the legs of one side, by derivative order, and averages of single legs."""
 
     coefficients: dict[int, np.ndarray]  # order: (P, M)
-    tails: dict[int, np.ndarray]  # order: largest relative Parseval remainder after k terms, (P + 1,)
+    roots: dict[int, np.ndarray]  # order: of relative Parseval remainders after 0, 8, ... terms, (., M)
+    tails: dict[int, np.ndarray]  # order: the largest of them for all legs
     alone: dict[Orders, np.ndarray]  # <sigma^(a) sigma^(b)> by pair of orders, (M,)
     present: dict[int, Parity]  # order: whether there are even and odd terms beyond the first two
 
@@ -94,28 +96,63 @@ def _on_interpolated_grid(
     """The same for many legs: computed for few standard deviations and interpolated between them."""
     if sigma.size <= 4 * _INTERPOLATED:
         return _on_shared_grid(activation, sigma, orders, grid, pairs)
+    length = grid.hermite.shape[0]
+    values = np.empty((len(orders) * length + len(pairs), sigma.size))
+    left: list[np.ndarray | slice] = [slice(None)]
+    while left:
+        chosen = left.pop()
+        some = sigma[chosen]
+        if some.size <= 4 * _INTERPOLATED:
+            coefficients, alone = _on_shared_grid(activation, some, orders, grid, pairs)
+            values[:, chosen] = _stacked(coefficients, alone, pairs)
+            continue
+        fit = _fit(activation, some, orders, grid, pairs, tolerance)
+        if fit is not None:
+            values[:, chosen] = fit.series @ fit.polynomials(some)
+            continue
+        places, centre = np.arange(sigma.size)[chosen], (some.max() + some.min()) / 2
+        left += [places[some <= centre], places[some > centre]]
+    count = len(orders) * length
+    coefficients = values[:count].reshape(len(orders), length, -1)
+    return coefficients, dict(zip(pairs, values[count:], strict=True))
+
+
+def _stacked(coefficients: np.ndarray, alone: dict, pairs) -> np.ndarray:
+    return np.concatenate(
+        [coefficients.reshape(-1, coefficients.shape[-1]), *(alone[pair][None] for pair in pairs)]
+    )
+
+
+class Fit(NamedTuple):
+    """Chebyshev series (values, terms) between two standard deviations."""
+
+    series: np.ndarray
+    centre: float
+    half: float
+
+    def polynomials(self, sigma: np.ndarray) -> np.ndarray:
+        """What the series multiply, (terms, M)."""
+        return chebvander((sigma - self.centre) / max(self.half, 1e-300), self.series.shape[1] - 1).T
+
+
+def _fit(activation: Activation, sigma: np.ndarray, orders, grid: "Grid", pairs, tolerance) -> Fit | None:
+    """Interpolation between the least and the largest of standard deviations; None if it is too coarse."""
     centre, half = (sigma.max() + sigma.min()) / 2, (sigma.max() - sigma.min()) / 2
     x = np.cos(np.pi * (np.arange(_INTERPOLATED) + 0.5) / _INTERPOLATED)  # Chebyshev nodes
     nodes, alone = _on_shared_grid(activation, centre + half * x, orders, grid, pairs)
-    values = np.concatenate([nodes.reshape(-1, x.size), *(alone[pair][None] for pair in pairs)])
     transform = chebvander(x, x.size - 1) * 2 / x.size
     transform[:, 0] /= 2
-    series = values @ transform
     size = {a: math.sqrt(alone[a, a].min()) for a in orders}
     scale = np.concatenate(
         [np.repeat([size[a] for a in orders], nodes.shape[1]), [size[a] * size[b] for a, b in pairs]]
     )
-    if (np.abs(series[:, -4:]).max(axis=1) > tolerance * scale).any():  # a wide range, or steep
-        halves = [np.flatnonzero(sigma <= centre), np.flatnonzero(sigma > centre)]
-        parts = [
-            _on_interpolated_grid(activation, sigma[half], orders, grid, pairs, tolerance) for half in halves
-        ]
-        back = np.argsort(np.concatenate(halves), kind="stable")
-        coefficients = np.take(np.concatenate([part[0] for part in parts], axis=-1), back, axis=-1)
-        return coefficients, {pair: np.concatenate([part[1][pair] for part in parts])[back] for pair in pairs}
-    values = series @ chebvander((sigma - centre) / max(half, 1e-300), x.size - 1).T
-    count = len(orders) * nodes.shape[1]
-    return values[:count].reshape(*nodes.shape[:2], -1), dict(zip(pairs, values[count:], strict=True))
+    series = _stacked(nodes, alone, pairs) @ transform
+    terms = np.abs(series) / divisor(scale)[:, None]
+    is_wide = half > _EQUAL * centre  # or all that is left is rounding
+    if is_wide and (terms[:, -4:] > tolerance).any():  # a wide range, or steep
+        return None
+    last = np.flatnonzero((terms > _ROUNDING).any(axis=0)).max(initial=0)
+    return Fit(np.ascontiguousarray(series[:, : last + 1]), float(centre), float(half))
 
 
 class Grid(NamedTuple):
@@ -153,8 +190,11 @@ def _uniform_step(
     )
     scale = np.sqrt(np.stack([squares[pair] for pair in pairs]))[:, None, :]
     for step in _STEPS:
-        coefficients, _ = _on_shared_grid(activation, sigma, orders, _uniform(length, extent, step))
-        if (np.abs(coefficients - exact) <= tolerance * scale).all():
+        grid = _uniform(length, extent, step)
+        coefficients, alone = _on_shared_grid(activation, sigma, orders, grid, pairs)
+        close = (np.abs(coefficients - exact) <= tolerance * scale).all()
+        # the square of a function oscillates faster than the function, so that it may need a smaller step
+        if close and all((np.abs(alone[p] - squares[p]) <= tolerance * squares[p]).all() for p in pairs):
             return step
     return None
 
@@ -173,6 +213,8 @@ def tables(
 
     `widest` is at least the largest variance; `pairs` are the averages that are asked for.
     """
+    from finitewidth.gaussian.two_legs.series_loops import remainders
+
     orders = of_legs(pairs)
     regular = as_functions(activation, orders)
     squares = tuple((a, a) for a in regular)
@@ -187,38 +229,60 @@ def tables(
         stacked, alone = _on_interpolated_grid(activation, sigma, regular, grid, wanted, tolerance / 2)
     else:
         nodes = max(count, next(nodes for longest, nodes in _NODES.items() if length <= longest))
-        stacked = _on_graded_grids(activation, sigma, regular, length + 1, extent, nodes)
+        stacked = _on_graded_grids(activation, sigma, regular, length + 1, extent, nodes, tolerance / 2)
         averages = quadrature.one_sample(activation, variances, wanted, count=count).fine
         alone = dict(zip(wanted, averages, strict=True))
     coefficients = dict(zip(regular, stacked, strict=True))
-    chosen = _extremes(sigma)
-    tails = {a: _tails(coefficients[a][:length, chosen], alone[a, a][chosen]) for a in regular}
+    roots, present = {}, {}
+    for a in regular:
+        roots[a], sizes = remainders(coefficients[a][:length], alone[a, a])
+        present[a] = _present(sizes)
     for order in orders:
         if order not in coefficients:  # a delta function
             coefficients[order] = _by_parts(coefficients[order - 1], sigma)
+            present[order] = _present(np.abs(coefficients[order][:length]).max(axis=1, initial=0.0))
     cut = {a: table[:length] for a, table in coefficients.items()}
-    return Tables(cut, tails, alone, {a: _present(table[:, chosen]) for a, table in cut.items()})
+    tails = {a: values.max(axis=1, initial=0.0) for a, values in roots.items()}
+    return Tables(cut, roots, tails, alone, present)
 
 
-def _extremes(sigma: np.ndarray) -> np.ndarray:
-    """Of very many legs those that show their range: remainders vary smoothly with the deviation."""
-    if sigma.size <= _MANY:
-        return np.arange(sigma.size)
-    return np.argsort(sigma, kind="stable")[np.linspace(0, sigma.size - 1, _MANY).astype(int)]
+def alone(
+    activation: Activation,
+    variances: np.ndarray,
+    pairs: tuple[Orders, ...],
+    *,
+    widest: float,
+    count: int,
+    tolerance: float,
+) -> dict[Orders, np.ndarray]:
+    """The averages of single legs that `tables` has, without coefficients."""
+    regular = as_functions(activation, of_legs(pairs))
+    step = None
+    if activation.is_smooth:
+        step = _uniform_step(activation, widest, regular, SHORTEST, tolerance)
+    if step is None:
+        averages = quadrature.one_sample(activation, variances, pairs, count=count).fine
+        return dict(zip(pairs, averages, strict=True))
+    wanted = tuple(dict.fromkeys((*pairs, *((a, a) for a in regular))))
+    grid = _uniform(1, max(_HERMITE_REACH, quadrature.reach(activation, widest)), step)
+    sigma = np.sqrt(variances)
+    found = _on_interpolated_grid(activation, sigma, regular, grid, wanted, tolerance / 2)[1]
+    return {pair: found[pair] for pair in pairs}
 
 
-def _present(coefficients: np.ndarray) -> Parity:
-    size = np.abs(coefficients).max(axis=1, initial=0.0)
+def _present(size: np.ndarray) -> Parity:
+    """From the largest size of each coefficient."""
     even, odd = (size[start::2].max(initial=0.0) > _ABSENT * size.max(initial=0.0) for start in (2, 3))
     return bool(even), bool(odd)
 
 
 def _on_graded_grids(
-    activation: Activation, sigma: np.ndarray, orders, length: int, extent: float, nodes: int
+    activation: Activation, sigma: np.ndarray, orders, length: int, extent: float, nodes: int, tolerance
 ):
     # where segments end at zero whatever the variance, one grid serves all legs
     if all(kink == 0.0 for kink in activation.kinks):
-        return _on_shared_grid(activation, sigma, orders, _graded(length, extent, nodes))[0]
+        grid, squares = _graded(length, extent, nodes), tuple((a, a) for a in orders)
+        return _on_interpolated_grid(activation, sigma, orders, grid, squares, tolerance)[0]
     return _on_own_grids(activation, sigma, orders, length, extent, nodes)
 
 
@@ -229,21 +293,13 @@ def _by_parts(coefficients: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     return np.concatenate([shifted, np.zeros((1, sigma.size))])
 
 
-def _tails(coefficients: np.ndarray, squares: np.ndarray) -> np.ndarray:
-    relative = coefficients**2 / divisor(squares)
-    left = 1 - np.concatenate([np.zeros((1, squares.size)), np.cumsum(relative, axis=0)])
-    left[:, squares == 0] = 0.0
-    # more than all of it is as wrong as too little: the size counts, not the sign
-    return np.maximum(np.abs(left).max(axis=1, initial=0.0), 1e-16)
-
-
 @functools.lru_cache(maxsize=4096)
 def _widest_tails(activation: Activation, widest: float, orders: tuple[int, ...], count: int) -> np.ndarray:
-    """The largest Parseval remainder after k terms for one variance, (1025,)."""
+    """The largest Parseval remainder after 0, 8, ... terms for one variance, (129,)."""
     pairs = tuple((a, a) for a in as_functions(activation, orders))
     one = np.asarray([widest])
     longest = tables(activation, one, pairs, LONGEST, widest=widest, count=count, tolerance=0.0)
-    return np.max(list(longest.tails.values()), axis=0)
+    return np.max(list(longest.tails.values()), axis=0) ** 2
 
 
 def length_for(
@@ -256,8 +312,10 @@ def length_for(
     count: int,
 ) -> int:
     """The number of terms, at most 1024, that reach the tolerance at this correlation and variance."""
+    from finitewidth.gaussian.two_legs.series_loops import GROUP
+
     tails = _widest_tails(activation, widest, orders, count)
     length = SHORTEST
-    while length < LONGEST and tails[length] * correlation**length > tolerance:
+    while length < LONGEST and tails[length // GROUP] * correlation**length > tolerance:
         length *= 2
     return length

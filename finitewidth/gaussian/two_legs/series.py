@@ -29,11 +29,11 @@ class Correlations(NamedTuple):
     """Correlations of a block of pairs (D, P, A, B), zero where a leg meets itself."""
 
     c: np.ndarray
-    of_places: np.ndarray  # the largest |c| of each place, (D, P)
+    of_rows: np.ndarray  # the largest |c| of each row, (D, P, A)
 
     @property
     def largest(self) -> float:
-        return float(self.of_places.max(initial=0.0))
+        return float(self.of_rows.max(initial=0.0))
 
 
 def correlations(rows: Side, columns: Side, cross: np.ndarray, same: np.ndarray | None) -> Correlations:
@@ -45,8 +45,8 @@ def correlations(rows: Side, columns: Side, cross: np.ndarray, same: np.ndarray 
     inverse = rows.legs.inverse_deviations, columns.legs.inverse_deviations
     if not columns.along_columns:
         c = np.clip(cross * rows.select(inverse[0]) * columns.select(inverse[1]), -1.0, 1.0)
-        return Correlations(c, np.abs(c).max(axis=(2, 3), initial=0.0))
-    c, largest = np.empty(cross.shape), np.empty(cross.shape[:2])
+        return Correlations(c, np.abs(c).max(axis=3, initial=0.0))
+    c, largest = np.empty(cross.shape), np.empty(cross.shape[:3])
     starts, places = (rows.start, columns.start), columns.places_of(cross.shape)
     series_loops.correlations(np.ascontiguousarray(cross), *inverse, starts, places, c, largest)
     return Correlations(c, largest)
@@ -59,8 +59,14 @@ class Sums(NamedTuple):
     columns: Side
     correlations: Correlations
     tables: tuple[Tables, Tables]
-    bound: np.ndarray  # relative remainder after k terms at correlation one, (T + 1,)
+    bounds: tuple[np.ndarray, np.ndarray]  # see `series_loops.lengths`
+    last: float  # relative remainder of all terms at correlation one
     tolerance: float
+
+    @property
+    def length(self) -> int:
+        """The number of terms that there are."""
+        return next(iter(self.tables[0].coefficients.values())).shape[0]
 
     def into(self, orders: tuple[Orders, ...], values: list[np.ndarray], factors: tuple[bool, ...]) -> float:
         """Write sums into `values`, or onto them as `factors`; the largest relative remainder."""
@@ -74,7 +80,7 @@ class Sums(NamedTuple):
         c, largest = self.correlations
         terms = np.empty(largest.shape, dtype=np.int64)
         enough = self.tolerance / _SPARE, min(_ROUNDING, self.tolerance / 16)
-        remainder = series_loops.lengths(largest, self.bound, *enough, terms)
+        remainder = series_loops.lengths(largest, *self.bounds, self.rows.start, *enough, terms)
         starts, places = (self.rows.start, self.columns.start), self.columns.places_of(c.shape)
         first, second = (tables.coefficients for tables in self.tables)
         for (a, b), parity, out, factor in zip(orders, present, values, factors, strict=True):
@@ -83,7 +89,7 @@ class Sums(NamedTuple):
 
     def _listed(self, orders, present, values, factors) -> float:
         """Samples met with themselves, other sites of them: few pairs."""
-        c, length = self.correlations.c, self.bound.size - 1
+        c, length = self.correlations.c, self.length
         for (a, b), out, factor in zip(orders, values, factors, strict=True):
             first = self.rows.select(self.tables[0].coefficients[a])
             second = self.columns.select(self.tables[1].coefficients[b])
@@ -91,4 +97,4 @@ class Sums(NamedTuple):
             for k in reversed(range(length)):
                 total = total * c + first[k] * second[k]
             np.multiply(out, total, out=out) if factor else np.copyto(out, total)
-        return float(self.bound[-1] * self.correlations.largest**length)
+        return self.last * self.correlations.largest**length

@@ -15,7 +15,7 @@ from finitewidth.gaussian.two_legs.orders import as_functions, has_delta, levele
 from finitewidth.gaussian.two_legs.scales import by_quadrature
 from finitewidth.network.layers.activation import Activation
 
-_LENGTHS = (hermite_tables.SHORTEST, 64, 128, 256, hermite_tables.LONGEST)
+_LENGTHS = (64, 128, 256, hermite_tables.LONGEST)  # shorter tables would not take less time
 _UNEVEN = 1e4  # ratio of variances above which a delta function makes the series lose digits
 
 
@@ -28,7 +28,7 @@ class SeriesLegs(Legs):
     widest: float  # at least the largest variance of the legs on both sides of a pair
     tolerance: float
     made: dict[int, Tables] = field(default_factory=dict, repr=False)
-    bounds: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
+    bounds: dict[int, np.ndarray] = field(default_factory=dict, repr=False)  # of rows, by length
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @functools.cached_property
@@ -56,8 +56,21 @@ class SeriesLegs(Legs):
             tolerance=self.tolerance / 16,
         )
         coefficients = {a: table.reshape(-1, *shape) for a, table in made.coefficients.items()}
+        roots = {a: values.reshape(-1, *shape) for a, values in made.roots.items()}
         alone = {pair: values.reshape(shape) for pair, values in made.alone.items()}
-        return made._replace(coefficients=coefficients, alone=alone)
+        return made._replace(coefficients=coefficients, roots=roots, alone=alone)
+
+    def alone(self) -> list[np.ndarray]:
+        """Averages of single legs, one array for each pair of orders, without tables."""
+        made = hermite_tables.alone(
+            self.activation,
+            self.variances.ravel(),
+            self.orders,
+            widest=self.widest,
+            count=self.precision.count,
+            tolerance=self.tolerance / 16,
+        )
+        return [made[pair].reshape(self.variances.shape) for pair in self.orders]
 
     @functools.cached_property
     def precision(self) -> quadrature.Precision:
@@ -85,6 +98,9 @@ def average(
     `same` marks pairs of a leg with itself, whose averages the tables hold.
     """
     legs: SeriesLegs = rows.legs
+    if same is not None and same.all():
+        values = [np.broadcast_to(rows.select(own), cross.shape).copy() for own in legs.alone()]
+        return values, legs.precision.error
     sums = _sums(rows, columns, cross, same)
     values = [np.empty(cross.shape) for _ in legs.orders]
     error = sums.into(legs.orders, values, (False,) * len(values))
@@ -104,10 +120,11 @@ def advance(
 ) -> tuple[np.ndarray, np.ndarray | None, float]:
     """<sigma sigma>_K and Theta <sigma' sigma'>_K in place, and the largest relative error."""
     legs: SeriesLegs = rows.legs
+    if same is not None and same.all():
+        return _multiplied(*average(rows, columns, K, same), Theta)
     sums = _sums(rows, columns, K, same)
     if _may_be_slow(sums) or not (K.flags.c_contiguous and (Theta is None or Theta.flags.c_contiguous)):
-        values, error = average(rows, columns, K, same)
-        return values[0], None if Theta is None else Theta * values[1], error
+        return _multiplied(*average(rows, columns, K, same), Theta)
     results = [K] if Theta is None else [K, Theta]
     orders = legs.orders[: len(results)]
     marked = None if same is None else _marked(same, K.shape)
@@ -116,6 +133,10 @@ def advance(
     for result, values in zip(results, kept, strict=False):
         result[marked] = values
     return K, Theta, error + legs.precision.error
+
+
+def _multiplied(values: list[np.ndarray], error: float, Theta: np.ndarray | None):
+    return values[0], None if Theta is None else Theta * values[1], error
 
 
 def _marked(same: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
@@ -137,37 +158,50 @@ def _sums(rows: Side, columns: Side, cross: np.ndarray, same: np.ndarray | None)
     correlations = series.correlations(rows, columns, cross, same)
     length = legs.length_for(correlations.largest)
     tables = _first(length, rows.legs), _first(length, columns.legs)
-    bound = legs.bounds.get(length) if columns.legs is legs else None
-    if bound is None:
-        bound = _remainder(legs, tables)
-        if columns.legs is legs:
-            legs.bounds[length] = bound
-    return series.Sums(rows, columns, correlations, tables, bound, legs.tolerance / 2)
+    bounds, last = _bounds(legs, tables, length)
+    return series.Sums(rows, columns, correlations, tables, bounds, last, legs.tolerance / 2)
+
+
+def _bounds(
+    legs: SeriesLegs, tables: tuple[Tables, Tables], length: int
+) -> tuple[tuple[np.ndarray, np.ndarray], float]:
+    """What `series_loops.lengths` needs to know of remainders, and the worst one after all terms."""
+    levels = [leveled(legs.activation, pair) for pair in legs.orders]
+    factor = math.sqrt(2) if has_delta(legs.activation, legs.orders) else 1.0
+    if length not in legs.bounds:
+        legs.bounds[length] = factor * np.stack([tables[0].roots[a] for a, _ in levels])
+    columns = np.stack([tables[1].tails[b] for _, b in levels])
+    last = factor * max(tables[0].tails[a][-1] * tables[1].tails[b][-1] for a, b in levels)
+    return (legs.bounds[length], columns), float(last)
 
 
 def _may_be_slow(sums: series.Sums) -> bool:
     """Whether some pairs may need quadrature."""
     legs: SeriesLegs = sums.rows.legs
     uneven = has_delta(legs.activation, legs.orders)
-    return uneven or bool(_is_slow(sums.bound, sums.correlations.largest, legs.tolerance))
+    return uneven or bool(_is_slow(sums, sums.correlations.largest))
 
 
 def _first(length: int, legs: SeriesLegs) -> Tables:
     """The first terms of tables, which are made in few lengths only."""
+    from finitewidth.gaussian.two_legs.series_loops import GROUP
+
     tables = legs.tables(next(long for long in _LENGTHS if long >= length))
     coefficients = {a: table[:length] for a, table in tables.coefficients.items()}
-    tails = {a: tail[: length + 1] for a, tail in tables.tails.items()}
-    return tables._replace(coefficients=coefficients, tails=tails)
+    groups = length // GROUP + 1
+    roots = {a: values[:groups] for a, values in tables.roots.items()}
+    tails = {a: values[:groups] for a, values in tables.tails.items()}
+    return tables._replace(coefficients=coefficients, roots=roots, tails=tails)
 
 
-def _is_slow(bound: np.ndarray, correlation, tolerance: float):
+def _is_slow(sums: series.Sums, correlation):
     """Whether the series at this correlation needs more terms than the tables have."""
-    return bound[-1] * np.abs(correlation) ** (bound.size - 1) > tolerance / 2
+    return sums.last * np.abs(correlation) ** sums.length > sums.tolerance
 
 
 def _slow_pairs(sums: series.Sums) -> np.ndarray:
     legs: SeriesLegs = sums.rows.legs
-    slow = _is_slow(sums.bound, sums.correlations.c, legs.tolerance)
+    slow = _is_slow(sums, sums.correlations.c)
     if has_delta(legs.activation, legs.orders):
         ratio = np.maximum(sums.rows.variances, 1e-300) / (sums.columns.variances + 1e-300)
         slow |= (ratio > _UNEVEN) | (ratio < 1 / _UNEVEN)
@@ -197,11 +231,3 @@ def widest_variance(activation: Activation, *variances: np.ndarray) -> float:
         quadrature.reach(activation, exact)
         return exact
     return rounded
-
-
-def _remainder(legs: SeriesLegs, tables: tuple[Tables, Tables]) -> np.ndarray:
-    """Relative remainder of the series after k terms at correlation one, for the worst order."""
-    levels = [leveled(legs.activation, pair) for pair in legs.orders]
-    factor = math.sqrt(2) if has_delta(legs.activation, legs.orders) else 1.0
-    first, second = (table.tails for table in tables)
-    return factor * np.max([np.sqrt(first[a] * second[b]) for a, b in levels], axis=0)

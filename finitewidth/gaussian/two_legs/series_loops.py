@@ -5,22 +5,37 @@ Legs p of the rows meet legs places[d, p] of the columns. Deviations are (P, n) 
 cannot count from the end, let the compiler use vector units.
 """
 
+import math
+
 import numpy as np
 
 from finitewidth.core.compiled import compiled, fma
 
 GROUP = 8  # terms that are added in one pass: four even or four odd ones
+_LEAST = 1e-16  # of a remainder: less cannot be told from rounding
+
+
+@compiled
+def _largest(values):
+    """The largest of numbers that are not negative, by comparing halves; they are overwritten."""
+    size = values.size
+    while size > 1:
+        half = (size + 1) // 2
+        for j in range(np.uintp(size - half)):
+            other = values[np.uintp(half) + j]
+            values[j] = other if other > values[j] else values[j]
+        size = half
+    return values[0] if size else 0.0
 
 
 @compiled
 def correlations(cross, rows, columns, starts, places, c, largest):
-    """Correlations c from covariances and inverse deviations; the largest |c| for each place (D, P)."""
+    """Correlations c from covariances and inverse deviations; the largest |c| of each row (D, P, A)."""
     D, P, A, B = cross.shape
-    most, left = np.empty(B), np.uintp(starts[1])
+    sizes, left = np.empty(B), np.uintp(starts[1])
     for d in range(D):
         for p in range(P):
             q = places[d, p]
-            most[:] = 0.0
             for i in range(A):
                 of_row = rows[p, starts[0] + i]
                 for j in range(np.uintp(B)):
@@ -28,30 +43,62 @@ def correlations(cross, rows, columns, starts, places, c, largest):
                     value = 1.0 if value > 1.0 else value
                     value = -1.0 if value < -1.0 else value
                     c[d, p, i, j] = value
-                    size = abs(value)
-                    most[j] = size if size > most[j] else most[j]
-            largest[d, p] = most.max()
+                    sizes[j] = abs(value)
+                largest[d, p, i] = _largest(sizes)
 
 
 @compiled
-def lengths(largest, bound, tolerance, rounding, terms):
-    """The number of terms for each place that leaves no more than the tolerance; the largest remainder.
+def remainders(coefficients, squares):
+    """Parseval remainders of legs (M,) with coefficients (T, M) and mean squares (M,).
 
-    `bound` (T + 1,) is the remainder after k terms at correlation one; where it has reached `rounding`, more
-    terms add nothing.
+    First their roots in units of the square, after every GROUP terms, (T / GROUP + 1, M). Then the largest
+    size of each coefficient, (T,). More than all of it is as wrong as too little: the size of a remainder
+    counts, not its sign.
     """
-    longest, worst = bound.size - 1, 0.0
+    T, M = coefficients.shape
+    roots, sizes = np.empty((T // GROUP + 1, M)), np.zeros(T)
+    left, most, inverse = np.empty(M), np.empty(M), np.empty(M)
+    for j in range(M):
+        left[j] = 0.0 if squares[j] == 0.0 else 1.0
+        inverse[j] = 0.0 if squares[j] == 0.0 else 1 / squares[j]
+    for k in range(T + 1):
+        if k % GROUP == 0:
+            for j in range(M):
+                size = abs(left[j])
+                roots[k // GROUP, j] = math.sqrt(size if size > _LEAST else _LEAST)
+        if k < T:
+            for j in range(M):
+                value = coefficients[k, j]
+                left[j] -= value * value * inverse[j]
+                most[j] = abs(value)
+            sizes[k] = _largest(most)
+    return roots, sizes
+
+
+@compiled
+def lengths(largest, rows, columns, start, tolerance, rounding, terms):
+    """The number of terms for each row (D, P, A) that leaves no more than the tolerance; the worst remainder.
+
+    Remainders at correlation one after every GROUP terms are at most the products of `rows` (orders, n, P, N)
+    and `columns` (orders, n). Where they have reached `rounding`, more terms add nothing.
+    """
+    orders, longest, worst = rows.shape[0], columns.shape[1] - 1, 0.0
     for d in range(largest.shape[0]):
         for p in range(largest.shape[1]):
-            power = largest[d, p] ** GROUP
-            count, left = GROUP, bound[GROUP] * power
-            scale = power
-            while left > tolerance and bound[count] > rounding and count < longest:
-                count += GROUP
-                scale *= power
-                left = bound[count] * scale
-            terms[d, p] = count
-            worst = max(worst, left)
+            for i in range(largest.shape[2]):
+                power = largest[d, p, i] ** GROUP
+                groups, scale, left = 0, 1.0, np.inf
+                while groups < longest:
+                    groups += 1
+                    scale *= power
+                    bound = 0.0
+                    for o in range(orders):
+                        bound = max(bound, rows[o, groups, p, start + i] * columns[o, groups])
+                    left = bound * scale
+                    if left <= tolerance or bound <= rounding:
+                        break
+                terms[d, p, i] = groups * GROUP
+                worst = max(worst, left)
     return worst
 
 
@@ -80,9 +127,9 @@ def summed(c, first, second, starts, places, terms, present, factor, out):
     square, parts, left = np.empty(B), np.empty((2, B)), np.uintp(starts[1])
     for d in range(D):
         for p in range(P):
-            q, count = places[d, p], terms[d, p]
+            q = places[d, p]
             for i in range(A):
-                row, result, leg = c[d, p, i], out[d, p, i], starts[0] + i
+                row, result, leg, count = c[d, p, i], out[d, p, i], starts[0] + i, terms[d, p, i]
                 for j in range(B):
                     square[j] = row[j] * row[j]
                 for parity in range(2):
