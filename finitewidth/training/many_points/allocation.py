@@ -90,7 +90,7 @@ def likely_work_for(tallies: Tallies, tolerance: float) -> float:
     value, stderr = (array[-1, :, :-1] for array in estimate(tallies))
     seen = np.mean(value**2)
     share = max(1 - np.mean(stderr**2) / seen, _HIDDEN**2) if seen > 0 else 1.0
-    return work_for(tallies, tolerance) / share
+    return float(work_for(tallies, tolerance) / share)
 
 
 def plan(tallies: Tallies, whole: float) -> list[tuple[Stratum, int]]:
