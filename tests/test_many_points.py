@@ -1,6 +1,11 @@
-"""Order 1/n in samples of neurons: times, pairs, every contribution against whole tensors, and refusals."""
+"""Order 1/n in samples of neurons: times, pairs, every contribution against whole tensors."""
 
 import itertools
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -188,6 +193,27 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path):
     np.testing.assert_array_equal(resumed.mean, sampled(algorithm, **options).mean)
 
 
+KILLED = """
+import os, signal, sys, test_many_points as here, finitewidth as fw
+def listen(done, total):
+    if done == 30:
+        os.kill(os.getpid(), signal.SIGKILL)
+here.sampled(fw.GradientDescent(0.1, 5), samples=5000, store=sys.argv[1], progress=listen)
+"""
+
+
+@LONG
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
+    store, told = tmp_path / "run.zarr", []
+    paths = os.pathsep.join(map(str, (Path(__file__).parents[1], Path(__file__).parent)))
+    command = [sys.executable, "-c", KILLED, str(store)]
+    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}).returncode == -signal.SIGKILL
+    algorithm, options = fw.GradientDescent(0.1, 5), {"samples": 5000}
+    resumed = sampled(algorithm, store=store, progress=lambda done, total: told.append(done), **options)
+    assert told[0] == 31, "thirty tasks were not done again"
+    np.testing.assert_array_equal(resumed.mean, sampled(algorithm, **options).mean)
+
+
 def test_no_training_is_no_shift():
     assert not np.any(sampled(fw.GradientDescent(0.1, 0)).contributions["dntk"])
 
@@ -209,34 +235,6 @@ def test_many_samples_before_the_end_are_sampled_by_themselves(monkeypatch):
     assert fw.predict(*data, algorithm=fw.GradientDescent(0.1, 3), covariance=True).route == "deterministic"
     with pytest.raises(ValueError, match="variance=True beyond 64 samples is sampled"):
         fw.predict(*data, route="deterministic", variance=True)
-
-
-# --- refusals -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"samples": 10**9, "budget": 1.0}, r"needs about \d+ s of sampling, above budget=1 s"),
-        ({"samples": None, "tolerance": 1e-6, "budget": 5.0}, r"stop at steps=5, where \d+ s are enough"),
-        ({"samples": 10}, "samples must be"),
-        ({"tolerance": 0.1}, "not both"),
-        ({"samples": None, "tolerance": -1.0}, "tolerance must be"),
-        ({"route": "fast"}, 'route must be "deterministic", "sampled"'),
-        ({"covariance": True}, "gives the mean and, with variance=True"),
-    ],
-)
-def test_what_cannot_be_sampled_is_refused(options, words):
-    with pytest.raises(ValueError, match=words):
-        sampled(fw.GradientDescent(0.02, 50), **options)
-
-
-def test_other_algorithms_and_skips_are_not_sampled():
-    with pytest.raises(ValueError, match="cannot be replayed"):
-        sampled(fw.TwoStep())
-    net = fw.Network(3, fw.Dense(8), fw.Residual("tanh", fw.Dense(8)), "tanh", fw.Dense(2))
-    with pytest.raises(ValueError, match="dense networks only"):
-        sampled(fw.GradientDescent(0.02, 3), net)
 
 
 # --- the variance -------------------------------------------------------------------------------------

@@ -352,12 +352,14 @@ def _kept_tensors(names: Iterable[str] | None, net: Network, last: int) -> tuple
 def _check_memory(count: int, order: int, layers: int, names: tuple[str, ...], remedy: str) -> None:
     if order == 0:
         needed = 8 * count**2 * (2 * layers + 3)
-        what, remedy = "K and Theta", "use fw.kernels for one layer, or fewer inputs"
+        what, remedy = "K and Theta", "use fw.kernels for one layer, or at most {fit} inputs"
     else:
         working = 11 + 6 + 4  # blocks of one layer, averages, and what a step holds on the way
         needed = 8 * count**4 * (working + len(names) * max(layers - 1, 0))
         what = "statistics at order 1/n"
-    require_memory(needed, f"{what} of {layers} layers for {count} inputs", remedy)
+    power = 2 if order == 0 else 4
+    what = f"{what} of {layers} layers for {count} inputs"
+    require_memory(needed, what, remedy, count=count, power=power)
 
 
 def _require_for_skips(count: int, last: int, kept: int, remedy: str, memory: bool | int) -> None:
@@ -365,4 +367,5 @@ def _require_for_skips(count: int, last: int, kept: int, remedy: str, memory: bo
     if is_local(memory):
         working = 11 * 16 + memory_size(memory)  # blocks of one layer, three times, and where a skip starts
     needed = 8 * count**4 * (working + kept)
-    require_memory(needed, f"statistics at order 1/n of {last} layers for {count} inputs", remedy)
+    what = f"statistics at order 1/n of {last} layers for {count} inputs"
+    require_memory(needed, what, remedy, count=count, power=4)

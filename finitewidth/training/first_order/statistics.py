@@ -50,7 +50,7 @@ from finitewidth.training.infinite.gaussian import Prediction
 
 DENSE = 64  # samples; beyond, tensors of N^4 numbers are avoided unless the covariance is asked for
 NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
-_REMEDY = "ask for the mean alone (covariance=False), which never stores them, or pass fewer inputs"
+_REMEDY = "ask for the mean alone (covariance=False), which never stores them, or pass at most {fit} inputs"
 _MATRICES = 60  # of size N^2 for each layer, at most
 _TOLERANCES = {16: 1e-8, 32: 1e-6, math.inf: 1e-5}  # of four-leg averages, by number of samples
 
@@ -375,13 +375,15 @@ def _in_parts(
     net = problem.net
     require_memory(
         8 * _MATRICES * net.depth * X.shape[0] ** 2,
-        f"order 1/n for {X.shape[0]} samples",
-        "pass fewer inputs",
+        f"order 1/n for {X.shape[0]} inputs",
+        "pass at most {fit} inputs, training and test together",
+        count=X.shape[0],
+        power=2,
     )
     route.check_variance(net.ladder.has_skips)
     pair = kernels(net, X)
     assert pair.Theta is not None  # the activation is smooth
-    streamed = StreamedTensors(net, X, tolerance)
+    streamed = StreamedTensors(net, X, tolerance, route.accuracy.budget)
     if net.ladder.has_skips:
         means = Means(pair.K, pair.Theta, *grouped_corrections(net, X, tolerance, running))
         return FiniteWidth(net, X, problem.Y, tests, pair.error, tolerance, means, streamed)

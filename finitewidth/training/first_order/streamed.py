@@ -8,6 +8,7 @@ explains is subtracted last.
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,6 +20,7 @@ from finitewidth.network.network import Network
 from finitewidth.theory.unrolled.slots import LegSlices, Request, contract_slots
 from finitewidth.theory.unrolled.unroll import unroll
 from finitewidth.training.first_order.modes import Modes, with_free_symbols
+from finitewidth.training.first_order.streamed_cost import check_time, require_memory_for
 from finitewidth.training.first_order.terms import LINEAR, TENSORS, TERMS, Term, dual, three_residuals
 
 
@@ -29,9 +31,15 @@ def streamed_contributions(
     algorithm: AbstractAlgorithm,
     *,
     tolerance: float,
+    budget: float = math.inf,
     running: Runner = HERE,
 ) -> dict[str, np.ndarray]:
-    """n times the contributions to the mean at the end of training, on all samples, (N, n_L) each."""
+    """n times the contributions to the mean at the end of training, on all samples, (N, n_L) each.
+
+    What does not fit into memory, or takes longer than `budget` seconds by a pilot, is refused.
+    """
+    require_memory_for(modes, len(X))
+    check_time(net, X, modes, algorithm, _requests, tolerance=tolerance, budget=budget, running=running)
     slices = LegSlices(unroll(net, X), functools.partial(_requests, modes, algorithm), tolerance)
     parts = list(zip(slices.requests, contract_slots(slices, running), strict=True))
     totals = {

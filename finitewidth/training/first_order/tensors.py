@@ -1,6 +1,7 @@
 """The tensors of order 1/n as a prediction meets them: stored whole, contracted leg by leg, or sampled."""
 
 import abc
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -73,6 +74,7 @@ class StreamedTensors(AbstractTensors):
     net: Network
     X: np.ndarray  # (N, n_0)
     tolerance: float  # of four-leg averages
+    budget: float = math.inf  # seconds
 
     @property
     def give_covariance(self) -> bool:
@@ -94,9 +96,8 @@ class StreamedTensors(AbstractTensors):
                 'or samples of neurons; use route="sampled", the end of training (time or steps infinite), '
                 "or fewer inputs."
             )
-        mean = streamed_contributions(
-            self.net, self.X, modes, algorithm, tolerance=self.tolerance, running=running
-        )
+        options = {"tolerance": self.tolerance, "budget": self.budget, "running": running}
+        mean = streamed_contributions(self.net, self.X, modes, algorithm, **options)
         return Corrections(mean).at(rows)
 
 

@@ -1,9 +1,8 @@
 """An answer about a replayed training as an estimate: pilot, rounds, budget, and standard errors."""
 
+import math
 import os
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.tasks import HERE, Runner
@@ -13,6 +12,7 @@ from finitewidth.training.many_points.allocation import (
     Tally,
     accuracy,
     estimate,
+    likely_work_for,
     next_round,
     plan,
     work,
@@ -25,7 +25,11 @@ from finitewidth.training.many_points.scene import Scene
 TOLERANCE = 0.03
 BUDGET = 1800.0  # seconds
 _ROUNDS = 12
-_EARLIER = 10.0  # a refusal tells what a time this many times earlier would cost
+_HASTY = 2  # tasks in each stratum after which a clear excess is refused
+_CLEAR = 3.0  # times the budget, by an estimate that noise makes too low
+_EARLIER = 4.0  # a refusal looks for a time at least this many times earlier, again and again
+_MARGIN = 2.0  # by which it must be below the budget: pilots are rough
+_GROWTH = 1.5  # the time of training grows as this power of what it costs, about
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class _Sampling:
     question: AbstractQuestion
     running: Runner
     name: str = "samples"
+    what: str = "sampling neurons"
     tallies: Tallies = field(default_factory=dict)
     neurons: int = 0
     rounds: int = 0
@@ -66,16 +71,16 @@ class _Sampling:
     def run(self, tasks: list[tuple[Stratum, int]]) -> None:
         draws = Draws(self.scene, self.question, self.seed, tuple(tasks))
         results = self.running.results(
-            draws, len(tasks), name=f"{self.name}_{self.rounds}", what="sampling neurons", at_once=2
+            draws, len(tasks), name=f"{self.name}_{self.rounds}", what=self.what, at_once=2
         )
         for (stratum, _), arrays in zip(tasks, results, strict=True):
             self.tallies.setdefault(stratum, Tally()).add(arrays)
         self.neurons += draws.neurons * len(tasks)
         self.rounds += 1
 
-    def pilot(self) -> None:
+    def pilot(self, first: int = 0, until: int = PILOT) -> None:
         strata = strata_of(self.scene, self.question.kinds)
-        self.run([(stratum, number) for stratum in strata for number in range(PILOT)])
+        self.run([(stratum, number) for stratum in strata for number in range(first, until)])
 
     @property
     def seconds_of_work(self) -> float:
@@ -84,9 +89,6 @@ class _Sampling:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         workers = min(2, cores) if client is None else max(1, sum(client.nthreads().values()))
         return sum(tally.seconds for tally in self.tallies.values()) / work(self.tallies) / workers
-
-    def seconds_for(self, tolerance: float) -> float:
-        return work_for(self.tallies, tolerance) * self.seconds_of_work
 
     def result(self) -> Sampled:
         value, error = estimate(self.tallies)
@@ -102,7 +104,10 @@ def sampled(
 ) -> Sampled:
     """The answer to a question, as accurate as wanted."""
     sampling = _Sampling(scene, wanted.seed, question, running, name)
-    sampling.pilot()
+    sampling.pilot(until=_HASTY)
+    if wanted.samples is None and _is_hopeless(sampling, wanted):
+        _check_budget(sampling, wanted, likely_work_for(sampling.tallies, wanted.tolerance))
+    sampling.pilot(_HASTY)
     if wanted.samples is not None:
         whole = work(sampling.tallies) * wanted.samples / sampling.neurons
         _check_budget(sampling, wanted, whole)
@@ -110,14 +115,19 @@ def sampled(
         if tasks:
             sampling.run(tasks)
         return sampling.result()
-    _check_budget(sampling, wanted, work_for(sampling.tallies, wanted.tolerance))
+    _check_budget(sampling, wanted, likely_work_for(sampling.tallies, wanted.tolerance))
     for _ in range(_ROUNDS):
         tasks = next_round(sampling.tallies, wanted.tolerance)
         if not tasks:
             break
         sampling.run(tasks)
-        _check_budget(sampling, wanted, work_for(sampling.tallies, wanted.tolerance))
+        _check_budget(sampling, wanted, likely_work_for(sampling.tallies, wanted.tolerance))
     return sampling.result()
+
+
+def _is_hopeless(sampling: _Sampling, wanted: Accuracy) -> bool:
+    """Whether even noise, which makes the work look less, does not hide that the budget is far away."""
+    return work_for(sampling.tallies, wanted.tolerance) * sampling.seconds_of_work > _CLEAR * wanted.budget
 
 
 def _check_budget(sampling: _Sampling, wanted: Accuracy, needed: float) -> None:
@@ -125,26 +135,42 @@ def _check_budget(sampling: _Sampling, wanted: Accuracy, needed: float) -> None:
     seconds = needed * sampling.seconds_of_work
     if seconds <= wanted.budget:
         return
-    reachable = accuracy(sampling.tallies) * np.sqrt(
-        work(sampling.tallies) * sampling.seconds_of_work / wanted.budget
-    )
-    asked = f"samples={wanted.samples}" if wanted.samples else f"tolerance={wanted.tolerance:g}"
+    takes = f"needs about {seconds:.0f} s of sampling, above budget={wanted.budget:g} s"
+    if wanted.samples is not None:
+        fit = int(wanted.samples * wanted.budget / seconds)
+        lower = f"use samples={fit}, or " if fit > sampling.neurons else ""
+        raise ValueError(f"samples={wanted.samples} {takes}; {lower}raise the budget.")
+    reachable = _rounded_up(wanted.tolerance * math.sqrt(seconds / wanted.budget))
+    reached = f"{reachable:g} of the largest shift can be reached" if reachable < 1 else "no digit is reached"
     raise ValueError(
-        f"{asked} needs about {seconds:.0f} s of sampling, above budget={wanted.budget:g} s, in which "
-        f"{max(reachable, wanted.tolerance):.2g} of the largest shift can be reached; raise one of the two"
-        f"{_earlier(sampling, wanted)}."
+        f"tolerance={wanted.tolerance:g} {takes}, in which {reached}; raise one of the two"
+        f"{_earlier(sampling, wanted, seconds)}."
     )
 
 
-def _earlier(sampling: _Sampling, wanted: Accuracy) -> str:
-    """What the same accuracy would cost at a time ten times earlier."""
-    scene = sampling.scene
-    unit = scene.replay.unit
-    earlier = scene.replay.duration / unit / _EARLIER
-    clock = scene.clock.until(np.floor(earlier) if scene.clock.eta else earlier)
-    if clock.duration < 1 and clock.eta:
-        return ""
-    other = _Sampling(replace(scene, clock=clock), wanted.seed, sampling.question, HERE)
-    other.pilot()
-    what, seconds = "steps" if clock.eta else "time", other.seconds_for(wanted.tolerance)
-    return f", or stop at {what}={clock.duration:.4g}, where {seconds:.0f} s are enough"
+def _rounded_up(x: float) -> float:
+    """To two digits."""
+    unit = 10.0 ** (math.floor(math.log10(x)) - 1)
+    return math.ceil(x / unit) * unit
+
+
+def _earlier(sampling: _Sampling, wanted: Accuracy, seconds: float) -> str:
+    """A time at which the same accuracy fits the budget by a pilot of its own, with a margin."""
+    scene, running = sampling.scene, Runner(sampling.running.client, progress=sampling.running.progress)
+    steps = bool(scene.clock.eta)
+    shortest = 1.0 if steps else 1 / float(scene.l[-1])
+    excess = max(_EARLIER, (_MARGIN * seconds / wanted.budget) ** _GROWTH)
+    begin = scene.replay.duration / scene.replay.unit
+    until = max(begin / excess, min(shortest, begin / _EARLIER))
+    while until >= shortest:
+        clock = scene.clock.until(math.floor(until) if steps else float(f"{until:.4g}"))
+        other = _Sampling(replace(scene, clock=clock), wanted.seed, sampling.question, running)
+        other.what = "looking for an earlier time"
+        other.pilot(until=_HASTY)
+        needed = max(work(other.tallies), likely_work_for(other.tallies, wanted.tolerance))
+        seconds = needed * other.seconds_of_work
+        if seconds <= wanted.budget / _MARGIN:
+            stop = f"steps={clock.duration:.0f}" if steps else f"time={clock.duration:g}"
+            return f", or stop at {stop}, where about {seconds:.0f} s are enough"
+        until /= _EARLIER
+    return ": no earlier time fits this budget"

@@ -1,0 +1,108 @@
+"""What order 1/n in samples of neurons refuses: requests it does not know, budgets, and memory."""
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from test_many_points import INPUTS, NET, TARGETS, sampled
+
+import finitewidth as fw
+from finitewidth.training.first_order import streamed_cost
+from finitewidth.training.many_points import estimation
+from finitewidth.training.many_points.allocation import Tally, likely_work_for, work_for
+from finitewidth.training.many_points.draws import Stratum
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"samples": 10**9, "budget": 9.0}, r"above budget=9 s; use samples=\d+, or raise the budget"),
+        ({"samples": None, "tolerance": 1e-6, "budget": 5.0}, "raise one of the two: no earlier time fits"),
+        ({"samples": 10}, "samples must be"),
+        ({"tolerance": 0.1}, "not both"),
+        ({"samples": None, "tolerance": -1.0}, "tolerance must be"),
+        ({"route": "fast"}, 'route must be "deterministic", "sampled"'),
+        ({"covariance": True}, "gives the mean and, with variance=True"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        sampled(fw.GradientDescent(0.02, 50), **options)
+
+
+def test_a_refusal_names_a_time_that_fits_the_budget(monkeypatch):
+    """With one second for a unit of work, whatever the machine; the first earlier time is too late still."""
+    monkeypatch.setattr(estimation._Sampling, "seconds_of_work", 1.0)
+    options = {"samples": None, "tolerance": 0.05, "budget": 800.0}
+    with pytest.raises(ValueError, match="above budget=800 s, in which 0.[0-9]+ of the largest") as refusal:
+        sampled(fw.GradientDescent(0.02, 4000), **options)
+    named = re.search(r"or stop at steps=(\d+), where about (\d+) s are enough\.$", str(refusal.value))
+    assert named is not None and int(named[2]) <= 400
+    assert sampled(fw.GradientDescent(0.02, int(named[1])), **options).sampling.accuracy <= 0.05
+
+
+def test_the_end_leg_by_leg_is_refused_before_it_begins(monkeypatch):
+    """By a pilot, with the number of inputs that would do; forced onto few samples."""
+    monkeypatch.setattr(streamed_cost, "_QUICK", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
+    data = (NET, INPUTS[:6], TARGETS, INPUTS[6:])
+    monkeypatch.setattr(streamed_cost, "_processor_seconds", lambda slices: 3200.0)
+    monkeypatch.setattr(streamed_cost, "available", lambda: 2)
+    words = (
+        "end of training of 6 inputs needs about 1600 s leg by leg, above budget=100 s; raise the budget, "
+    )
+    with pytest.raises(ValueError, match=words + "pass at most 3 inputs, or stop at time="):
+        fw.predict(*data, route="deterministic", budget=100.0)
+
+
+@pytest.mark.parametrize(
+    ("route", "words"),
+    [
+        ("sampled", r"order 1/n for 120 inputs needs .* GB .* pass at most (\d+) inputs, training and test"),
+        ("deterministic", r"for 120 inputs needs .*covariance=False.*, or pass at most (\d+) inputs"),
+    ],
+)
+def test_a_refusal_for_memory_says_how_many_inputs_fit(monkeypatch, route, words):
+    available = SimpleNamespace(available=8e6)
+    monkeypatch.setattr("finitewidth.core.memory.psutil.virtual_memory", lambda: available)
+    X, options = np.random.default_rng(5).standard_normal((120, 3)), {"route": route}
+    options |= {"covariance": True} if route == "deterministic" else {}
+    with pytest.raises(ValueError, match=words) as refusal:
+        fw.finite_width(NET, X[:100], np.zeros((100, 2)), X[100:], **options)
+    found = re.search(words, str(refusal.value))
+    assert found is not None and 5 < int(found[1]) < 120
+
+
+def test_noise_does_not_make_an_accuracy_look_cheap():
+    """A shift that is lost in the noise of a pilot is believed to be a third of what it seems."""
+    draws = np.random.default_rng(0).standard_normal((4, 1, 30, 2))
+    lost, seen = Tally(), Tally()
+    for noise in draws:
+        for tally, shift in ((lost, 0.0), (seen, 100.0)):
+            tally.add({"contributions": noise + shift, "seconds": np.asarray(1.0)})
+    stratum = Stratum(0, "bent", 0)
+    for tally, factor in ((lost, 9.0), (seen, 1.0)):
+        likely, naive = (f({stratum: tally}, 0.03) for f in (likely_work_for, work_for))
+        assert likely == pytest.approx(factor * naive, rel=1e-3)
+
+
+def test_other_algorithms_and_skips_are_not_sampled():
+    with pytest.raises(ValueError, match="cannot be replayed"):
+        sampled(fw.TwoStep())
+    net = fw.Network(3, fw.Dense(8), fw.Residual("tanh", fw.Dense(8)), "tanh", fw.Dense(2))
+    with pytest.raises(ValueError, match="dense networks only"):
+        sampled(fw.GradientDescent(0.02, 3), net)
+
+
+def test_a_refused_run_goes_on_with_a_larger_budget(tmp_path, monkeypatch):
+    """One second for a unit of work, whatever the machine; the pilot that refused is in the store."""
+    monkeypatch.setattr(estimation._Sampling, "seconds_of_work", 1.0)
+    store, told, counts = tmp_path / "run.zarr", [], []
+    algorithm, options = fw.GradientDescent(0.1, 5), {"samples": None, "tolerance": 0.3}
+    with pytest.raises(ValueError, match="above budget=1 s"):
+        sampled(algorithm, store=store, budget=1.0, **options)
+    resumed = sampled(algorithm, store=store, progress=lambda done, total: told.append(done), **options)
+    plain = sampled(algorithm, progress=lambda done, total: counts.append(done), **options)
+    assert 0 < len(told) < len(counts)
+    np.testing.assert_array_equal(resumed.mean, plain.mean)
