@@ -2,7 +2,6 @@
 
     python benchmarks/extrapolation.py            after benchmarks/extrapolation_problems.py; a few minutes
     python benchmarks/extrapolation.py --quick    few networks, a check of this script
-    python benchmarks/extrapolation.py --only "large targets" --output extrapolation_large.md
 
 A full run writes benchmarks/results/extrapolation.md. Fixed beforehand: pulls below 4, and training at width
 256 takes at least 20 times the processor time of the extrapolation to the same error.
