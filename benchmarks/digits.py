@@ -77,31 +77,32 @@ def trained(data, width: int, members: int, stops, store: Path) -> np.ndarray:
 
 
 def more_networks(data, chosen) -> str:
-    """Other networks, after the first number of steps, beside the predictions that were written."""
+    """Other networks, of any width, beside the predictions that were written."""
     import finitewidth as fw
 
     X, Y, X_test, _ = data
-    count, steps, rows = len(X), STEPS[0], []
-    for written in json.loads((RESULTS / "digits.json").read_text()):
-        width, scatter = written["width"], written["scatter"]
-        if written["steps"] != steps or width not in chosen.widths:
-            continue
-        net = network(width)
-        algorithm = fw.GradientDescent(1 / largest_eigenvalue(net, X), steps)
+    count, stops, rows = len(X), sorted(chosen.steps), []
+    written = {row["steps"]: row for row in json.loads((RESULTS / "digits.json").read_text())}
+    for width in chosen.widths:
+        net, rate = network(width), 1 / largest_eigenvalue(network(width), X)
         ensemble = fw.train_ensemble(
-            net, X, Y, X_test, algorithm=algorithm, members=chosen.more, key=3, batch_size=24, record_at=(0,),
-            store=Path(chosen.store) / f"more_{width}.zarr", keep_members=True, progress=False,
+            net, X, Y, X_test, algorithm=fw.GradientDescent(rate, stops[-1]), members=chosen.more, key=3,
+            batch_size=min(24, chosen.more // 4), record_at=(0, *stops[:-1]), keep_members=True,
+            store=Path(chosen.store) / f"more_{width}_{stops[-1]}.zarr", progress=False,
         )  # fmt: skip
         assert ensemble.diverged == 0
         z = ensemble.member_outputs()
-        infinite = fw.predict(net, X, Y, X_test, algorithm=algorithm, order=0).mean
-        members = (z[:, 1] - np.asarray(control_of(data, width, steps)(z[:, 0])))[:, count:]
-        shift, noise = (
-            np.reshape(scatter[name], infinite.shape) for name in ("predicted", "predicted_error")
-        )
-        part = line(shift, noise, members - infinite, None)
-        part |= judged(infinite, infinite + shift, members.mean(axis=0), noise, _error(members))
-        rows.append({"width": width, "steps": steps, "members": len(z), "mean": part})
+        for record, steps in enumerate(stops, start=1):
+            infinite = fw.predict(net, X, Y, X_test, algorithm=fw.GradientDescent(rate, steps), order=0).mean
+            members = (z[:, record] - np.asarray(control_of(data, width, steps)(z[:, 0])))[:, count:]
+            scale = written[steps]["width"] / width
+            shift, noise = (
+                scale * np.reshape(written[steps]["scatter"][name], infinite.shape)
+                for name in ("predicted", "predicted_error")
+            )
+            part = line(shift, noise, members - infinite, None)
+            part |= judged(infinite, infinite + shift, members.mean(axis=0), noise, _error(members))
+            rows.append({"width": width, "steps": steps, "members": len(z), "mean": part})
     return slope_table(rows, "mean")
 
 

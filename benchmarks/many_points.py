@@ -1,7 +1,7 @@
 """Order 1/n for data sets: speed and accuracy of the sampled route, and its agreement with whole tensors.
 
     python benchmarks/many_points.py                  speeds and agreement, about an hour on two free cores
-    python benchmarks/many_points.py --only mean      one section (speed, mean, variance)
+    python benchmarks/many_points.py --only mean      one section (speed, pairs, mean, variance)
     python benchmarks/many_points.py --quick          few points, a check of this script
 
 Every case runs in a process of its own. Tables are printed and, by full runs, written to
@@ -36,6 +36,7 @@ COMPARED = 4  # test points
 REACHES = (100.0, 1000.0)  # l_max T at which both routes are compared
 AGREEMENT = {100.0: (8, 20, 52, 64), 1000.0: (8, 20, 52)}  # numbers of samples, tests among them
 VARIANCES = dict.fromkeys(REACHES, (8, 20))  # the same for the variance
+PAIRS = ((100, None), (300, 20.0), (1000, None))  # inputs whose G1 and H1 are made, seconds allowed
 
 
 def digits(points: int, tests: int):
@@ -100,6 +101,44 @@ def speed_table(rows: list[dict]) -> str:
             f"| {row['points']} | {row['reach']:g} | {row['seconds']:.0f} | {row['allowed']:.0f} | "
             f"{row['processor']:.0f} | {row['samples']} | {row['largest']:.2f} | {row['stderr']:.2f} | "
             f"{row['accuracy']:.3f} | {row['memory']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+# --- G1 and H1 of all pairs ---------------------------------------------------------------------------
+
+
+def pairs(points: int, allowed: float | None) -> dict:
+    """Time of G1 and H1 of all pairs, and their distance from the recursion of all tensors at six inputs."""
+    import finitewidth as fw
+    from finitewidth.theory.unrolled.pair_corrections import pair_corrections
+
+    X, net = digits(points, 0)[0], network()
+    few = pair_corrections(net, X[:6])  # compiles too
+    layer = fw.solve(net, X[:6], tolerance=1e-10).layer(net.depth)
+    differences = [
+        float(np.abs(a - b).max() / np.abs(b).max()) for a, b in ((few.G1, layer.G1), (few.H1, layer.H1))
+    ]
+    started, processor = time.perf_counter(), time.process_time()
+    pair_corrections(net, X)
+    return {
+        "points": points, "allowed": allowed, "seconds": time.perf_counter() - started,
+        "processor": time.process_time() - processor, "differences": differences,
+        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+    }  # fmt: skip
+
+
+def pairs_table(rows: list[dict]) -> str:
+    lines = [
+        "| inputs | seconds | allowed | processor seconds | difference of G1 at six inputs | of H1 | GB |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        allowed = "" if row["allowed"] is None else f"{row['allowed']:.0f}"
+        differences = " | ".join(f"{one:.0e}" for one in row["differences"])
+        lines.append(
+            f"| {row['points']} | {row['seconds']:.2f} | {allowed} | {row['processor']:.2f} | "
+            f"{differences} | {row['memory']:.1f} |"
         )
     return "\n".join(lines)
 
@@ -184,7 +223,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.case:
         warnings.simplefilter("ignore")
-        call = {"speed": speed, "agreement": agreement, "variance": variance}[chosen.case[0]]
+        call = {"speed": speed, "pairs": pairs, "agreement": agreement, "variance": variance}[chosen.case[0]]
         print(json.dumps(call(*json.loads(chosen.case[1]))))
         return
     for name, section in SECTIONS.items():
@@ -198,6 +237,11 @@ def main() -> None:
 def speed_section(chosen):
     speeds = QUICK_SPEEDS if chosen.quick else SPEEDS[: chosen.speeds]
     yield "Speed", speed_table([in_process("speed", *case) for case in speeds])
+
+
+def pairs_section(chosen):
+    sizes = ((20, None),) if chosen.quick else PAIRS
+    yield "G1 and H1 of all pairs", pairs_table([in_process("pairs", *case) for case in sizes])
 
 
 def mean_section(chosen):
@@ -217,7 +261,12 @@ def _agreement_section(chosen, case: str, title: str, sizes: dict[float, tuple[i
         yield f"{title}, l_max T = {reach:g}", f"{intro}\n\n{agreement_table(rows)}"
 
 
-SECTIONS = {"speed": speed_section, "mean": mean_section, "variance": variance_section}
+SECTIONS = {
+    "speed": speed_section,
+    "pairs": pairs_section,
+    "mean": mean_section,
+    "variance": variance_section,
+}
 
 
 if __name__ == "__main__":
