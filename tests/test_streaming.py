@@ -5,12 +5,16 @@ import numpy as np
 import pytest
 
 from finitewidth.experiment.streaming import (
+    Gathered,
+    JointMoments,
+    Rows,
     covariance_estimate,
     joint_moments,
     mean_estimate,
     merge,
     merge_joint,
     moments,
+    rows_or_moments,
 )
 
 RANDOM = np.random.default_rng(0)
@@ -37,6 +41,20 @@ def test_merged_moments_are_those_of_all_members(sizes):
     simple = gathered(moments, merge, sizes)
     np.testing.assert_allclose(simple.mean, VALUES.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(simple.M2, np.sum(d**2, axis=0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("sizes", [(2, 52, 2, 2), (2,) * 30, (2,)])
+def test_few_members_with_long_outputs_are_gathered_as_rows(sizes):
+    """Vectors of three entries: two members stay rows, and from three rows on they are reduced."""
+    whole, start = Gathered(), 0
+    for size in sizes:
+        part = rows_or_moments(jnp.asarray(VALUES[start : start + size]), jnp.ones(size))
+        assert isinstance(part, Rows if size < 3 else JointMoments)
+        whole, start = whole.joined(part), start + size
+        assert sum(len(rows.weight) for rows in whole.waiting) < 3
+    expected = gathered(joint_moments, merge_joint, (start,))
+    for found, exact in zip(whole.total(), expected, strict=True):
+        np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-8)
 
 
 def test_members_of_weight_zero_do_not_count_even_if_they_are_infinite():

@@ -3,6 +3,9 @@ r"""Means and covariances that are gathered batch by batch, with their standard 
 Each batch is reduced to its moments about its own mean; two batches are merged by shifting both to the
 common mean (Chan, Golub and LeVeque 1983, here up to $\sum d_a^2 d_b^2$). Merging in a fixed order gives the
 same bits whoever computed the batches. Memory does not depend on how many members there are.
+
+Long vectors of few members take less room than the matrices of their moments. Such batches stay `Rows`, and
+are reduced when together they have as many rows as a vector has entries.
 """
 
 from typing import NamedTuple
@@ -34,6 +37,13 @@ class JointMoments(NamedTuple):
     M22: Float[AnyArray, "*steps S S"]
 
 
+class Rows(NamedTuple):
+    """Vectors of size S of single members, whose joint moments are not taken yet."""
+
+    values: Float[AnyArray, "M *steps S"]
+    weight: Float[AnyArray, " M"]
+
+
 def moments(values: Float[Array, "M ..."], weight: Float[Array, " M"]) -> Moments:
     """Moments of the rows of weight 1; rows of weight 0 may hold anything."""
     weight_of = weight.reshape(-1, *[1] * (values.ndim - 1))
@@ -55,6 +65,40 @@ def joint_moments(values: Float[Array, "M *steps S"], weight: Float[Array, " M"]
         jnp.einsum("m...a,m...b->...ab", left, right) for left, right in ((d, d), (d * d, d), (d * d, d * d))
     )
     return JointMoments(count, mean, M11, M21, M22)
+
+
+def rows_or_moments(values: Float[Array, "M *steps S"], weight: Float[Array, " M"]) -> Rows | JointMoments:
+    """Whichever takes less room."""
+    return Rows(values, weight) if values.shape[0] < values.shape[-1] else joint_moments(values, weight)
+
+
+class Gathered(NamedTuple):
+    """Joint moments of all batches so far but the last ones, which are still rows."""
+
+    moments: JointMoments | None = None
+    waiting: tuple[Rows, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether no batch has come yet."""
+        return self.moments is None and not self.waiting
+
+    def joined(self, batch: Rows | JointMoments) -> "Gathered":
+        """With one more batch."""
+        if isinstance(batch, JointMoments):
+            return Gathered(batch if self.empty else merge_joint(self.total(), batch))
+        gathered = self._replace(waiting=(*self.waiting, batch))
+        enough = sum(len(rows.weight) for rows in gathered.waiting) >= batch.values.shape[-1]
+        return Gathered(gathered.total()) if enough else gathered
+
+    def total(self) -> JointMoments:
+        """The joint moments of all batches, of which there is at least one."""
+        if not self.waiting:
+            assert self.moments is not None
+            return self.moments
+        values, weight = (jnp.concatenate(parts) for parts in zip(*self.waiting, strict=True))
+        reduced = JointMoments(*(np.asarray(part) for part in joint_moments(values, weight)))
+        return reduced if self.moments is None else merge_joint(self.moments, reduced)
 
 
 def merge(first: Moments, second: Moments) -> Moments:

@@ -17,7 +17,7 @@ from finitewidth.experiment.ensemble.trainer import GROWTH, Members, Trained
 from finitewidth.experiment.ensemble.trainers import trainer_of
 from finitewidth.experiment.partition import Partition
 from finitewidth.experiment.sampling import Parameters, draw_members, member_key, passages, real_network
-from finitewidth.experiment.streaming import JointMoments, Moments, joint_moments, moments
+from finitewidth.experiment.streaming import JointMoments, Moments, Rows, moments, rows_or_moments
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.network import Network
 
@@ -130,8 +130,8 @@ def _reduced(
     records = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), trained.records)  # members first
     members, steps = records["loss"].shape
     flat = records["outputs"].reshape(members, steps, -1)
-    totals: dict[str, Moments | JointMoments | Array] = {
-        "outputs": joint_moments(flat, good),
+    totals: dict[str, Moments | JointMoments | Rows | Array] = {
+        "outputs": rows_or_moments(flat, good),
         "loss": moments(records["loss"], good),
         "steps": moments(trained.steps, good),
         "diverged": jnp.sum(weight * (1 - kept)),
@@ -147,7 +147,7 @@ def _reduced(
         taken = jax.vmap(plan.control)(initial["outputs"])
         totals["controlled"] = moments(records["outputs"][:, -1] - taken, good)
     if plan.control is not None and plan.controls_covariance:
-        products = _controlled_products(plan.control, Y, records["outputs"][:, -1], initial)
+        products = _controlled_products(plan, plan.control, Y, records["outputs"][:, -1], initial)
         totals["controlled_covariance"] = moments(products, good)
     if keep:
         totals["member_outputs"] = records["outputs"]
@@ -155,15 +155,16 @@ def _reduced(
 
 
 def _controlled_products(
-    control: Callable, Y: Array, z: Float[Array, "M N n_L"], initial: dict
-) -> Float[Array, "M N n_L N n_L"]:
-    """Products of two deviations of trained outputs, with those of the control replaced by their average.
+    plan: Plan, control: Callable, Y: Array, z: Float[Array, "M N n_L"], initial: dict
+) -> Float[Array, "M N_test n_L N_test n_L"]:
+    """Products of two deviations of test outputs, with those of the control replaced by their average.
 
     Over the last layer alone that average has a closed form, so that no mean changes and noise does.
     """
-    pairs = lambda v: jnp.einsum("mai,mbj->maibj", v, v)  # noqa: E731
+    test = slice(plan.train_count, None)
+    pairs = lambda v: jnp.einsum("mai,mbj->maibj", v[:, test], v[:, test])  # noqa: E731
     center = centered_on(control, Y, z.shape[1])
-    both_sides = jax.vmap(lambda G: control(control(G).T))  # a matrix over samples: L G L^T
+    both_sides = jax.vmap(lambda G: control(control(G).T)[test, test])  # a matrix over samples: L G L^T
     average = both_sides(initial["covariance"])[:, :, None, :, None] * jnp.eye(z.shape[2])[:, None, :]
     return pairs(z - center) - pairs(jax.vmap(control)(initial["outputs"])) + average
 
@@ -192,7 +193,7 @@ def bytes_of_one(plan: Plan, count: int) -> float:
         needed += (3 + 3 * len(plan.points)) * legs**2 + 3 * legs * max(sizes)
         needed += layers.ntk_size(net.outputs, count)
     if plan.controls_covariance:
-        needed += 3 * legs**2
+        needed += 3 * ((count - plan.train_count) * net.outputs) ** 2 + 3 * count**2
     if plan.kernels:
         needed += 3 * len(plan.points) * net.depth * count**2
     return 8.0 * needed

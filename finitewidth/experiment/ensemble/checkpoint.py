@@ -14,7 +14,7 @@ from jaxtyping import Float
 from finitewidth.core.checkpoint import Store, array, open_group, writable
 from finitewidth.core.storage import with_checksums
 from finitewidth.experiment.partition import Partition
-from finitewidth.experiment.streaming import JointMoments, Moments
+from finitewidth.experiment.streaming import JointMoments, Moments, Rows
 
 if TYPE_CHECKING:
     import xarray
@@ -24,7 +24,7 @@ def flattened(totals: dict[str, Any]) -> dict[str, np.ndarray]:
     """Moments as one array for each of their parts, `name.part`."""
     arrays: dict[str, Any] = {}
     for name, value in totals.items():
-        if isinstance(value, Moments | JointMoments):
+        if isinstance(value, Moments | JointMoments | Rows):
             arrays |= {f"{name}.{part}": whole for part, whole in value._asdict().items()}
         else:
             arrays[name] = value
@@ -42,7 +42,8 @@ def restored(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         else:
             totals[name] = value
     for name, parts in nested.items():
-        totals[name] = (JointMoments if "M22" in parts else Moments)(**parts)
+        kind = next(one for one in (Moments, JointMoments, Rows) if set(one._fields) == set(parts))
+        totals[name] = kind(**parts)
     return totals
 
 

@@ -183,11 +183,8 @@ def _controlled(
     covariance = None
     if plan.controls_covariance:
         products = mean_estimate(total["controlled_covariance"])
-        off = value - np.asarray(centered_on(control.function, Y, shape[0]))
-        covariance = Estimate(
-            (products.value - np.multiply.outer(off, off))[test][:, :, test],
-            products.stderr[test][:, :, test],
-        )
+        off = (value - np.asarray(centered_on(control.function, Y, shape[0])))[test]
+        covariance = Estimate(products.value - np.multiply.outer(off, off), products.stderr)
     return Controlled(
         Estimate(value[test], error[test]), Estimate(value[train], error[train]), ratio[test], covariance
     )

@@ -14,6 +14,7 @@ import numpy as np
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_count, as_inputs, as_number, as_targets
 from finitewidth.core.keys import as_key
+from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
 from finitewidth.core.programs import keep_programs
 from finitewidth.core.progress import Progress
@@ -32,7 +33,7 @@ from finitewidth.experiment.ensemble.trainer import AbstractTrainer
 from finitewidth.experiment.ensemble.trainers import trainer_of
 from finitewidth.experiment.partition import AT_ONCE, MEMORY_BUDGET, Partition, partition
 from finitewidth.experiment.sampling import real_network
-from finitewidth.experiment.streaming import JointMoments, Moments, merge, merge_joint
+from finitewidth.experiment.streaming import Gathered, Moments, merge
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, as_algorithm
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.losses.abstract import AbstractLoss, as_loss
@@ -40,7 +41,8 @@ from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 
 LEAST_BATCHES = 16  # so that progress shows, and workers find work
-ARITHMETIC = 3  # counts changes of the order of sums, after which batches in a store have other last bits
+MATRICES = 9  # between all outputs, for each record: moments, a covariance with its error, and merging
+ARITHMETIC = 4  # counts changes of the order of sums, after which batches in a store have other last bits
 
 
 class DivergenceWarning(UserWarning):
@@ -150,6 +152,7 @@ def train_ensemble(
     parts = partition(
         members, batch_size, memory=memory, of_one=bytes_of_one(plan, len(X)), least_batches=LEAST_BATCHES
     )
+    _require_room(len(X), net.outputs, len(plan.points))
     key_data = np.asarray(jax.random.key_data(as_key(key)))
     if keep_members and store is None:
         raise ValueError("keep_members needs a store to keep them in; add store='ensemble.zarr'.")
@@ -186,9 +189,12 @@ def _total(work, parts: Partition, running: Runner) -> dict[str, Any]:
         aside=functools.partial(checkpoint.keep_members, parts),
     )
     total: dict[str, Any] = {}
+    outputs = Gathered()
     for batch in results:
-        total = _merged(total, checkpoint.restored(batch))
-    return total
+        parts_of_batch = checkpoint.restored(batch)
+        outputs = outputs.joined(parts_of_batch.pop("outputs"))
+        total = _merged(total, parts_of_batch)
+    return total | {"outputs": outputs.total()}
 
 
 def _merged(total: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
@@ -196,8 +202,6 @@ def _merged(total: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merged_value(first, second):
-    if isinstance(first, JointMoments):
-        return merge_joint(first, second)
     return merge(first, second) if isinstance(first, Moments) else first + second
 
 
@@ -244,6 +248,16 @@ class UnfinishedWarning(UserWarning):
 
 
 # --- checks and configuration -------------------------------------------------------------------------
+
+
+def _require_room(inputs: int, outputs: int, records: int) -> None:
+    require_memory(
+        8 * MATRICES * records * (inputs * outputs) ** 2,
+        f"the covariance of {outputs} outputs on {inputs} inputs at {records} points of training",
+        "use {fit} inputs or fewer, or fewer record_at",
+        count=inputs,
+        power=2,
+    )
 
 
 def _check_options(algorithm, loss, net: Network, count: int, tolerance, max_steps) -> None:
