@@ -39,8 +39,9 @@ def accuracy(
     """The expected accuracy of trained networks on their test inputs.
 
     Args:
-        trained: A prediction, at either order, or an ensemble. From a Gaussian prediction networks are drawn;
-            of an ensemble the networks that its store has kept are counted.
+        trained: A prediction, at either order, or an ensemble. From a Gaussian prediction networks are drawn,
+            with the correlations of infinite width where the variance alone was computed; of an ensemble the
+            networks that its store has kept are counted.
         labels: Class numbers (M,) or one-hot targets (M, n_L).
         members: How many networks to draw from a prediction.
         key: The randomness of the draw: a number or a key of JAX.
@@ -82,13 +83,39 @@ def _classes(labels, shape: tuple[int, ...]) -> Int[np.ndarray, " M"]:
         raise ValueError("a network with one output knows no classes; use one output for each class.")
     labels = np.asarray(labels)
     if labels.shape == (samples, outputs):
-        return labels.argmax(axis=1)
+        return _largest(labels)
     if labels.shape != (samples,) or not np.isin(labels, np.arange(outputs)).all():
         raise ValueError(
             f"labels must be {samples} numbers of classes from 0 to {outputs - 1}, or one-hot targets of "
             f"shape {(samples, outputs)}, got shape {labels.shape}."
         )
     return labels.astype(int)
+
+
+def _largest(targets: np.ndarray) -> Int[np.ndarray, " M"]:
+    """The class of each row of one-hot targets, which may be shifted and scaled."""
+    unclear = np.flatnonzero((targets == targets.max(axis=1, keepdims=True)).sum(axis=1) != 1)
+    if unclear.size:
+        raise ValueError(
+            f"labels must have one largest entry in each row, but row {unclear[0]} is "
+            f"{targets[unclear[0]].tolist()}; use one-hot targets or numbers of classes."
+        )
+    return targets.argmax(axis=1)
+
+
+def _covariance(prediction: Prediction) -> Float[np.ndarray, "M n_L M n_L"]:
+    """That of the prediction; where its variance alone is known, with correlations of infinite width."""
+    if prediction.factors is not None or not prediction.gives_variance:
+        return prediction.covariance
+    if prediction.below_zero.any():
+        raise ValueError(
+            f"{int(prediction.below_zero.sum())} variances through order 1/n are below zero, so that no "
+            "networks can be drawn; widen the network, or take prediction.infinite_width."
+        )
+    before = prediction.infinite_width
+    grown = np.sqrt(np.divide(prediction.variance, before.variance, where=before.variance > 0,
+                              out=np.zeros_like(before.variance)))  # fmt: skip
+    return np.einsum("ai,aibj,bj->aibj", grown, before.covariance, grown)
 
 
 def _drawn(prediction: Prediction, members: int, key) -> Float[np.ndarray, "members M n_L"]:
@@ -98,7 +125,7 @@ def _drawn(prediction: Prediction, members: int, key) -> Float[np.ndarray, "memb
     require_memory(
         8 * (3 * size**2 + 2 * members * size), f"{members} draws of {size} outputs", "predict fewer inputs"
     )
-    covariance = prediction.covariance.reshape(size, size)
+    covariance = _covariance(prediction).reshape(size, size)
     values = np.linalg.eigvalsh(covariance)
     if values[0] < -_NEGATIVE * max(values[-1], 1e-300):
         raise ValueError(
