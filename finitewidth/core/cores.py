@@ -7,8 +7,9 @@ are the better unit of work. Results come in the order of the tasks, so nothing 
 import functools
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -67,21 +68,46 @@ def available() -> int:
 
 
 def on_all_cores(work: Callable[[T], R], tasks: Iterable[T]) -> Iterator[tuple[T, R]]:
-    """Yield (task, work(task)) for every task in order, computing a few tasks ahead of the consumer."""
+    """Yield (task, work(task)) for every task in order, computing a few tasks ahead of the consumer.
+
+    Threads are kept from call to call, since starting them takes longer than many a task. A task that asks
+    for all cores itself has the core that it runs on.
+    """
     cores = available()
-    if cores == 1 or (isinstance(tasks, Sized) and len(tasks) < 2):
+    if cores == 1 or _is_worker() or (isinstance(tasks, Sized) and len(tasks) < 2):
         with SingleThreadedProducts():
             yield from ((task, work(task)) for task in tasks)
         return
-    with SingleThreadedProducts(), ThreadPoolExecutor(cores) as pool:
-        waiting = []
-        for task in tasks:
-            waiting.append((task, pool.submit(work, task)))
-            if len(waiting) > 4 * cores:
-                done, result = waiting.pop(0)
+    waiting: deque[tuple[T, Future[R]]] = deque()
+    with SingleThreadedProducts():
+        try:
+            for task in tasks:
+                waiting.append((task, _pool(cores).submit(work, task)))
+                if len(waiting) > 4 * cores:
+                    done, result = waiting.popleft()
+                    yield done, result.result()
+            while waiting:
+                done, result = waiting.popleft()
                 yield done, result.result()
-        for done, result in waiting:
-            yield done, result.result()
+        finally:  # after an error, or a consumer that has enough, nothing goes on
+            begun = [result for _, result in waiting if not result.cancel()]
+            wait(begun)
+
+
+_NAME = "finitewidth-core"
+
+
+@functools.cache
+def _pool(cores: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(cores, thread_name_prefix=_NAME)
+
+
+def _is_worker() -> bool:
+    return threading.current_thread().name.startswith(_NAME)
+
+
+if hasattr(os, "register_at_fork"):  # threads do not live on in a copy of the process
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def in_pieces(work: Callable[[int, int], None], count: int, size: int) -> None:
