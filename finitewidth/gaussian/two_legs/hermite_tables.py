@@ -99,7 +99,7 @@ def _on_interpolated_grid(
     if sigma.size <= 4 * _INTERPOLATED:
         return _on_shared_grid(activation, sigma, orders, grid, pairs)
     length = grid.hermite.shape[0]
-    values = reserve.empty((len(orders) * length + len(pairs), sigma.size))
+    values = reserve.piece((len(orders) * length + len(pairs), sigma.size))
     left: list[np.ndarray | slice] = [slice(None)]
     while left:
         chosen = left.pop()
