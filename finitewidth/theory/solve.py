@@ -14,6 +14,7 @@ from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
+from finitewidth.gaussian import reserve
 from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.four_legs.families import FAMILIES
 from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
@@ -179,6 +180,7 @@ def _infinite_width(net: Network, X: np.ndarray, kept: set[int], tolerance: floa
     return _Solved(solved, error)
 
 
+@reserve.recycling()
 def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runner) -> _Solved:
     if net.discontinuous is not None:
         raise ValueError(
@@ -206,6 +208,8 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
         four_leg_error, layer = max(four_leg_error, averages.error), layer + 1
         if layer in request.kept:
             arrays[layer] = _arrays(state, request.at(net, layer))
+        for values in averages.values.values():
+            reserve.give_back(values)
         del result, averages
     return _Solved(arrays, error, four_leg_error)
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.polynomial.chebyshev import chebvander
 
 from finitewidth.core.cores import on_all_cores
+from finitewidth.gaussian import reserve
 from finitewidth.gaussian.division import divisor
 from finitewidth.gaussian.hermite import hermite_polynomials, weighted_hermite
 from finitewidth.gaussian.tower import Tower
@@ -23,13 +24,14 @@ from finitewidth.network.layers.activation import Activation
 
 LONGEST = 1024  # terms
 SHORTEST = 32
-_INTERPOLATED = 24  # standard deviations from which many are interpolated
+_INTERPOLATED = 32  # standard deviations from which many are interpolated
+_AT_ONCE = 128  # legs: their coefficients stay in cache on the way to the table
 _WORTH_A_POOL = 1 << 18  # evaluations
 _LONGEST_UNIFORM = 256  # beyond, he_k itself asks for a grid that is no cheaper than the graded one
 _HERMITE_REACH = 12.2  # |he_k| exp(-x^2/4) is at most one, so the integrand beyond is below 1e-16
 _NODES = {256: 321, LONGEST: 641}  # per segment at least, by number of terms: he_k has k zeros to resolve
 _ABSENT = 1e-14  # coefficients below this fraction of the largest are rounding errors
-_ROUNDING = 1e-16  # terms of an interpolation below this fraction of the scale are rounding errors
+_ROUNDING = 4e-16  # terms of an interpolation below this fraction of the scale are rounding errors
 _EQUAL = 1e-12  # relative range of standard deviations that is not divided any further
 _STEPS = (0.4, 0.28, 0.2, 0.14, 0.1, 0.07)  # of uniform grids, in standard deviations
 
@@ -97,7 +99,7 @@ def _on_interpolated_grid(
     if sigma.size <= 4 * _INTERPOLATED:
         return _on_shared_grid(activation, sigma, orders, grid, pairs)
     length = grid.hermite.shape[0]
-    values = np.empty((len(orders) * length + len(pairs), sigma.size))
+    values = reserve.piece((len(orders) * length + len(pairs), sigma.size))
     left: list[np.ndarray | slice] = [slice(None)]
     while left:
         chosen = left.pop()
@@ -108,7 +110,7 @@ def _on_interpolated_grid(
             continue
         fit = _fit(activation, some, orders, grid, pairs, tolerance)
         if fit is not None:
-            values[:, chosen] = fit.series @ fit.polynomials(some)
+            fit.into(values, chosen, some)
             continue
         places, centre = np.arange(sigma.size)[chosen], (some.max() + some.min()) / 2
         left += [places[some <= centre], places[some > centre]]
@@ -130,18 +132,29 @@ class Fit(NamedTuple):
     centre: float
     half: float
 
-    def polynomials(self, sigma: np.ndarray) -> np.ndarray:
-        """What the series multiply, (terms, M)."""
-        return chebvander((sigma - self.centre) / max(self.half, 1e-300), self.series.shape[1] - 1).T
+    def into(self, values: np.ndarray, chosen: np.ndarray | slice, sigma: np.ndarray) -> None:
+        """Write the sums of the series for some standard deviations to the `chosen` columns of `values`."""
+        polynomials = chebvander((sigma - self.centre) / max(self.half, 1e-300), self.series.shape[1] - 1).T
+        for start in range(0, sigma.size, _AT_ONCE):
+            part = slice(start, min(start + _AT_ONCE, sigma.size))
+            places = part if isinstance(chosen, slice) else chosen[part]
+            values[:, places] = self.series @ polynomials[:, part]
+
+
+@functools.cache
+def _nodes() -> tuple[np.ndarray, np.ndarray]:
+    """Chebyshev nodes, and the matrix that turns values at them into series."""
+    x = np.cos(np.pi * (np.arange(_INTERPOLATED) + 0.5) / _INTERPOLATED)
+    transform = chebvander(x, x.size - 1) * 2 / x.size
+    transform[:, 0] /= 2
+    return x, transform
 
 
 def _fit(activation: Activation, sigma: np.ndarray, orders, grid: "Grid", pairs, tolerance) -> Fit | None:
     """Interpolation between the least and the largest of standard deviations; None if it is too coarse."""
     centre, half = (sigma.max() + sigma.min()) / 2, (sigma.max() - sigma.min()) / 2
-    x = np.cos(np.pi * (np.arange(_INTERPOLATED) + 0.5) / _INTERPOLATED)  # Chebyshev nodes
+    x, transform = _nodes()
     nodes, alone = _on_shared_grid(activation, centre + half * x, orders, grid, pairs)
-    transform = chebvander(x, x.size - 1) * 2 / x.size
-    transform[:, 0] /= 2
     size = {a: math.sqrt(alone[a, a].min()) for a in orders}
     scale = np.concatenate(
         [np.repeat([size[a] for a in orders], nodes.shape[1]), [size[a] * size[b] for a, b in pairs]]
@@ -294,7 +307,7 @@ def _by_parts(coefficients: np.ndarray, sigma: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=4096)
-def _widest_tails(activation: Activation, widest: float, orders: tuple[int, ...], count: int) -> np.ndarray:
+def widest_tails(activation: Activation, widest: float, orders: tuple[int, ...], count: int) -> np.ndarray:
     """The largest Parseval remainder after 0, 8, ... terms for one variance, (129,)."""
     pairs = tuple((a, a) for a in as_functions(activation, orders))
     one = np.asarray([widest])
@@ -302,19 +315,10 @@ def _widest_tails(activation: Activation, widest: float, orders: tuple[int, ...]
     return np.max(list(longest.tails.values()), axis=0) ** 2
 
 
-def length_for(
-    activation: Activation,
-    widest: float,
-    orders: tuple[int, ...],
-    *,
-    correlation: float,
-    tolerance: float,
-    count: int,
-) -> int:
-    """The number of terms, at most 1024, that reach the tolerance at this correlation and variance."""
+def length_for(tails: np.ndarray, correlation: float, tolerance: float) -> int:
+    """The number of terms, at most 1024, that reach the tolerance, from the remainders `widest_tails`."""
     from finitewidth.gaussian.two_legs.series_loops import GROUP
 
-    tails = _widest_tails(activation, widest, orders, count)
     length = SHORTEST
     while length < LONGEST and tails[length // GROUP] * correlation**length > tolerance:
         length *= 2

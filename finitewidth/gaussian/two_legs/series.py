@@ -52,12 +52,19 @@ def correlations(rows: Side, columns: Side, cross: np.ndarray, same: np.ndarray 
     return Correlations(c, largest)
 
 
-class Sums(NamedTuple):
-    """What the series of a block of pairs are summed from."""
+def largest_correlations(rows: Side, columns: Side, cross: np.ndarray) -> tuple[np.ndarray, float]:
+    """The largest |c| of each row, (D, P, A), and of all, for legs along columns."""
+    from finitewidth.gaussian.two_legs import series_loops
 
-    rows: Side
-    columns: Side
-    correlations: Correlations
+    inverse = rows.legs.inverse_deviations, columns.legs.inverse_deviations
+    of_rows, starts = np.empty(cross.shape[:3]), (rows.start, columns.start)
+    most = series_loops.largest_correlations(cross, *inverse, starts, columns.places_of(cross.shape), of_rows)
+    return of_rows, most
+
+
+class Series(NamedTuple):
+    """What the series of all pairs of two sets of legs have in common."""
+
     tables: tuple[Tables, Tables]
     bounds: tuple[np.ndarray, np.ndarray]  # see `series_loops.lengths`
     last: float  # relative remainder of all terms at correlation one
@@ -68,33 +75,69 @@ class Sums(NamedTuple):
         """The number of terms that there are."""
         return next(iter(self.tables[0].coefficients.values())).shape[0]
 
-    def into(self, orders: tuple[Orders, ...], values: list[np.ndarray], factors: tuple[bool, ...]) -> float:
-        """Write sums into `values`, or onto them as `factors`; the largest relative remainder."""
-        present = parities(*self.tables, orders)
-        add = self._blocks if self.columns.along_columns else self._listed
-        return add(orders, present, values, factors)
+    @property
+    def enough(self) -> tuple[float, float]:
+        """Remainders that need no more terms, of a row and at correlation one."""
+        return self.tolerance / _SPARE, min(_ROUNDING, self.tolerance / 16)
 
-    def _blocks(self, orders, present, values, factors) -> float:
+    def advance(
+        self, rows: Side, columns: Side, K: np.ndarray, Theta: np.ndarray | None, largest: np.ndarray
+    ) -> float:
+        """<sigma sigma>_K and Theta <sigma' sigma'>_K in place; the largest relative remainder."""
+        from finitewidth.gaussian.two_legs import series_loops
+
+        orders: tuple[Orders, ...] = ((0, 0), (0, 0) if Theta is None else (1, 1))
+        first, second = (tables.coefficients for tables in self.tables)
+        present = parities(*self.tables, orders)
+        averages = tuple((first[a], second[b], p) for (a, b), p in zip(orders, present, strict=True))
+        return series_loops.advanced(
+            K,
+            np.empty((0, 0, 0, 0)) if Theta is None else Theta,
+            (rows.legs.inverse_deviations, columns.legs.inverse_deviations),
+            largest,
+            self.bounds,
+            self.enough,
+            (rows.start, columns.start),
+            columns.places_of(K.shape),
+            averages,
+        )
+
+
+class Sums(NamedTuple):
+    """What the series of a block of pairs are summed from."""
+
+    rows: Side
+    columns: Side
+    correlations: Correlations
+    series: Series
+
+    def into(self, orders: tuple[Orders, ...], values: list[np.ndarray]) -> float:
+        """Write sums into `values`; the largest relative remainder."""
+        add = self._blocks if self.columns.along_columns else self._listed
+        return add(orders, values)
+
+    def _blocks(self, orders, values) -> float:
         from finitewidth.gaussian.two_legs import series_loops
 
         c, largest = self.correlations
         terms = np.empty(largest.shape, dtype=np.int64)
-        enough = self.tolerance / _SPARE, min(_ROUNDING, self.tolerance / 16)
-        remainder = series_loops.lengths(largest, *self.bounds, self.rows.start, *enough, terms)
+        bounds, enough = self.series.bounds, self.series.enough
+        remainder = series_loops.lengths(largest, *bounds, self.rows.start, *enough, terms)
         starts, places = (self.rows.start, self.columns.start), self.columns.places_of(c.shape)
-        first, second = (tables.coefficients for tables in self.tables)
-        for (a, b), parity, out, factor in zip(orders, present, values, factors, strict=True):
-            series_loops.summed(c, first[a], second[b], starts, places, terms, parity, factor, out)
+        first, second = (tables.coefficients for tables in self.series.tables)
+        present = parities(*self.series.tables, orders)
+        for (a, b), parity, out in zip(orders, present, values, strict=True):
+            series_loops.summed(c, first[a], second[b], starts, places, terms, parity, out)
         return remainder
 
-    def _listed(self, orders, present, values, factors) -> float:
+    def _listed(self, orders, values) -> float:
         """Samples met with themselves, other sites of them: few pairs."""
-        c, length = self.correlations.c, self.length
-        for (a, b), out, factor in zip(orders, values, factors, strict=True):
-            first = self.rows.select(self.tables[0].coefficients[a])
-            second = self.columns.select(self.tables[1].coefficients[b])
+        c, (first, second) = self.correlations.c, self.series.tables
+        for (a, b), out in zip(orders, values, strict=True):
+            of_rows = self.rows.select(first.coefficients[a])
+            of_columns = self.columns.select(second.coefficients[b])
             total = np.zeros(c.shape)
-            for k in reversed(range(length)):
-                total = total * c + first[k] * second[k]
-            np.multiply(out, total, out=out) if factor else np.copyto(out, total)
-        return self.last * self.correlations.largest**length
+            for k in reversed(range(self.series.length)):
+                total = total * c + of_rows[k] * of_columns[k]
+            np.copyto(out, total)
+        return self.series.last * self.correlations.largest**self.series.length

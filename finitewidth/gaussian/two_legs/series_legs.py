@@ -28,7 +28,7 @@ class SeriesLegs(Legs):
     widest: float  # at least the largest variance of the legs on both sides of a pair
     tolerance: float
     made: dict[int, Tables] = field(default_factory=dict, repr=False)
-    bounds: dict[int, np.ndarray] = field(default_factory=dict, repr=False)  # of rows, by length
+    met: dict[int, tuple["SeriesLegs", series.Series]] = field(default_factory=dict, repr=False)  # by length
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @functools.cached_property
@@ -78,16 +78,27 @@ class SeriesLegs(Legs):
         squares = tuple((a, a) for a in as_functions(self.activation, of_legs(self.orders)))
         return quadrature.precision(self.activation, self.widest, squares, self.tolerance / 4)
 
+    @functools.cached_property
+    def has_delta(self) -> bool:
+        """Whether a leg of some pair is a delta function."""
+        return has_delta(self.activation, self.orders)
+
+    @functools.cached_property
+    def _tails(self) -> np.ndarray:
+        orders = of_legs(self.orders)
+        return hermite_tables.widest_tails(self.activation, self.widest, orders, self.precision.count)
+
     def length_for(self, correlation: float) -> int:
         """The number of terms that reach the tolerance at this correlation."""
-        return hermite_tables.length_for(
-            self.activation,
-            self.widest,
-            of_legs(self.orders),
-            correlation=correlation,
-            tolerance=self.tolerance / 4,
-            count=self.precision.count,
-        )
+        return hermite_tables.length_for(self._tails, correlation, self.tolerance / 4)
+
+    def with_columns(self, columns: "SeriesLegs", length: int) -> series.Series:
+        """The series of pairs with other legs, kept for the next block of such pairs."""
+        last, made = self.met.get(length, (None, None))
+        if made is None or last is not columns:
+            made = _series(self, columns, length)
+            self.met[length] = columns, made
+        return made
 
 
 def average(
@@ -103,11 +114,11 @@ def average(
         return values, legs.precision.error
     sums = _sums(rows, columns, cross, same)
     values = [np.empty(cross.shape) for _ in legs.orders]
-    error = sums.into(legs.orders, values, (False,) * len(values))
+    error = sums.into(legs.orders, values)
     if same is not None:
         for value, pair in zip(values, legs.orders, strict=True):
-            np.copyto(value, rows.select(sums.tables[0].alone[pair]), where=same)
-    if _may_be_slow(sums):
+            np.copyto(value, rows.select(sums.series.tables[0].alone[pair]), where=same)
+    if _may_be_slow(legs, sums.series, sums.correlations.largest):
         slow = _slow_pairs(sums)
         slow &= True if same is None else ~same
         if slow.any():
@@ -120,16 +131,19 @@ def advance(
 ) -> tuple[np.ndarray, np.ndarray | None, float]:
     """<sigma sigma>_K and Theta <sigma' sigma'>_K in place, and the largest relative error."""
     legs: SeriesLegs = rows.legs
-    if same is not None and same.all():
+    in_rows = K.flags.c_contiguous and (Theta is None or Theta.flags.c_contiguous)
+    if not (in_rows and columns.along_columns) or (same is not None and same.all()):
         return _multiplied(*average(rows, columns, K, same), Theta)
-    sums = _sums(rows, columns, K, same)
-    if _may_be_slow(sums) or not (K.flags.c_contiguous and (Theta is None or Theta.flags.c_contiguous)):
+    marked = None if same is None else _marked(same, K.shape)
+    if marked is not None:
+        K[marked] = 0.0  # what the series gives there is not used
+    largest, most = series.largest_correlations(rows, columns, K)
+    made = legs.with_columns(columns.legs, legs.length_for(most))
+    if _may_be_slow(legs, made, most):
         return _multiplied(*average(rows, columns, K, same), Theta)
     results = [K] if Theta is None else [K, Theta]
-    orders = legs.orders[: len(results)]
-    marked = None if same is None else _marked(same, K.shape)
-    kept = [] if marked is None else _alone(sums, orders, results, marked)
-    error = sums.into(orders, results, (False, True)[: len(results)])
+    kept = [] if marked is None else _alone(rows, made, results, marked)
+    error = made.advance(rows, columns, K, Theta, largest)
     for result, values in zip(results, kept, strict=False):
         result[marked] = values
     return K, Theta, error + legs.precision.error
@@ -146,9 +160,9 @@ def _marked(same: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
     return np.nonzero(np.broadcast_to(same, shape))
 
 
-def _alone(sums: series.Sums, orders, results: list[np.ndarray], marked) -> list[np.ndarray]:
+def _alone(rows: Side, made: series.Series, results: list[np.ndarray], marked) -> list[np.ndarray]:
     """What K and Theta become where a leg meets itself."""
-    alone = [sums.rows.select(sums.tables[0].alone[pair]) for pair in orders]
+    alone = [rows.select(made.tables[0].alone[pair]) for pair in rows.legs.orders[: len(results)]]
     K, *slope = (np.broadcast_to(values, results[0].shape)[marked] for values in alone)
     return [K, *(values * results[1][marked] for values in slope)]
 
@@ -156,30 +170,24 @@ def _alone(sums: series.Sums, orders, results: list[np.ndarray], marked) -> list
 def _sums(rows: Side, columns: Side, cross: np.ndarray, same: np.ndarray | None) -> series.Sums:
     legs: SeriesLegs = rows.legs
     correlations = series.correlations(rows, columns, cross, same)
-    length = legs.length_for(correlations.largest)
-    tables = _first(length, rows.legs), _first(length, columns.legs)
-    bounds, last = _bounds(legs, tables, length)
-    return series.Sums(rows, columns, correlations, tables, bounds, last, legs.tolerance / 2)
+    made = legs.with_columns(columns.legs, legs.length_for(correlations.largest))
+    return series.Sums(rows, columns, correlations, made)
 
 
-def _bounds(
-    legs: SeriesLegs, tables: tuple[Tables, Tables], length: int
-) -> tuple[tuple[np.ndarray, np.ndarray], float]:
-    """What `series_loops.lengths` needs to know of remainders, and the worst one after all terms."""
+def _series(legs: SeriesLegs, columns: SeriesLegs, length: int) -> series.Series:
+    """The tables of both sides, and what `series_loops.lengths` needs to know of remainders."""
+    tables = _first(length, legs), _first(length, columns)
     levels = [leveled(legs.activation, pair) for pair in legs.orders]
-    factor = math.sqrt(2) if has_delta(legs.activation, legs.orders) else 1.0
-    if length not in legs.bounds:
-        legs.bounds[length] = factor * np.stack([tables[0].roots[a] for a, _ in levels])
-    columns = np.stack([tables[1].tails[b] for _, b in levels])
+    factor = math.sqrt(2) if legs.has_delta else 1.0
+    of_rows = factor * np.stack([tables[0].roots[a] for a, _ in levels])
+    of_columns = np.stack([tables[1].tails[b] for _, b in levels])
     last = factor * max(tables[0].tails[a][-1] * tables[1].tails[b][-1] for a, b in levels)
-    return (legs.bounds[length], columns), float(last)
+    return series.Series(tables, (of_rows, of_columns), float(last), legs.tolerance / 2)
 
 
-def _may_be_slow(sums: series.Sums) -> bool:
+def _may_be_slow(legs: SeriesLegs, made: series.Series, correlation: float) -> bool:
     """Whether some pairs may need quadrature."""
-    legs: SeriesLegs = sums.rows.legs
-    uneven = has_delta(legs.activation, legs.orders)
-    return uneven or bool(_is_slow(sums, sums.correlations.largest))
+    return legs.has_delta or bool(_is_slow(made, correlation))
 
 
 def _first(length: int, legs: SeriesLegs) -> Tables:
@@ -194,15 +202,15 @@ def _first(length: int, legs: SeriesLegs) -> Tables:
     return tables._replace(coefficients=coefficients, roots=roots, tails=tails)
 
 
-def _is_slow(sums: series.Sums, correlation):
+def _is_slow(made: series.Series, correlation):
     """Whether the series at this correlation needs more terms than the tables have."""
-    return sums.last * np.abs(correlation) ** sums.length > sums.tolerance
+    return made.last * np.abs(correlation) ** made.length > made.tolerance
 
 
 def _slow_pairs(sums: series.Sums) -> np.ndarray:
     legs: SeriesLegs = sums.rows.legs
-    slow = _is_slow(sums, sums.correlations.c)
-    if has_delta(legs.activation, legs.orders):
+    slow = _is_slow(sums.series, sums.correlations.c)
+    if legs.has_delta:
         ratio = np.maximum(sums.rows.variances, 1e-300) / (sums.columns.variances + 1e-300)
         slow |= (ratio > _UNEVEN) | (ratio < 1 / _UNEVEN)
     return slow

@@ -76,28 +76,53 @@ def remainders(coefficients, squares):
 
 
 @compiled
-def lengths(largest, rows, columns, start, tolerance, rounding, terms):
-    """The number of terms for each row (D, P, A) that leaves no more than the tolerance; the worst remainder.
+def largest_correlations(cross, rows, columns, starts, places, largest):
+    """The largest |c| of each row (D, P, A), from covariances and inverse deviations; the largest of all."""
+    D, P, A, B = cross.shape
+    sizes, left, most = np.empty(B), np.uintp(starts[1]), 0.0
+    for d in range(D):
+        for p in range(P):
+            q = places[d, p]
+            for i in range(A):
+                row = cross[d, p, i]
+                for j in range(np.uintp(B)):
+                    sizes[j] = abs(row[j] * columns[q, left + j])
+                size = _largest(sizes) * rows[p, starts[0] + i]
+                largest[d, p, i] = 1.0 if size > 1.0 else size
+                most = max(most, largest[d, p, i])
+    return most
+
+
+@compiled
+def _length(largest, rows, columns, p, i, tolerance, rounding):
+    """The number of terms for one row that leaves no more than the tolerance, and the remainder.
 
     Remainders at correlation one after every GROUP terms are at most the products of `rows` (orders, n, P, N)
     and `columns` (orders, n). Where they have reached `rounding`, more terms add nothing.
     """
-    orders, longest, worst = rows.shape[0], columns.shape[1] - 1, 0.0
+    power, longest = largest**GROUP, columns.shape[1] - 1
+    groups, scale, left = 0, 1.0, np.inf
+    while groups < longest:
+        groups += 1
+        scale *= power
+        bound = 0.0
+        for o in range(rows.shape[0]):
+            bound = max(bound, rows[o, groups, p, i] * columns[o, groups])
+        left = bound * scale
+        if left <= tolerance or bound <= rounding:
+            break
+    return groups * GROUP, left
+
+
+@compiled
+def lengths(largest, rows, columns, start, tolerance, rounding, terms):
+    """The number of terms for each row (D, P, A), see `_length`; the worst remainder."""
+    worst = 0.0
     for d in range(largest.shape[0]):
         for p in range(largest.shape[1]):
             for i in range(largest.shape[2]):
-                power = largest[d, p, i] ** GROUP
-                groups, scale, left = 0, 1.0, np.inf
-                while groups < longest:
-                    groups += 1
-                    scale *= power
-                    bound = 0.0
-                    for o in range(orders):
-                        bound = max(bound, rows[o, groups, p, start + i] * columns[o, groups])
-                    left = bound * scale
-                    if left <= tolerance or bound <= rounding:
-                        break
-                terms[d, p, i] = groups * GROUP
+                size = largest[d, p, i]
+                terms[d, p, i], left = _length(size, rows, columns, p, start + i, tolerance, rounding)
                 worst = max(worst, left)
     return worst
 
@@ -118,27 +143,69 @@ def _polynomial(first, second, p, i, q, left, start, count, square, value):
 
 
 @compiled
-def summed(c, first, second, starts, places, terms, present, factor, out):
-    """sum_k a_k b_k c^k into `out`, or onto it as a factor.
+def _row(c, square, first, second, p, i, q, left, count, present, parts):
+    """sum_k a_k b_k c^k for one row of pairs into parts[0]; parts[1] is overwritten.
 
     Where even or odd terms beyond the first two are not `present`, only the first of them is taken.
     """
+    for parity in range(2):
+        part = parts[parity]
+        if present[parity]:
+            _polynomial(first, second, p, i, q, left, parity, count, square, part)
+        else:
+            for j in range(np.uintp(part.size)):
+                part[j] = first[parity, p, i] * second[parity, q, left + j]
+    even, odd = parts[0], parts[1]
+    for j in range(np.uintp(c.size)):
+        even[j] = fma(c[j], odd[j], even[j])
+
+
+@compiled
+def summed(c, first, second, starts, places, terms, present, out):
+    """sum_k a_k b_k c^k into `out`."""
     D, P, A, B = c.shape
     square, parts, left = np.empty(B), np.empty((2, B)), np.uintp(starts[1])
     for d in range(D):
         for p in range(P):
-            q = places[d, p]
             for i in range(A):
-                row, result, leg, count = c[d, p, i], out[d, p, i], starts[0] + i, terms[d, p, i]
+                row, leg = c[d, p, i], starts[0] + i
                 for j in range(B):
                     square[j] = row[j] * row[j]
-                for parity in range(2):
-                    part = parts[parity]
-                    if present[parity]:
-                        _polynomial(first, second, p, leg, q, left, parity, count, square, part)
-                    else:
-                        for j in range(np.uintp(B)):
-                            part[j] = first[parity, p, leg] * second[parity, q, left + j]
-                for j in range(B):
-                    value = fma(row[j], parts[1, j], parts[0, j])
-                    result[j] = result[j] * value if factor else value
+                _row(row, square, first, second, p, leg, places[d, p], left, terms[d, p, i], present, parts)
+                out[d, p, i] = parts[0]
+
+
+@compiled
+def advanced(K, Theta, legs, largest, bounds, enough, starts, places, averages):
+    """<sigma sigma>_K and Theta <sigma' sigma'>_K in place, row by row; the worst remainder.
+
+    `legs` are the inverse deviations of rows and columns. Each of the two averages has coefficients of rows
+    and of columns and which terms are present. `Theta` may be empty. Correlations of one row stay in cache.
+    """
+    D, P, A, B = K.shape
+    (rows, columns), (start, left), worst = legs, (starts[0], np.uintp(starts[1])), 0.0
+    c, square, parts = np.empty(B), np.empty(B), np.empty((2, B))
+    (first, second, present), (first_slope, second_slope, present_slope) = averages
+    for d in range(D):
+        for p in range(P):
+            q = places[d, p]
+            for i in range(A):
+                row, leg = K[d, p, i], start + i
+                size = largest[d, p, i]
+                count, left_out = _length(size, bounds[0], bounds[1], p, leg, enough[0], enough[1])
+                worst = max(worst, left_out)
+                of_row = rows[p, leg]
+                for j in range(np.uintp(B)):
+                    value = row[j] * of_row * columns[q, left + j]
+                    value = 1.0 if value > 1.0 else value
+                    value = -1.0 if value < -1.0 else value
+                    c[j] = value
+                    square[j] = value * value
+                _row(c, square, first, second, p, leg, q, left, count, present, parts)
+                row[:] = parts[0]
+                if Theta.size:
+                    _row(c, square, first_slope, second_slope, p, leg, q, left, count, present_slope, parts)
+                    result, factor = Theta[d, p, i], parts[0]
+                    for j in range(np.uintp(B)):
+                        result[j] *= factor[j]
+    return worst

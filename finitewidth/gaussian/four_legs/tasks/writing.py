@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from finitewidth.core.cores import in_pieces
+from finitewidth.gaussian import reserve
 from finitewidth.gaussian.four_legs.families import Family, Layers, placements
 from finitewidth.gaussian.four_legs.filling import Filling
 
@@ -89,7 +90,7 @@ class Packed:
         sizes = (c - a - 1) * (count - 1 - c)
         self.starts = np.zeros((count, count), dtype=int)
         self.starts[a, c] = np.cumsum(sizes) - sizes
-        self.sums = np.empty((len(dealt), int(sizes.sum())))
+        self.sums = reserve.zeros((len(dealt), int(sizes.sum())))
 
     def write(self, block: np.ndarray, legs: np.ndarray, places: np.ndarray) -> None:
         from finitewidth.gaussian.four_legs.loops import places as loops
@@ -97,7 +98,7 @@ class Packed:
         loops.pack(block, self.rank[legs], places, self.starts, self.sums)
 
     def fill(self, filling: Filling) -> None:
-        """Fill all entries of arrays over four slots that have four different samples."""
+        """Fill all entries of arrays over four slots that have four different samples; once."""
         from finitewidth.gaussian.four_legs.loops import places as loops
 
         for family, arrays in filling.arrays.items():
@@ -106,6 +107,7 @@ class Packed:
             arguments = self.sums, self.starts, self.samples, sources, copies, first, second, arrays[None]
             pairs = 1 + _AT_ONCE // len(self.samples) ** 2
             in_pieces(lambda start, stop, of=arguments: loops.unpack(*of, start, stop), len(first), pairs)
+        reserve.give_back(self.sums)
 
 
 @functools.lru_cache(maxsize=64)
