@@ -8,7 +8,7 @@ import numpy as np
 
 from finitewidth.theory.layers.interface import Chain
 
-_BUDGET = 1 << 17  # pairs of sites at once: a megabyte
+_BUDGET = 1 << 16  # pairs of sites at once: half a megabyte
 _MOST = 32 * _BUDGET  # pairs of sites that are there at once where a layer needs many displacements
 _OVERHEAD = 8192  # what a step of a block costs besides its arithmetic, in pairs of sites
 _THREADS = 16384  # what threads cost, likewise
