@@ -24,9 +24,9 @@ from calibration_problems import FIRST, FLOWS, FRESH, JUDGES, LARGE_TARGETS, Cas
 
 NARROW, WIDE = {48: 8, 32: 8, 24: 7, 16: 7}, {256: 2, 128: 2, 96: 2, 64: 3}  # places by width
 FLOW = {48: 2, 32: 2, 24: 2}
-WORK = {256: 6e11, 128: 5e11, 96: 4e11, 64: 3e11}  # of an ensemble, by width
+WORK = {256: 1e12, 128: 6e11, 96: 5e11, 64: 3e11}  # of an ensemble, by width
 USUAL_WORK = 1.5e11
-CANDIDATES = 80  # for the places of one kind, at most
+CANDIDATES, WIDE_CANDIDATES = 80, 120  # for the places of one kind, at most
 SHARE_OF_MEAN, SHARE_OF_VARIANCE = 0.12, 0.08  # of the product of corrections that is expected to remain
 PRECISION = 2.5  # standard errors in an expected remainder
 SPREAD_OF_VARIANCE = 1.8  # of the variance of one network, as the first problems had it
@@ -82,11 +82,13 @@ def place(one: Case, open_places: dict[int, int]) -> dict | None:
     return None
 
 
-def fill(places: dict[int, int], first: int, chosen: list[dict], kind: type = object) -> None:
+def fill(
+    places: dict[int, int], first: int, chosen: list[dict], kind: type = object, most: int = CANDIDATES
+) -> None:
     """Candidates from a number on, with algorithms of a kind, until all places are taken or all are seen."""
     open_places = dict(places)
     candidates = (one for one in map(case, itertools.count(first)) if isinstance(one.algorithm, kind))
-    for one in itertools.islice(candidates, CANDIDATES):
+    for one in itertools.islice(candidates, most):
         try:
             found = place(one, open_places)
         except ValueError as refusal:  # of theory, before any network is trained: another one will do
@@ -106,7 +108,7 @@ def main() -> None:
     chosen: list[dict] = [one for one in json.loads(FRESH.read_text()) if one["number"] < JUDGES]
     fill(NARROW, FIRST, chosen)
     fill(FLOW, FLOWS, chosen, fw.GradientFlow)  # of which the others have few
-    fill(WIDE, LARGE_TARGETS, chosen)
+    fill(WIDE, LARGE_TARGETS, chosen, most=WIDE_CANDIDATES)
 
 
 if __name__ == "__main__":
