@@ -22,8 +22,8 @@ import numpy as np
 from calibration import fw, rms
 from calibration_problems import FIRST, FLOWS, FRESH, JUDGES, LARGE_TARGETS, Case, case, members_for
 
-NARROW, WIDE = {48: 8, 32: 8, 24: 7, 16: 7}, {256: 2, 128: 2, 96: 2, 64: 3}  # places by width
-FLOW = {48: 2, 32: 2, 24: 2}
+NARROW, WIDE = {48: 6, 32: 6, 24: 6, 16: 6}, {256: 2, 128: 2, 96: 2, 64: 3}  # places by width
+FLOW = {48: 1, 32: 2, 24: 2}
 WORK = {256: 1e12, 128: 6e11, 96: 5e11, 64: 3e11}  # of an ensemble, by width
 USUAL_WORK = 1.5e11
 CANDIDATES, WIDE_CANDIDATES = 80, 120  # for the places of one kind, at most

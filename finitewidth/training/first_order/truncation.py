@@ -47,8 +47,8 @@ class Recipe(NamedTuple):
     lent: float = 0.0
 
 
-TRAINED = Recipe(mean=0.72, variance=0.4, delta=2.5, spread=5.0, depth=3.0)
-POSTERIOR = Recipe(mean=0.42, variance=0.6, delta=2.0, spread=2.0, depth=0.0, lent=0.1)
+TRAINED = Recipe(mean=0.9, variance=0.4, delta=2.5, spread=5.0, depth=3.0)
+POSTERIOR = Recipe(mean=0.45, variance=0.72, delta=2.0, spread=2.0, depth=0.0, lent=0.1)
 
 
 class Units(NamedTuple):
