@@ -23,9 +23,9 @@ C_W = {"tanh": 1.3, "gelu": 1.9, "sin": 1.2, "swish": 1.9, "erf": 1.0, "softplus
 # operations that the ensemble of one problem may take: lowered after the first nine, when they had taken
 # three times as long as planned beside other programs, and before any result was looked at
 WORK, EARLY_WORK, EARLY = 1.5e11, 5e11, 9
-FIRST, FLOWS, LARGE_TARGETS = 4000, 4500, 5000  # numbers of candidates that judge
+FIRST, FLOWS, LARGE_TARGETS = 10_000, 10_500, 11_000  # numbers of candidates that judge
 JUDGES = FIRST
-LARGER = (2, 5)  # thousands of problems whose targets are larger
+LARGER = (2, 5, 8, 11)  # thousands of problems whose targets are larger
 USUAL_WIDTH = 32  # where targets of order one are large enough
 FLOW = 4.0  # times as long as descent an adaptive step takes
 ENOUGH = 4.0  # times width**3 networks: differences between networks fall as n**-1/2, remainders as n**-2

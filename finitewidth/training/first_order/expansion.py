@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.training.first_order.truncation import POSTERIOR, Units, truncation_of
+from finitewidth.training.first_order.truncation import POSTERIOR, Units, depth_over_width, truncation_of
 from finitewidth.training.infinite.gaussian import Expansion, Prediction, Truncation
 
 _ROUNDING = 1e-10
@@ -68,10 +68,9 @@ def judged_posterior(prediction: Prediction, untrained: float) -> Prediction:
 
 def _measured(prediction: Prediction, neglected: Truncation, scales: Units, untrained: float) -> Prediction:
     """Corrections and uncertainties relative to these scales, one for all outputs or one for each."""
-    depth_over_width = sum(1 / n for n in prediction.net.ladder.widths[1:-1])
     spread, lowest, unsure = _spread(prediction, neglected, scales.variance, untrained)
     expansion = Expansion(
-        depth_over_width,
+        depth_over_width(prediction.net),
         _relative(prediction.mean - prediction.infinite_width.mean, scales.mean),
         spread,
         lowest,
