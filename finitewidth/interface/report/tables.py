@@ -18,6 +18,9 @@ ORDERS = {"infinite_width": "infinite width", "finite_width": "order 1/n"}
 
 _MOST_ROWS = 24  # of deeper networks the first and last layers are shown; --json and summary.json have all
 
+_NAMES = ("", "layer", "test", "test input", "output", "digit")  # heads of columns that name their rows
+_WIDEST = 10_000  # characters of a line that is not cut
+
 _COLUMNS = (
     "layer",
     "K\ndiagonal",
@@ -125,12 +128,36 @@ def _first(lines: list[list[str]]) -> list[list[str]]:
 
 
 def _print_table(heads: list[str], lines: list[list[str]], console: Console) -> None:
+    """No number is ever cut: files and pipes get wide lines, and terminals several tables if need be."""
+    whole = [list(range(len(heads)))]
+    for columns in _blocks(heads, lines, console) if console.is_terminal else whole:
+        console.print(_table(heads, lines, columns), crop=False, soft_wrap=True)
+
+
+def _table(heads: list[str], lines: list[list[str]], columns: list[int]) -> Table:
+    """Of its natural width, whatever the console has."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
+    for column in columns:
+        table.add_column(heads[column], justify="right", no_wrap=True)
     for line in lines:
-        table.add_row(*(escape(cell) for cell in line))
-    console.print(table)
+        table.add_row(*(escape(line[column]) for column in columns))
+    table.width = Console(width=_WIDEST).measure(table).maximum
+    return table
+
+
+def _blocks(heads: list[str], lines: list[list[str]], console: Console) -> list[list[int]]:
+    """Columns of tables that fit into the terminal; each begins with the columns that name its rows."""
+    names = [column for column, head in enumerate(heads) if head in _NAMES]
+    blocks = [names]
+    for column in range(len(heads)):
+        if column in names:
+            continue
+        longer = [*blocks[-1], column]
+        if blocks[-1] != names and (_table(heads, lines, longer).width or 0) > console.width:
+            longer = [*names, column]
+            blocks.append(longer)
+        blocks[-1] = longer
+    return blocks
 
 
 def prediction_table(answers: list[Row]) -> tuple[list[str], list[list[str]]]:
