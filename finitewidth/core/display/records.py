@@ -4,7 +4,8 @@
     @dataclass(frozen=True, eq=False)
     class Prediction: ...
 
-The names are attributes or properties. One that does not exist, is None or cannot be had is left out.
+The names are attributes or properties. One that does not exist, is None or cannot be had is left out, and so
+is an error that is zero everywhere: nothing was sampled, or nothing is neglected.
 """
 
 import html
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=type)
 
 ALSO = ("uncertainty", "verdict")  # shown by every record that has them
+ERRORS = ("stderr", "uncertainty", "variance_stderr", "variance_uncertainty")
 MOST = 6  # numbers of an array that are all number
 
 
@@ -62,8 +64,9 @@ def over_samples(matrices: Iterable[str], tensors: Iterable[str]) -> dict[str, s
 def _values(record: Any, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     for name in names:
         value = _value(record, name)
-        if value is not None and not callable(value):
-            yield name, value
+        if value is None or callable(value) or (name in ERRORS and not np.any(value)):
+            continue
+        yield name, value
 
 
 def _value(record: Any, name: str) -> Any:

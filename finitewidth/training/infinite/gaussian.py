@@ -70,14 +70,22 @@ class Sampling:
 
 @shown(
     "mean",
+    "stderr",
+    "uncertainty",
     "std",
+    "variance_stderr",
+    "variance_uncertainty",
     "order",
     "condition",
     "route",
+    "samples",
     "note",
     "algorithm",
     "net",
-    dimensions={"mean": "sample output", "std": "sample output", "variance": "sample output"},
+    dimensions=dict.fromkeys(
+        ("mean", "stderr", "uncertainty", "std", "variance", "variance_stderr", "variance_uncertainty"),
+        "sample output",
+    ),
     figure="trained_outputs",
 )
 @dataclass(frozen=True, eq=False)
@@ -114,6 +122,11 @@ class Prediction:
     def route(self) -> str:
         """How order 1/n was computed: "deterministic" or "sampled"."""
         return "deterministic" if self.sampling is None else "sampled"
+
+    @property
+    def samples(self) -> int | None:
+        """The number of sampled neurons; None if nothing was sampled."""
+        return None if self.sampling is None else self.sampling.samples
 
     @property
     def stderr(self) -> Float[np.ndarray, "M n_L"]:
