@@ -310,6 +310,15 @@ def test_a_run_file_asks_for_samples_and_gets_standard_errors(folder, capsys):
     assert again.mean[0, 0] == document["predictions"][0]["finite_width"]
 
 
+def test_variances_that_were_not_asked_for_are_null(folder, capsys):
+    theory = '[theory]\nroute = "sampled"\n[sampling]\nsamples = 2000\n'
+    (folder / "run.toml").write_text(RUN.split("[ensemble]")[0] + theory, encoding="utf-8")
+    assert call("solve", "run.toml", "--json") == 0
+    expansion = json.loads(capsys.readouterr().out)["theory"]["expansion"]
+    assert expansion["covariance"] is expansion["covariance_uncertainty"] is None
+    assert expansion["lowest_eigenvalue"] is None and expansion["mean_uncertainty"] > 0
+
+
 @pytest.mark.parametrize("old, new, named", WRONG, ids=[named for *_, named in WRONG])
 def test_wrong_runs_are_named_with_their_key(folder, capsys, old, new, named):
     assert old in RUN

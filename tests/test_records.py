@@ -176,6 +176,12 @@ def test_what_a_record_does_not_have_is_left_out():
     assert set(record.to_xarray()) == {"estimate", "estimate_stderr"}
 
 
+def test_the_range_of_an_array_is_that_of_its_numbers():
+    some = Invented(np.array([[1.0, 2.0, np.nan, 4.0], [np.nan, 5.0, 6.0, 7.0]]), fw.Estimate(0.0, 0.0))
+    assert "mean=2 x 4 from 1 to 7, 2 missing" in repr(some)
+    assert "mean=8, all missing" in repr(Invented(np.full(8, np.nan), fw.Estimate(0.0, 0.0)))
+
+
 @pytest.mark.parametrize(
     "value, text",
     [

@@ -54,7 +54,8 @@ def verdict(uncertainty: float) -> Verdict:
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Of several verdicts, the one that holds for all together; without any, nothing is neglected."""
-    return max(verdicts, key=_FROM_BEST.index, default="trusted")
+    given = set(verdicts)
+    return next((one for one in reversed(_FROM_BEST) if one in given), "trusted")
 
 
 def neglected(ratio: float) -> float:

@@ -86,8 +86,7 @@ class Trajectory:
     @property
     def verdict(self) -> Verdict:
         """Whether order 1/n can be trusted at all times: the worst verdict of them."""
-        verdicts = (p.verdict for p in self.predictions if isinstance(p, Prediction))
-        return worst(verdicts)
+        return worst(p.verdict for p in self.predictions if isinstance(p, Prediction))
 
 
 @takes_models

@@ -115,7 +115,11 @@ def _array(values: np.ndarray) -> str:
         return f"{_shape(values)} of {values.dtype}"
     if values.size <= MOST:
         return f"[{', '.join(_text(one, 4) for one in values.ravel())}]"
-    return f"{_shape(values)} from {_text(values.min(), 4)} to {_text(values.max(), 4)}"
+    known = values[~np.isnan(values)]
+    if known.size == 0:
+        return f"{_shape(values)}, all missing"
+    missing = f", {values.size - known.size} missing" if known.size < values.size else ""
+    return f"{_shape(values)} from {_text(known.min(), 4)} to {_text(known.max(), 4)}{missing}"
 
 
 def _shape(values: np.ndarray) -> str:

@@ -105,7 +105,7 @@ def _words(answers: Answers) -> str:
         text += " and has no bars"
     if answers.below_zero:
         count = f"{answers.below_zero} of {len(answers.names)}"
-        text += f"; its variance is below zero at {count} outputs, which have no spread"
+        text += f"; variances below zero at {count} outputs have no spread"
     elif not np.isfinite(answers.column("finite_width_std")).any():
         text += "; its spread was not computed"
     return text
