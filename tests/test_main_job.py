@@ -140,6 +140,7 @@ def test_documents_agree_and_the_saved_run_repeats_itself(finished, capsys, tmp_
 def test_report_is_well_formed_and_needs_nothing_from_outside(finished):
     text = (finished / "out/report.html").read_text(encoding="utf-8")
     page = ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>\n"))
+    assert re.search(r"<dt>order 1/n</dt><dd>deterministic; \w+</dd>", text)
     tags = [element.tag.rpartition("}")[2] for element in page.iter()]
     assert "svg" in tags and "table" in tags
     assert not {"script", "link", "img", "iframe", "object", "image"} & set(tags)
@@ -313,7 +314,11 @@ def test_a_run_file_asks_for_samples_and_gets_standard_errors(folder, capsys):
 def test_variances_that_were_not_asked_for_are_null(folder, capsys):
     theory = '[theory]\nroute = "sampled"\n[sampling]\nsamples = 2000\n'
     (folder / "run.toml").write_text(RUN.split("[ensemble]")[0] + theory, encoding="utf-8")
-    assert call("solve", "run.toml", "--json") == 0
+    assert call("solve", "run.toml", "--json", "--no-figure") == 0
+    report = (folder / "results/run/report.html").read_text(encoding="utf-8")
+    assert re.search(
+        r"<dd>\d+ sampled neurons, standard error [\d.]+ of the largest shift, rms; \w+</dd>", report
+    )
     expansion = json.loads(capsys.readouterr().out)["theory"]["expansion"]
     assert expansion["covariance"] is expansion["covariance_uncertainty"] is None
     assert expansion["lowest_eigenvalue"] is None and expansion["mean_uncertainty"] > 0

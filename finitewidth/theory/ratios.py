@@ -54,8 +54,11 @@ def verdict(uncertainty: float) -> Verdict:
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Of several verdicts, the one that holds for all together; without any, nothing is neglected."""
-    given = set(verdicts)
-    return next((one for one in reversed(_FROM_BEST) if one in given), "trusted")
+    found: Verdict = "trusted"
+    for one in verdicts:
+        if _FROM_BEST.index(one) > _FROM_BEST.index(found):
+            found = one
+    return found
 
 
 def neglected(ratio: float) -> float:

@@ -13,6 +13,7 @@ from finitewidth.interface.runs.answers import Agreement, Row, agreements, concl
 from finitewidth.interface.runs.layer_summary import LayerSummary, Spread, Summary
 from finitewidth.interface.runs.main_job import SolvedRun
 from finitewidth.interface.runs.run_files import TrainingRun
+from finitewidth.training.infinite.gaussian import Prediction
 
 ORDERS = {"infinite_width": "infinite width", "finite_width": "order 1/n"}
 
@@ -86,10 +87,8 @@ def print_solved(solved: SolvedRun, console: Console) -> None:
         "data": data_words(run),
         "training": repr(run.algorithm),
     }
-    sampling = solved.prediction.sampling
-    if sampling is not None:
-        share = f"standard error {sampling.accuracy:.2g} of the largest shift, rms"
-        facts["order 1/n"] = f"{sampling.samples} sampled neurons, {share}"
+    if solved.prediction.sampling is not None:
+        facts["order 1/n"] = route_words(solved.prediction)
     if solved.ensemble is not None:
         facts["ensemble"] = ensemble_words(solved.ensemble)
     _print_facts(facts, console)
@@ -101,6 +100,15 @@ def print_solved(solved: SolvedRun, console: Console) -> None:
         console.print("Pulls: (theory - networks) / standard error", style="bold")
         _print_table(*agreement_table(agreement), console)
     console.print(conclusion(solved), highlight=False, soft_wrap=True)
+
+
+def route_words(prediction: Prediction) -> str:
+    """How order 1/n was computed: where it was sampled, with how many neurons and which standard error."""
+    sampling = prediction.sampling
+    if sampling is None:
+        return prediction.route
+    error = f"standard error {sampling.accuracy:.2g} of the largest shift, rms"
+    return f"{sampling.samples} sampled neurons, {error}"
 
 
 def data_words(run: TrainingRun) -> str:
