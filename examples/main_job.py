@@ -38,7 +38,7 @@ def main(members: int, path: Path) -> main_job.SolvedRun:
     solved = solve(members)
     tables.print_solved(solved, Console())
     print(f"\n{markdown(solved)}\n")
-    answer_figure.save_answers(answers.rows(solved), path)
+    answer_figure.save_answers(solved, path)
     return solved
 
 

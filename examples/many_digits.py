@@ -41,6 +41,9 @@ def scatter(axes: Axes, row: dict, names: tuple[str, str], groups: int, of_what:
     ends = np.array([x.min(), x.max()])
     draw_line(axes, ends, ends, "finite width", "theory at order 1/n")
     draw_line(axes, ends, 0 * ends, "infinite width", "theory at infinite width")
+    errors = [float(np.sqrt(np.mean(np.square(row["scatter"][f"{name}_error"])))) for name in names]
+    label = "typical standard errors of a point"
+    draw_sampled(axes, x.max(), y.min(), errors[1], label, xerr=errors[0], markersize=0)
     axes.set_xlabel("predicted shift")
 
 

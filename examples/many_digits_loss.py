@@ -3,7 +3,7 @@
     python examples/many_digits_loss.py [--output figure.png]
 
 The numbers are those of benchmarks/digits.py, which takes an hour. After 1000 steps these widths are too
-small for order 1/n, which the figure shows as well.
+small for order 1/n, which the figure shows and says.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,21 @@ from finitewidth.interface.figures.parts import draw_line, draw_sampled, legend_
 from finitewidth.interface.figures.saving import in_house_style
 
 VARIANCE_WIDTHS, GROUPS = (128, 256), 10
+BEYOND = 0.5  # of the predicted shift of the mean: where networks move by less, order 1/n is beyond its range
+
+
+def beyond_range(rows: list[dict]) -> bool:
+    """Whether networks of all these widths move by less than half of what order 1/n predicts."""
+    return max(row["mean"]["slope"] for row in rows) < BEYOND
+
+
+def draw_order_1(axes: Axes, widths: np.ndarray, values: np.ndarray, *, beyond: bool) -> None:
+    """Order 1/n over width: a thin and dotted line where it is beyond its range."""
+    if not beyond:
+        draw_line(axes, widths, values, "finite width", "theory at order 1/n")
+        return
+    label = "theory at order 1/n, beyond its range"
+    draw_line(axes, widths, values, "finite width", label, linewidth=1.2, linestyle=":")
 
 
 def over_width(axes: Axes, rows: list[dict], index: int) -> None:
@@ -29,7 +44,7 @@ def over_width(axes: Axes, rows: list[dict], index: int) -> None:
         for name in ("infinite", "order_1", "measured", "measured_error")
     }
     draw_line(axes, widths, answers["infinite"], "infinite width", "theory at infinite width")
-    draw_line(axes, widths, answers["order_1"], "finite width", "theory at order 1/n")
+    draw_order_1(axes, widths, answers["order_1"], beyond=beyond_range(rows))
     label = "trained networks, ± standard error"
     draw_sampled(axes, widths, answers["measured"], answers["measured_error"], label)
     axes.set_xscale("log")
@@ -52,7 +67,8 @@ def draw(rows: list[dict]) -> Figure:
         chosen = sorted((row for row in rows if row["steps"] == steps), key=lambda row: row["width"])
         for index, (axes, name) in enumerate(zip(column, ("loss", "accuracy"), strict=True)):
             over_width(axes, chosen, index)
-            axes.set_title(f"test {name}, {steps} steps")
+            beyond = "\norder 1/n is beyond its range" if beyond_range(chosen) else ""
+            axes.set_title(f"test {name}, {steps} steps{beyond}")
     legend_below(figure)
     return figure
 

@@ -176,6 +176,20 @@ def test_audit_prints_a_verdict_and_what_to_set(capsys):
     assert "healthy" in capsys.readouterr().out
 
 
+def test_audit_has_one_word_for_the_expansion(capsys):
+    """The mutual information of outputs leaves its range before other statistics do, which is said."""
+    assert call(*shlex.split("audit 2,4,4,1 --activation tanh --C_W 1")) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert (
+        lines["verdict"] == "healthy: signals survive, and at initialization the expansion in 1/n is trusted"
+    )
+    assert lines["width"].startswith("trusted (") and "aspect" not in lines
+    assert "beyond the" in lines["outputs"] and "other statistics reach further" in lines["outputs"]
+    assert call(*shlex.split("audit 10,30x60,1 --activation tanh --C_W 1")) == 0
+    out = capsys.readouterr().out
+    assert "signals survive, and at initialization the expansion in 1/n is meaningless" in out
+
+
 def test_audit_as_json_has_every_layer(capsys):
     assert call(*shlex.split("audit 10,50x3,1 --activation relu --C_W 2 --json")) == 0
     document = json.loads(capsys.readouterr().out)

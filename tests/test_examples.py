@@ -53,6 +53,14 @@ def test_figures_are_drawn(name, tmp_path, monkeypatch, capsys):
     assert f"figure written to {path}" in capsys.readouterr().out
 
 
+def test_order_1_beyond_its_range_is_said_in_the_picture_of_the_digits(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    script = example("many_digits_loss")
+    titles = [axes.get_title(loc="left") for axes in script.draw(script.results()).axes]
+    late = [title for title in titles if "1000 steps" in title]
+    assert late == [title for title in titles if "order 1/n is beyond its range" in title] and len(late) == 2
+
+
 def test_every_figure_of_the_documents_is_drawn_by_a_script():
     drawn = {path.stem for path in (ROOT / "docs" / "figures").iterdir()}
     assert drawn <= {path.stem for path in (ROOT / "examples").glob("*.py")}

@@ -1,5 +1,7 @@
 """The main job: theory at both orders, trained networks beside it, and what is left on disk."""
 
+import dataclasses
+import io
 import json
 import os
 import re
@@ -9,13 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from test_cli import call, refused
 
 import finitewidth as fw
 from finitewidth.core import tasks
 from finitewidth.interface.cli import main as cli
+from finitewidth.interface.report import tables
 from finitewidth.interface.report.documents import ensemble_document
 from finitewidth.interface.runs import embedded, main_job, output_directory, run_files
+from finitewidth.interface.runs.answers import Row
 
 RUN = """
 [network]
@@ -135,6 +140,7 @@ def test_documents_agree_and_the_saved_run_repeats_itself(finished, capsys, tmp_
 def test_report_is_well_formed_and_needs_nothing_from_outside(finished):
     text = (finished / "out/report.html").read_text(encoding="utf-8")
     page = ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>\n"))
+    assert re.search(r"<dt>order 1/n</dt><dd>deterministic; \w+</dd>", text)
     tags = [element.tag.rpartition("}")[2] for element in page.iter()]
     assert "svg" in tags and "table" in tags
     assert not {"script", "link", "img", "iframe", "object", "image"} & set(tags)
@@ -184,6 +190,25 @@ def test_the_printed_example_runs(folder, capsys):
     assert call("solve", "run.toml") == 0
     out = capsys.readouterr().out
     assert "order 1/n" in out and "20 trained networks" in out
+
+
+def wide_row() -> Row:
+    """A row with many numbers, each with its sign and all its digits."""
+    names = [one.name for one in dataclasses.fields(Row) if one.name not in ("test", "output", "label")]
+    return Row(test=1, output=2, label="7", **{name: -830.7 - index for index, name in enumerate(names)})
+
+
+@pytest.mark.parametrize("terminal, width", [(False, 80), (True, 80), (True, 60), (True, 20)])
+def test_no_number_of_the_table_is_cut(terminal, width):
+    heads, lines = tables.prediction_table([wide_row()])
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=width, color_system=None)
+    tables._print_table(heads, lines, console)
+    text = console.file.getvalue()
+    assert "…" not in text and all(cell in text for cell in lines[0])
+    if terminal and width > 20:  # that of one column
+        assert max(map(len, text.splitlines())) <= width
+        blocks = [line.split() for line in text.splitlines() if "830" in line or "-8" in line]
+        assert len(blocks) > 1 and all(line[:3] == ["1", "2", "7"] for line in blocks)
 
 
 def test_the_embedded_run_is_critical_and_labelled():
@@ -284,6 +309,19 @@ def test_a_run_file_asks_for_samples_and_gets_standard_errors(folder, capsys):
             assert abs(row[name] - value[where]) < 4 * row[f"{name}_stderr"]
     again = main_job.predict_run(run)
     assert again.mean[0, 0] == document["predictions"][0]["finite_width"]
+
+
+def test_variances_that_were_not_asked_for_are_null(folder, capsys):
+    theory = '[theory]\nroute = "sampled"\n[sampling]\nsamples = 2000\n'
+    (folder / "run.toml").write_text(RUN.split("[ensemble]")[0] + theory, encoding="utf-8")
+    assert call("solve", "run.toml", "--json", "--no-figure") == 0
+    report = (folder / "results/run/report.html").read_text(encoding="utf-8")
+    assert re.search(
+        r"<dd>\d+ sampled neurons, standard error [\d.]+ of the largest shift, rms; \w+</dd>", report
+    )
+    expansion = json.loads(capsys.readouterr().out)["theory"]["expansion"]
+    assert expansion["covariance"] is expansion["covariance_uncertainty"] is None
+    assert expansion["lowest_eigenvalue"] is None and expansion["mean_uncertainty"] > 0
 
 
 @pytest.mark.parametrize("old, new, named", WRONG, ids=[named for *_, named in WRONG])

@@ -1,6 +1,8 @@
 """Figures: words on every panel, error bars on what was sampled, colours of the house, the same bytes."""
 
+import dataclasses
 import re
+import warnings
 
 import matplotlib
 import numpy as np
@@ -13,6 +15,7 @@ from problems import refused
 import finitewidth as fw
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.interface.figures import look
+from finitewidth.training.infinite.gaussian import Sampling, Truncation
 
 RNG = np.random.default_rng(0)
 TABLE = {role["color"].lower() for role in look.ROLES.values()} | {
@@ -288,6 +291,63 @@ def test_a_posterior_is_drawn_from_blocks_of_inputs_with_sampled_networks_at_som
         fw.plots.posterior_and_training(blocks, trained, trained, x, data, weighted, x[::2] + 0.1)
     with refused("posterior must have the 4 test inputs x, got 2"):
         fw.plots.posterior_and_training(blocks[:1], trained, trained, x, data)
+
+
+@pytest.fixture(scope="module")
+def meaningless() -> fw.Prediction:
+    """Too narrow for its targets; some variances through order 1/n are below zero."""
+    X, Y = [[1.0, 0.5], [-0.5, 1.5], [0.5, -1.0], [-1.0, -0.5]], [[3.0], [-3.0], [1.5], [-1.5]]
+    places = [[0.8, 0.0], [-0.2, 0.9], [0.0, -1.2], [2.0, 2.0], [1.0, -2.0]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fw.ExpansionWarning)
+        net = fw.MLP.critical((2, 4, 4, 1), "tanh")
+        found = fw.predict(net, X, Y, places, algorithm=fw.GradientDescent(0.1, 300))
+    assert found.verdict == "meaningless" and 0 < found.below_zero.sum() < 5
+    return found
+
+
+def bars(axes) -> dict[str, np.ndarray]:
+    """Lengths of the error bars, by the colour of their series."""
+    found = [(to_hex(one[0].get_color()), one[2][0].get_segments()) for one in axes.containers]
+    return {colour: np.array([np.ptp(s[:, 1]) for s in segments if len(s)]) for colour, segments in found}
+
+
+BLUE = look.ROLES["finite width"]["color"].lower()
+
+
+def test_a_prediction_draws_itself_at_both_orders_with_its_errors():
+    record = prediction(fw.MLP((2, 16, 1), "tanh"))
+    record = dataclasses.replace(
+        record,
+        truncation=Truncation(np.full((4, 1), 0.3), np.full((4, 1), 0.1)),
+        sampling=Sampling(8, 0.1, np.full((4, 1), 0.4), np.zeros(4), {}),
+    )
+    named = {axes.get_title(loc="left"): axes for axes in record.plot().axes}
+    upper, lower = (next(named[t] for t in named if part in t) for part in ("test inputs", "of the mean"))
+    assert upper.get_legend_handles_labels()[1] == ["infinite width", "order 1/n"]
+    assert "order 1/n is trusted" in upper.get_title(loc="left")
+    np.testing.assert_allclose(bars(upper)[BLUE], 2 * record.std[:, 0])
+    np.testing.assert_allclose(bars(lower)[BLUE], 2 * np.hypot(0.3, 0.4))
+    assert len(record.infinite_width.plot().axes) == 1
+
+
+def test_what_is_meaningless_has_no_bars_and_is_said_in_the_figure(meaningless):
+    figure = meaningless.plot()
+    for axes in figure.axes:
+        assert not np.isfinite(bars(axes)[BLUE]).any()
+    words = " ".join(axes.get_title(loc="left") for axes in figure.axes)
+    below = f"below zero at {meaningless.below_zero.sum()} of 5 outputs"
+    assert "order 1/n is meaningless" in words and below in words
+
+
+def test_no_line_is_drawn_through_variances_below_zero():
+    net = fw.MLP((1, 16, 1), "tanh")
+    record = prediction(net)
+    below = ((np.eye(1), np.diag([1.0, -0.5, 1.0, 1.0])),)
+    figure = fw.plots.trained_outputs(dataclasses.replace(record, factors=below), ensemble(net))
+    axes = next(one for one in figure.axes if one.get_title(loc="left").startswith("variance"))
+    line = next(line for line in axes.lines if to_hex(line.get_color()) == BLUE)
+    assert np.isnan(line.get_ydata()).tolist() == [False, True, False, False]
 
 
 def test_records_that_do_not_belong_together_are_refused():

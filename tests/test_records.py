@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import re
 import typing
+import warnings
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -102,6 +103,55 @@ def test_named_arrays():
     assert data["std"].dims == ("sample", "output") and data.attrs["record"] == repr(record)
 
 
+ERRORS = {"stderr", "uncertainty", "variance_stderr", "variance_uncertainty"}
+
+
+def test_a_sampled_prediction_shows_its_errors_and_how_many_neurons_were_drawn():
+    record = fw.predict(
+        NET, X[:3], Y, X[2:], algorithm=FLOW, route="sampled", samples=2000, variance=True, key=1
+    )
+    line, data = repr(record), record.to_xarray()
+    assert all(f"{name}=[" in line for name in ERRORS) and f"samples={record.sampling.samples}" in line
+    for name in ERRORS:
+        np.testing.assert_array_equal(data[name], getattr(record, name))
+        assert f">{name.replace('_', ' ')}<" in record._repr_html_()
+
+
+def test_errors_that_nothing_has_are_not_shown():
+    line, data = repr(RECORDS["infinite"]()), RECORDS["infinite"]().to_xarray()
+    assert not [name for name in (*ERRORS, "samples") if f"{name}=" in line or name in data]
+    record = RECORDS["prediction"]()
+    assert ERRORS & set(record.to_xarray()) == {"uncertainty", "variance_uncertainty"}
+    assert "variance_uncertainty=[" in repr(record) and "stderr=" not in repr(record)
+
+
+def test_a_posterior_shows_its_uncertainties():
+    record = fw.posterior(NET, X[:3], Y, X[3:], noise=0.1, order=1)
+    data = record.to_xarray()
+    for name in ("uncertainty", "variance_uncertainty"):
+        np.testing.assert_array_equal(data[name], getattr(record, name))
+        assert f"{name}=[" in repr(record)
+
+
+def test_a_trajectory_has_the_errors_of_its_elements_and_their_worst_verdict():
+    narrow = fw.MLP((2, 4, 4, 1), "tanh", C_W=1.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fw.ExpansionWarning)
+        path = fw.trajectory(narrow, X[:3], 30 * Y, X[2:], times=[0.0, 3.0], order=1)
+    assert path[0].verdict == "trusted" and path[1].verdict == path.verdict == "meaningless"
+    np.testing.assert_array_equal(path.uncertainty[1], path[1].uncertainty)
+    assert not path.stderr.any() and "stderr" not in path.to_xarray()
+    assert path.to_xarray()["uncertainty"].dims == ("time", "sample", "output")
+
+
+def test_a_trajectory_of_drawn_members_has_standard_errors():
+    two, entropy = fw.MLP((2, 8, 2), "tanh"), fw.CrossEntropy()
+    labels = fw.one_hot([0, 1, 0], 2)
+    path = fw.trajectory(two, X[:3], labels, X[3:], times=[0.5, 1.0], loss=entropy, members=20)
+    np.testing.assert_array_equal(path.stderr[1], path[1].mean.stderr)
+    assert path.verdict == "trusted" and not path.uncertainty.any() and "stderr=[" in repr(path)
+
+
 def test_records_draw_themselves():
     figure = RECORDS["spectrum"]().plot()
     assert figure.axes and not hasattr(RECORDS["kernels"](), "plot")
@@ -124,6 +174,12 @@ def test_what_a_record_does_not_have_is_left_out():
     assert repr(record) == "Invented(mean=3 x 4 from 0 to 11, verdict=within <range>)"
     assert "within &lt;range&gt;" in record._repr_html_()
     assert set(record.to_xarray()) == {"estimate", "estimate_stderr"}
+
+
+def test_the_range_of_an_array_is_that_of_its_numbers():
+    some = Invented(np.array([[1.0, 2.0, np.nan, 4.0], [np.nan, 5.0, 6.0, 7.0]]), fw.Estimate(0.0, 0.0))
+    assert "mean=2 x 4 from 1 to 7, 2 missing" in repr(some)
+    assert "mean=8, all missing" in repr(Invented(np.full(8, np.nan), fw.Estimate(0.0, 0.0)))
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,17 @@ def test_a_variance_below_zero_is_said_and_has_no_standard_deviation():
     assert posterior.verdict == "meaningless" and "variances below zero" in repr(prediction)
 
 
+def test_what_was_not_computed_is_not_zero():
+    """Without a covariance nothing is known of variances, neither their errors nor their corrections."""
+    prediction = fw.predict(NET, X, Y, X_TEST, algorithm=fw.GradientFlow(1.0), covariance=False)
+    for name in ("variance", "variance_uncertainty", "variance_stderr", "std_uncertainty"):
+        with refused("the covariance was not computed"):
+            getattr(prediction, name)
+    expansion = prediction.expansion
+    assert expansion.covariance is expansion.covariance_uncertainty is expansion.lowest_eigenvalue is None
+    assert expansion.size == expansion.mean and expansion.uncertainty == expansion.mean_uncertainty
+
+
 @QUIET
 @pytest.mark.parametrize("n, bands", [(1000, 4), (2, 1)])
 def test_no_band_is_drawn_for_what_is_meaningless(n, bands):

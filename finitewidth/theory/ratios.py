@@ -6,6 +6,7 @@ at criticality; what theory through 1/n neglects is about half the square of the
 """
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -33,6 +34,7 @@ POWERS = {  # tensor: powers of (K, Theta) that make it dimensionless
 # What "can be trusted" means, for the whole package and nowhere else: one standard deviation of what is
 # neglected behind order 1/n, in units of the scale of what is predicted.
 Verdict = Literal["trusted", "doubtful", "meaningless"]
+_FROM_BEST: tuple[Verdict, ...] = ("trusted", "doubtful", "meaningless")
 TRUSTED = 0.05  # below, the band of two standard deviations is within a tenth of the scale
 MEANINGLESS = 0.5  # from here on the band is as wide as the scale itself, and excludes nothing
 
@@ -48,6 +50,15 @@ def verdict(uncertainty: float) -> Verdict:
     if uncertainty < TRUSTED:
         return "trusted"
     return "doubtful" if uncertainty < MEANINGLESS else "meaningless"
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """Of several verdicts, the one that holds for all together; without any, nothing is neglected."""
+    found: Verdict = "trusted"
+    for one in verdicts:
+        if _FROM_BEST.index(one) > _FROM_BEST.index(found):
+            found = one
+    return found
 
 
 def neglected(ratio: float) -> float:

@@ -17,6 +17,7 @@ from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
+from finitewidth.theory.ratios import Verdict, worst
 from finitewidth.training.first_order.problem import Problem, check_loss
 from finitewidth.training.first_order.route import Route, RouteName
 from finitewidth.training.first_order.statistics import predict_at_times
@@ -31,8 +32,11 @@ from finitewidth.training.textbook.generalization import TestLoss, test_loss
 @shown(
     "times",
     "mean",
+    "stderr",
+    "uncertainty",
     "std",
-    dimensions={"times": "time", "mean": "time sample output", "std": "time sample output"},
+    dimensions={"times": "time"}
+    | dict.fromkeys(("mean", "stderr", "uncertainty", "std"), "time sample output"),
 )
 @dataclass(frozen=True, eq=False)
 class Trajectory:
@@ -43,6 +47,7 @@ class Trajectory:
     ```python
     path = fw.trajectory(net, X, Y, X_test, times=[0, 1, 10])
     path.mean[-1], path[0].std, len(path)
+    path.stderr, path.uncertainty, path.verdict
     ```
     """
 
@@ -65,6 +70,23 @@ class Trajectory:
     def std(self) -> Float[np.ndarray, "T M n_L"]:
         """Standard deviations at all times; estimates where the ensemble was sampled."""
         return np.stack([p.std if isinstance(p, Prediction) else p.std.value for p in self.predictions])
+
+    @property
+    def stderr(self) -> Float[np.ndarray, "T M n_L"]:
+        """Standard errors of the mean at all times; zero where nothing was sampled."""
+        errors = [p.stderr if isinstance(p, Prediction) else p.mean.stderr for p in self.predictions]
+        return np.stack(errors)
+
+    @property
+    def uncertainty(self) -> Float[np.ndarray, "T M n_L"]:
+        """What order 1/n neglects in the mean at all times; zero at infinite width."""
+        known = (p.uncertainty if isinstance(p, Prediction) else 0.0 for p in self.predictions)
+        return np.stack([np.broadcast_to(one, self.mean.shape[1:]) for one in known])
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether order 1/n can be trusted at all times: the worst verdict of them."""
+        return worst(p.verdict for p in self.predictions if isinstance(p, Prediction))
 
 
 @takes_models

@@ -4,7 +4,8 @@
     @dataclass(frozen=True, eq=False)
     class Prediction: ...
 
-The names are attributes or properties. One that does not exist, is None or cannot be had is left out.
+The names are attributes or properties. One that does not exist, is None or cannot be had is left out, and so
+is an error that is zero everywhere: nothing was sampled, or nothing is neglected.
 """
 
 import html
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=type)
 
 ALSO = ("uncertainty", "verdict")  # shown by every record that has them
+ERRORS = ("stderr", "uncertainty", "variance_stderr", "variance_uncertainty")
 MOST = 6  # numbers of an array that are all number
 
 
@@ -62,8 +64,9 @@ def over_samples(matrices: Iterable[str], tensors: Iterable[str]) -> dict[str, s
 def _values(record: Any, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     for name in names:
         value = _value(record, name)
-        if value is not None and not callable(value):
-            yield name, value
+        if value is None or callable(value) or (name in ERRORS and not np.any(value)):
+            continue
+        yield name, value
 
 
 def _value(record: Any, name: str) -> Any:
@@ -112,7 +115,11 @@ def _array(values: np.ndarray) -> str:
         return f"{_shape(values)} of {values.dtype}"
     if values.size <= MOST:
         return f"[{', '.join(_text(one, 4) for one in values.ravel())}]"
-    return f"{_shape(values)} from {_text(values.min(), 4)} to {_text(values.max(), 4)}"
+    known = values[~np.isnan(values)]
+    if known.size == 0:
+        return f"{_shape(values)}, all missing"
+    missing = f", {values.size - known.size} missing" if known.size < values.size else ""
+    return f"{_shape(values)} from {_text(known.min(), 4)} to {_text(known.max(), 4)}{missing}"
 
 
 def _shape(values: np.ndarray) -> str:

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from finitewidth.core.estimate import Estimate
 from finitewidth.experiment.ensemble.results import Ensemble
+from finitewidth.interface.figures.answers import Answers, draw_answers
 from finitewidth.interface.figures.look import ROLES
 from finitewidth.interface.figures.parts import (
     as_records,
@@ -28,14 +29,17 @@ from finitewidth.training.textbook.starpolation import Starpolation
 
 
 @in_house_style
-def trained_outputs(prediction: Prediction, ensemble: Ensemble, members: np.ndarray | None = None) -> Figure:
+def trained_outputs(
+    prediction: Prediction, ensemble: Ensemble | None = None, members: np.ndarray | None = None
+) -> Figure:
     """Mean and standard deviation of trained networks with one input, at both orders, beside an ensemble.
 
     Bands of order 1/n are drawn unless it is meaningless, and where its variance is not below zero. Two
-    further panels show the change of mean and variance at finite width, with standard errors.
+    further panels show the change of mean and variance at finite width, with standard errors. Without an
+    ensemble, the test inputs stand side by side and may have any dimension.
 
     Args:
-        prediction: A result of `fw.predict` for inputs with one component.
+        prediction: A result of `fw.predict`, beside an ensemble for inputs with one component.
         ensemble: The result of `fw.train_ensemble` for the same problem.
         members: Outputs of some networks at the test inputs, (members, N_test), drawn as thin lines.
 
@@ -53,6 +57,8 @@ def trained_outputs(prediction: Prediction, ensemble: Ensemble, members: np.ndar
     ```
     """
     require("prediction", prediction, Prediction, "a result of fw.predict")
+    if ensemble is None:
+        return draw_answers(Answers.of_prediction(prediction))
     require("ensemble", ensemble, Ensemble, "a result of fw.train_ensemble")
     _check_one_dimensional(prediction, ensemble)
     order = np.argsort(ensemble.X_test[:, 0], kind="stable")
@@ -66,11 +72,16 @@ def trained_outputs(prediction: Prediction, ensemble: Ensemble, members: np.ndar
     infinite = prediction.infinite_width
     mean = ensemble.best_mean
     variance = Estimate(*(np.einsum("aiai->ai", part) for part in ensemble.covariance))
-    for name, finite, unsure, leading, estimate in (
-        ("mean", prediction.mean, prediction.uncertainty, infinite.mean, mean),
-        ("variance", prediction.variance, prediction.variance_uncertainty, infinite.variance, variance),
+    known = np.where(prediction.below_zero, np.nan, prediction.variance)  # the others are not drawn
+    unsure = (
+        np.hypot(prediction.uncertainty, prediction.stderr),
+        np.hypot(prediction.variance_uncertainty, prediction.variance_stderr),
+    )
+    for name, finite, error, leading, estimate in (
+        ("mean", prediction.mean, unsure[0], infinite.mean, mean),
+        ("variance", known, unsure[1], infinite.variance, variance),
     ):
-        parts = (part[order, 0] for part in (finite, unsure, leading, *estimate))
+        parts = (part[order, 0] for part in (finite, error, leading, *estimate))
         _draw_change(panels[name], x, prediction.verdict, *parts)
         panels[name].set_title(f"{name} of the output, minus infinite width")
     panels["variance"].set_xlabel("input x")

@@ -157,7 +157,7 @@ def print_audit(audit: Audit, console: Console) -> None:
     """Verdict first, then numbers, then recommended settings."""
     net = audit.net
     _line(console, "network", describe(net))
-    _line(console, "verdict", "healthy" if audit.healthy else "needs attention")
+    _line(console, "verdict", _verdict(audit))
     for finding in audit.findings:
         _line(console, "depth", str(finding))
     if not audit.findings:
@@ -171,11 +171,19 @@ def print_audit(audit: Audit, console: Console) -> None:
         shown = ", ".join(f"{row.name} {row.ratio:.2g}" for row in largest)
         _line(console, "ratios", f"largest of the output layer, 1/n included: {shown}")
     if audit.information is not None:
-        _line(console, "aspect", audit.information.reading)
+        _line(console, "outputs", audit.information.reading)
     for line in audit.steps:
         _line(console, "layers", line)
     for line in audit.advice:
         _line(console, "instead", line)
+
+
+def _verdict(audit: Audit) -> str:
+    """On signals, and in one word on the expansion in 1/n."""
+    signals = "are lost" if audit.findings else "survive"
+    expansion = "is not known" if audit.report is None else f"is {audit.report.verdict}"
+    state = "healthy" if audit.healthy else "needs attention"
+    return f"{state}: signals {signals}, and at initialization the expansion in 1/n {expansion}"
 
 
 def _lengths(audit: Audit) -> str:

@@ -14,6 +14,7 @@ from finitewidth.interface.report.tables import (
     ensemble_words,
     number,
     prediction_table,
+    route_words,
 )
 from finitewidth.interface.runs.answers import agreements, conclusion, rows
 from finitewidth.interface.runs.main_job import SolvedRun
@@ -66,6 +67,8 @@ def _facts(solved: SolvedRun) -> dict[str, str]:
         "training": repr(solved.run.algorithm),
         "theory": orders,
     }
+    if solved.prediction.order == 1:
+        facts["order 1/n"] = f"{route_words(solved.prediction)}; {solved.prediction.verdict}"
     return facts if solved.ensemble is None else {**facts, "ensemble": ensemble_words(solved.ensemble)}
 
 

@@ -11,7 +11,6 @@ from finitewidth.interface.report import answer_figure, kernel_figure
 from finitewidth.interface.report.dataset import data_arrays, save_dataset
 from finitewidth.interface.report.documents import initialization_document, solve_document
 from finitewidth.interface.report.html import html_report
-from finitewidth.interface.runs.answers import rows
 from finitewidth.interface.runs.layer_summary import Summary
 from finitewidth.interface.runs.main_job import SolvedRun
 from finitewidth.interface.runs.output_directory import replaced_directory
@@ -45,7 +44,7 @@ def save_solved(solved: SolvedRun, target: Path, *, figure: bool) -> list[str]:
         drawing = None
         if figure:
             svg = draft / "figure.svg"
-            answer_figure.save_answers(rows(solved), svg, draft / "figure.png")
+            answer_figure.save_answers(solved, svg, draft / "figure.png")
             drawing = svg.read_text(encoding="utf-8")
         (draft / "report.html").write_text(html_report(solved, drawing), encoding="utf-8")
         return _names(draft)

@@ -13,10 +13,14 @@ from finitewidth.interface.runs.answers import Agreement, Row, agreements, concl
 from finitewidth.interface.runs.layer_summary import LayerSummary, Spread, Summary
 from finitewidth.interface.runs.main_job import SolvedRun
 from finitewidth.interface.runs.run_files import TrainingRun
+from finitewidth.training.infinite.gaussian import Prediction
 
 ORDERS = {"infinite_width": "infinite width", "finite_width": "order 1/n"}
 
 _MOST_ROWS = 24  # of deeper networks the first and last layers are shown; --json and summary.json have all
+
+_NAMES = ("", "layer", "test", "test input", "output", "digit")  # heads of columns that name their rows
+_WIDEST = 10_000  # characters of a line that is not cut
 
 _COLUMNS = (
     "layer",
@@ -83,10 +87,8 @@ def print_solved(solved: SolvedRun, console: Console) -> None:
         "data": data_words(run),
         "training": repr(run.algorithm),
     }
-    sampling = solved.prediction.sampling
-    if sampling is not None:
-        share = f"standard error {sampling.accuracy:.2g} of the largest shift, rms"
-        facts["order 1/n"] = f"{sampling.samples} sampled neurons, {share}"
+    if solved.prediction.sampling is not None:
+        facts["order 1/n"] = route_words(solved.prediction)
     if solved.ensemble is not None:
         facts["ensemble"] = ensemble_words(solved.ensemble)
     _print_facts(facts, console)
@@ -98,6 +100,15 @@ def print_solved(solved: SolvedRun, console: Console) -> None:
         console.print("Pulls: (theory - networks) / standard error", style="bold")
         _print_table(*agreement_table(agreement), console)
     console.print(conclusion(solved), highlight=False, soft_wrap=True)
+
+
+def route_words(prediction: Prediction) -> str:
+    """How order 1/n was computed: where it was sampled, with how many neurons and which standard error."""
+    sampling = prediction.sampling
+    if sampling is None:
+        return prediction.route
+    error = f"standard error {sampling.accuracy:.2g} of the largest shift, rms"
+    return f"{sampling.samples} sampled neurons, {error}"
 
 
 def data_words(run: TrainingRun) -> str:
@@ -125,12 +136,36 @@ def _first(lines: list[list[str]]) -> list[list[str]]:
 
 
 def _print_table(heads: list[str], lines: list[list[str]], console: Console) -> None:
+    """No number is ever cut: files and pipes get wide lines, and terminals several tables if need be."""
+    whole = [list(range(len(heads)))]
+    for columns in _blocks(heads, lines, console) if console.is_terminal else whole:
+        console.print(_table(heads, lines, columns), crop=False, soft_wrap=True)
+
+
+def _table(heads: list[str], lines: list[list[str]], columns: list[int]) -> Table:
+    """Of its natural width, whatever the console has."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
+    for column in columns:
+        table.add_column(heads[column], justify="right", no_wrap=True)
     for line in lines:
-        table.add_row(*(escape(cell) for cell in line))
-    console.print(table)
+        table.add_row(*(escape(line[column]) for column in columns))
+    table.width = Console(width=_WIDEST).measure(table).maximum
+    return table
+
+
+def _blocks(heads: list[str], lines: list[list[str]], console: Console) -> list[list[int]]:
+    """Columns of tables that fit into the terminal; each begins with the columns that name its rows."""
+    names = [column for column, head in enumerate(heads) if head in _NAMES]
+    blocks = [names]
+    for column in range(len(heads)):
+        if column in names:
+            continue
+        longer = [*blocks[-1], column]
+        if blocks[-1] != names and (_table(heads, lines, longer).width or 0) > console.width:
+            longer = [*names, column]
+            blocks.append(longer)
+        blocks[-1] = longer
+    return blocks
 
 
 def prediction_table(answers: list[Row]) -> tuple[list[str], list[list[str]]]:

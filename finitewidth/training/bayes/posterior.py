@@ -37,12 +37,16 @@ WORDING = Wording(
 
 @shown(
     "mean",
+    "uncertainty",
     "std",
+    "variance_uncertainty",
     "order",
     "noise",
     "condition",
     "net",
-    dimensions={"mean": "sample output", "std": "sample output", "variance": "sample output"},
+    dimensions=dict.fromkeys(
+        ("mean", "uncertainty", "std", "variance", "variance_uncertainty"), "sample output"
+    ),
 )
 @dataclass(frozen=True, eq=False)
 class Posterior:

@@ -82,10 +82,10 @@ def _measured(prediction: Prediction, neglected: Truncation, scales: Units, untr
 
 def _spread(
     prediction: Prediction, neglected: Truncation, of_variance: np.ndarray | float, untrained: float
-) -> tuple[float, float, float]:
+) -> tuple[float, float, float] | tuple[None, None, None]:
     """Of the covariance: the largest correction, the lowest eigenvalue and the largest uncertainty."""
     if not prediction.gives_variance or neglected.variance is None:
-        return 0.0, 0.0, 0.0
+        return None, None, None
     infinite, largest = prediction.infinite_width, _largest(prediction, untrained)
     correction = _relative(prediction.variance - infinite.variance, of_variance)
     if prediction.factors is None:
@@ -114,14 +114,15 @@ def warn_of(
     expansion: Expansion, condition: float, *, wording: Wording = DESCENT, stacklevel: int = 3
 ) -> None:
     """Warn where order 1/n is not to be trusted, or leaves a covariance that no ensemble can have."""
+    lowest = expansion.lowest_eigenvalue or 0.0
     negative = (
-        f"the covariance through order 1/n has an eigenvalue of {_plain(expansion.lowest_eigenvalue)} of the "
-        "largest variance, below zero"
+        f"the covariance through order 1/n has an eigenvalue of {_plain(lowest)} of the largest variance, "
+        "below zero"
     )
-    indefinite = expansion.lowest_eigenvalue < -_NEGATIVE
+    indefinite = lowest < -_NEGATIVE
     if expansion.verdict != "trusted":
-        of_mean = expansion.mean_uncertainty >= expansion.covariance_uncertainty
-        part, size = ("mean", expansion.mean) if of_mean else ("covariance", expansion.covariance)
+        of_mean = expansion.mean_uncertainty >= (expansion.covariance_uncertainty or 0.0)
+        part, size = ("mean", expansion.mean) if of_mean else ("covariance", expansion.covariance or 0.0)
         what = (
             f"order 1/n is {expansion.verdict}: it moves the {part} by {_plain(size)} of "
             f"{getattr(wording, part)} and leaves it uncertain by {_plain(expansion.uncertainty)} of that"

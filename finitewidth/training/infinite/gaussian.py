@@ -22,25 +22,27 @@ class Expansion:
     """How large the corrections of order 1/n are, and how much is neglected behind them.
 
     Means are measured by the largest target, variances by the largest one at infinite width; those of a
-    posterior by the standard deviation and variance of each output.
+    posterior by the standard deviation and variance of each output. Those of variances that were not computed
+    are None.
     """
 
     depth_over_width: float  # sum of 1/n over hidden layers
     mean: float  # largest correction to the mean
-    covariance: float  # largest correction to a variance
-    lowest_eigenvalue: float  # of the covariance, relative to the largest variance; it should not be negative
+    covariance: float | None  # largest correction to a variance
+    # of the covariance, relative to the largest variance; it should not be negative
+    lowest_eigenvalue: float | None
     mean_uncertainty: float = 0.0  # largest uncertainty of the mean
-    covariance_uncertainty: float = 0.0  # largest uncertainty of a variance
+    covariance_uncertainty: float | None = 0.0  # largest uncertainty of a variance
 
     @property
     def size(self) -> float:
         """The largest of the relative corrections."""
-        return max(self.mean, self.covariance)
+        return max(self.mean, self.covariance or 0.0)
 
     @property
     def uncertainty(self) -> float:
         """The larger of the relative uncertainties, which alone decides the verdict."""
-        return max(self.mean_uncertainty, self.covariance_uncertainty)
+        return max(self.mean_uncertainty, self.covariance_uncertainty or 0.0)
 
     @property
     def verdict(self) -> Verdict:
@@ -70,14 +72,22 @@ class Sampling:
 
 @shown(
     "mean",
+    "stderr",
+    "uncertainty",
     "std",
+    "variance_stderr",
+    "variance_uncertainty",
     "order",
     "condition",
     "route",
+    "samples",
     "note",
     "algorithm",
     "net",
-    dimensions={"mean": "sample output", "std": "sample output", "variance": "sample output"},
+    dimensions=dict.fromkeys(
+        ("mean", "stderr", "uncertainty", "std", "variance", "variance_stderr", "variance_uncertainty"),
+        "sample output",
+    ),
     figure="trained_outputs",
 )
 @dataclass(frozen=True, eq=False)
@@ -116,6 +126,11 @@ class Prediction:
         return "deterministic" if self.sampling is None else "sampled"
 
     @property
+    def samples(self) -> int | None:
+        """The number of sampled neurons; None if nothing was sampled."""
+        return None if self.sampling is None else self.sampling.samples
+
+    @property
     def stderr(self) -> Float[np.ndarray, "M n_L"]:
         """The standard error of the mean, which is a number of the theory; zero if nothing was sampled."""
         return np.zeros_like(self.mean) if self.sampling is None else self.sampling.stderr
@@ -128,6 +143,7 @@ class Prediction:
     @property
     def variance_uncertainty(self) -> Float[np.ndarray, "M n_L"]:
         """What order 1/n neglects in the variance, one standard deviation; zero at infinite width."""
+        self._require_variance()
         known = None if self.truncation is None else self.truncation.variance
         return np.zeros_like(self.mean) if known is None else known
 
@@ -139,6 +155,7 @@ class Prediction:
     @property
     def variance_stderr(self) -> Float[np.ndarray, "M n_L"]:
         """The standard error of the variance as a number of the theory; zero if it was not sampled."""
+        self._require_variance()
         sampled = None if self.sampling is None else self.sampling.variance
         return np.zeros_like(self.mean) if sampled is None else sampled.stderr
 
@@ -220,6 +237,10 @@ class Prediction:
         return np.where(
             unsure == 0, 0.0, np.divide(unsure, 2 * std, out=np.full_like(std, np.nan), where=std > 0)
         )
+
+    def _require_variance(self) -> None:
+        if not self.gives_variance:
+            self._factors()
 
     def _factors(self) -> tuple[Factor, ...]:
         if self.factors is None:

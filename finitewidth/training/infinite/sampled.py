@@ -22,7 +22,7 @@ from finitewidth.network.network import Network
     "algorithm",
     "loss",
     "net",
-    dimensions={"mean": "sample output", "outputs": "member sample output"},
+    dimensions={"mean": "sample output", "std": "sample output", "outputs": "member sample output"},
 )
 @dataclass(frozen=True, eq=False)
 class SampledPrediction:
