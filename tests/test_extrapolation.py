@@ -6,7 +6,7 @@ import zarr
 
 import finitewidth as fw
 from finitewidth.comparison.remainders import falls_of_remainders
-from finitewidth.comparison.widths import MOST, START, wider_width
+from finitewidth.comparison.widths import MOST, START, too_narrow, wide_enough, wider_width
 from finitewidth.experiment.scaling import fall_with_width
 
 X = np.array([[1.2, -0.4, 0.3], [-0.5, 1.1, 0.8], [0.2, 0.7, -1.3], [0.6, 0.5, 0.4]])
@@ -197,3 +197,48 @@ def test_too_few_widths_are_refused(options, message):
 def test_hidden_layers_of_different_widths_are_refused():
     with pytest.raises(ValueError, match="hidden layers of one width"):
         fw.extrapolate(fw.MLP((3, 8, 9, 1), "tanh"), X[:3], Y, X[3:], algorithm=DESCENT)
+
+
+STEEP = {
+    "X_train": np.array([[-1.5], [-0.3], [1.2]]),
+    "Y_train": np.array([[-1.0], [1.2], [-0.6]]),
+    "X_test": np.array([[-2.5], [0.5]]),
+    "algorithm": fw.GradientDescent(0.1, 40),
+}  # order 1/n is meaningless up to width 16
+SEEN = {  # 192 000 networks of width 128, "one input" of benchmarks/results/extrapolation.json
+    "mean": fw.Estimate(np.array([[-1.183876], [0.083602]]), np.array([[2.2e-4], [1.9e-4]])),
+    "variance": fw.Estimate(np.array([[0.0191166], [0.0367946]]), np.array([[6.1e-5], [7.3e-5]])),
+}
+
+
+def steep(widths: tuple[int, ...], n: int = 128, **options) -> fw.Extrapolation:
+    net = fw.MLP((1, n, n, 1), "tanh", C_b=0.3, C_W=1.5)
+    return fw.extrapolate(net, **STEEP, widths=widths, members=100, progress=False, **options)
+
+
+@pytest.mark.long
+def test_networks_that_are_too_narrow_are_not_surer_than_theory():
+    with pytest.warns(fw.ExpansionWarning, match=r"meaningless at widths 2, 3, 4: .* widths=\(24, 32, 48\)"):
+        there = steep((2, 3, 4))
+    theory = there.prediction
+    assert there.too_narrow == (2, 3, 4)
+    for name, neglected in (("mean", theory.uncertainty), ("variance", theory.variance_uncertainty)):
+        found = getattr(there, name)
+        assert np.all(found.stderr > 0.9 * neglected)
+        assert np.max(np.abs(found.value - SEEN[name].value) / np.hypot(found.stderr, SEEN[name].stderr)) < 4
+        inside = getattr(there.at(4), name).stderr  # networks were trained there
+        assert inside.tobytes() == there.falls[name].at(4).stderr.tobytes()
+
+
+def test_a_series_is_learned_only_where_order_one_is_not_meaningless():
+    for widest, widths, useless in [
+        (16, (2, 3, 4), (2, 3, 4)),
+        (16, (8, 24, 32, 48), (8,)),
+        (16, (24, 32, 48), ()),
+        (4, (6, 8, 12), ()),
+        (32, (24, 32, 48), ()),  # as benchmarks judge
+        (48, (24, 32, 48), (24, 32, 48)),
+    ]:
+        assert too_narrow(widths, lambda n, widest=widest: n <= widest) == useless
+    assert wide_enough(lambda n: n <= 16) == START and wide_enough(lambda n: n <= 100) == (64, 96, 128)
+    assert wide_enough(lambda n: True) is None

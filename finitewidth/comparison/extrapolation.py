@@ -3,10 +3,12 @@ r"""Higher orders in 1/n from narrow networks: real ensembles where they are che
 Theory knows the two lowest orders exactly. The remainder of narrow ensembles behind them is fitted with
 $a_2/n^2 + a_3/n^3$, which falls so fast that little of its error is left at the width that was asked for.
 Orders behind these are not known to vanish, and take part in the fit with the size that is expected of them
-(`remainders.py`).
+(`remainders.py`). Networks that are too narrow for the series (`widths.py`) cannot tell that size: an
+extrapolation from them is not surer than theory alone.
 """
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from jaxtyping import Float
 
 from finitewidth.comparison.compare import control_variate
 from finitewidth.comparison.remainders import ORDERS, falls_of_remainders
-from finitewidth.comparison.widths import START, wider_width
+from finitewidth.comparison.widths import START, too_narrow, wide_enough, wider_width
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_count
@@ -29,6 +31,7 @@ from finitewidth.experiment.ensemble.training import LEAST_BATCHES, train_ensemb
 from finitewidth.experiment.scaling import Fall
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
+from finitewidth.training.first_order.expansion import ExpansionWarning
 from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
 from finitewidth.training.infinite.gaussian import Prediction
 
@@ -74,6 +77,7 @@ class Extrapolation:
     algorithm: AbstractAlgorithm  # how networks are trained
     falls: Mapping[str, Fall] = field(repr=False)  # of the remainder of mean and variance
     remainders: Mapping[str, Sequence[Estimate]] = field(repr=False)  # networks minus theory at each width
+    too_narrow: tuple[int, ...] = ()  # widths from which the series cannot be learned
 
     def at(self, n: int) -> "Extrapolation":
         """The same at another width of all hidden layers."""
@@ -106,8 +110,14 @@ class Extrapolation:
         return len(self.widths) - len(ORDERS)
 
     def _with_remainder(self, name: str) -> Estimate:
-        left = self.falls[name].at(self.n)
-        return Estimate(getattr(self.prediction, name) + left.value, left.stderr)
+        left, theory = self.falls[name].at(self.n), self.prediction
+        neglected = {"mean": theory.uncertainty, "variance": theory.variance_uncertainty}[name]
+        return Estimate(getattr(theory, name) + left.value, np.hypot(left.stderr, self._reach * neglected))
+
+    @property
+    def _reach(self) -> float:
+        """The share of the uncertainty of theory that networks cannot remove: none where they are."""
+        return max(1 - self.widths[-1] / self.n, 0.0) if self.too_narrow else 0.0
 
 
 def extrapolate(
@@ -129,7 +139,8 @@ def extrapolate(
 
     Ensembles of narrower networks are trained with control variates, and what order 1/n leaves over is fitted
     with 1/n² and 1/n³. Errors are those of the ensembles and of the orders that the fit neglects, larger
-    where the fit is worse than both allow. Each width draws networks of its own.
+    where the fit is worse than both allow. Each width draws networks of its own. From networks that are too
+    narrow the errors are those of theory alone, with an `fw.ExpansionWarning` that names widths that will do.
 
     Args:
         net: A network whose hidden layers all have the same width, and for which order 1/n exists.
@@ -167,6 +178,12 @@ def extrapolate(
     prepared = finite_width(net, X_train, Y_train, X_test, covariance=True)
     key = as_key(key)
 
+    def meaningless(n: int) -> bool:
+        return _predicted(prepared, algorithm, n).verdict == "meaningless"
+
+    if widths is not None:  # before anything is trained
+        _warn_of_narrow(too_narrow(narrow, meaningless), meaningless, prepared.n)
+
     def remainders(n: int) -> dict[str, Estimate]:
         small = prepared.with_width(n)
         ensemble = train_ensemble(
@@ -194,9 +211,26 @@ def extrapolate(
             break
         narrow.append(wider)
         seen.append(remainders(wider))
+    useless = too_narrow(narrow, meaningless)
+    if widths is None:
+        _warn_of_narrow(useless, meaningless, prepared.n)
     left = _by_name(seen)
     falls = falls_of_remainders(narrow, left, first)
-    return Extrapolation(prepared.n, tuple(narrow), members, prepared, algorithm, falls, left)
+    return Extrapolation(prepared.n, tuple(narrow), members, prepared, algorithm, falls, left, useless)
+
+
+def _warn_of_narrow(useless: Sequence[int], meaningless: Callable[[int], bool], n: int) -> None:
+    if not useless:
+        return
+    better = wide_enough(meaningless)
+    remedy = f"use widths={better}" if better and better[-1] < n else "use wider ones, or fw.train_ensemble"
+    warnings.warn(
+        f"order 1/n is meaningless at {'width' if len(useless) == 1 else 'widths'} "
+        f"{', '.join(map(str, useless))}: networks so narrow do not show the orders behind it, and errors "
+        f"are those of theory alone; {remedy}.",
+        ExpansionWarning,
+        stacklevel=3,
+    )
 
 
 def _batch(net: Network, members: int) -> int:

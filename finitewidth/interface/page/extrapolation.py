@@ -1,5 +1,6 @@
 """The tab beyond order 1/n: narrow networks are trained, and their remainder is read at the asked width."""
 
+import warnings
 from collections.abc import Callable
 
 import jax
@@ -35,7 +36,8 @@ def beyond(values: Values, tell: Callable[[dict], None]) -> None:
     x_train, y = problem.training_points(values)
     x = answers.positions(values.points, 0)
     widths = narrow_widths(values.depth)
-    with jax.default_device(jax.local_devices()[0]):
+    with warnings.catch_warnings(record=True) as caught, jax.default_device(jax.local_devices()[0]):
+        warnings.simplefilter("always", UserWarning)
         there = extrapolate(
             problem.network(values),
             problem.inputs(x_train),
@@ -48,7 +50,9 @@ def beyond(values: Values, tell: Callable[[dict], None]) -> None:
             key=0,
             progress=_over_widths(tell, len(widths)),
         )
-    tell({"result": {**_summary(x, there), "members": values.members, "of": values.members, "notes": []}})
+        result = _summary(x, there)
+    notes = sorted({str(one.message) for one in caught})
+    tell({"result": {**result, "members": values.members, "of": values.members, "notes": notes}})
 
 
 def _over_widths(tell: Callable[[dict], None], count: int) -> Callable[[int, int], None]:
