@@ -5,6 +5,7 @@ import pytest
 import zarr
 
 import finitewidth as fw
+from finitewidth.comparison.extrapolation import checked_members, checked_widths
 from finitewidth.comparison.remainders import falls_of_remainders
 from finitewidth.comparison.widths import MOST, START, too_narrow, wide_enough, wider_width
 from finitewidth.experiment.scaling import fall_with_width
@@ -187,11 +188,32 @@ def test_orders_behind_the_first_come_from_narrow_networks():
 
 @pytest.mark.parametrize(
     "options, message",
-    [({"widths": (8, 16)}, "widths=.* has 2 different widths"), ({"widths": (8, 1, 2)}, "widths")],
+    [
+        ({"widths": (8, 16)}, "widths=.* has 2 different widths"),
+        ({"widths": (8, 8)}, "widths=.* has 1 different width,"),
+        ({"widths": (8, 1, 2)}, "widths"),
+        ({"members": 1}, "members must be a whole number of at least 16, .* got 1; use 4000"),
+        ({"members": 2}, "members must be .* got 2;"),
+        ({"batch_size": 0, "widths": (8, 12, 16)}, "batch_size"),
+    ],
 )
-def test_too_few_widths_are_refused(options, message):
+def test_too_few_widths_or_networks_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         fw.extrapolate(network(), X[:3], Y, X[3:], algorithm=DESCENT, **options)
+
+
+@pytest.mark.parametrize("members", ["x", None, 15, 20.5, True])
+def test_what_is_no_number_of_networks_is_refused(members):
+    with pytest.raises(
+        ValueError, match=f"members must be a whole number of at least 16.* got {members!r}; use"
+    ):
+        checked_members(members)
+
+
+@pytest.mark.parametrize("widths", [24, "24"])
+def test_what_are_no_widths_is_refused(widths):
+    with pytest.raises(ValueError, match=rf"several widths, got {widths!r}; use widths=\(24, 32, 48\)"):
+        checked_widths(network(), widths)
 
 
 def test_hidden_layers_of_different_widths_are_refused():

@@ -8,7 +8,7 @@ extrapolation from them is not surer than theory alone.
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from finitewidth.training.first_order.statistics import FiniteWidth, finite_widt
 from finitewidth.training.infinite.gaussian import Prediction
 
 CACHED = 4e6  # bytes of the parameters of a batch; larger batches are slower
+LEAST_MEMBERS = 16  # of an ensemble, for standard errors that are themselves known to a fifth
 WIDE = 2**20  # a width of which only order 1/n is seen
 
 
@@ -150,7 +151,7 @@ def extrapolate(
         algorithm: How and how long networks are trained.
         widths: Widths of the ensembles. By default 24, 32 and 48, and wider ones where orders behind the fit
             would be most of the error; the record has them.
-        members: Networks of each ensemble.
+        members: Networks of each ensemble, 16 or more.
         key: The randomness.
         batch_size: Networks that are trained at once, as in `train_ensemble`.
         client: A Dask client that trains the ensembles.
@@ -174,7 +175,8 @@ def extrapolate(
     wide.mean.value, wide.mean.stderr, wide.at(256).mean.value
     ```
     """
-    narrow = list(_checked(net, START if widths is None else widths))
+    members = checked_members(members)
+    narrow = list(checked_widths(net, START if widths is None else widths))
     prepared = finite_width(net, X_train, Y_train, X_test, covariance=True)
     key = as_key(key)
 
@@ -193,7 +195,7 @@ def extrapolate(
             X_test,
             algorithm=algorithm,
             members=members,
-            batch_size=batch_size or _batch(small.net, members),
+            batch_size=_batch(small.net, members) if batch_size is None else batch_size,
             key=jax.random.fold_in(key, n),  # one key for all widths would draw the same first neurons
             control=control_variate(small.net, X_train, Y_train, X_test, algorithm),
             client=client,
@@ -225,9 +227,9 @@ def _warn_of_narrow(useless: Sequence[int], meaningless: Callable[[int], bool], 
     better = wide_enough(meaningless)
     remedy = f"use widths={better}" if better and better[-1] < n else "use wider ones, or fw.train_ensemble"
     warnings.warn(
-        f"order 1/n is meaningless at {'width' if len(useless) == 1 else 'widths'} "
-        f"{', '.join(map(str, useless))}: networks so narrow do not show the orders behind it, and errors "
-        f"are those of theory alone; {remedy}.",
+        f"order 1/n is meaningless at {_plural('width', len(useless))} {', '.join(map(str, useless))}: "
+        "networks so narrow do not show the orders behind it, and errors are those of theory alone; "
+        f"{remedy}.",
         ExpansionWarning,
         stacklevel=3,
     )
@@ -238,16 +240,36 @@ def _batch(net: Network, members: int) -> int:
     return max(1, min(int(CACHED // (8 * net.parameter_count)), -(-members // LEAST_BATCHES)))
 
 
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"
+
+
 def _by_name(seen: Sequence[Mapping[str, Estimate]]) -> dict[str, list[Estimate]]:
     return {name: [one[name] for one in seen] for name in seen[0]}
 
 
-def _checked(net: Network, widths: Sequence[int]) -> tuple[int, ...]:
+def checked_members(members) -> int:
+    """The number of networks of a width, enough for a standard error."""
+    try:
+        return int(as_count("members", members, lowest=LEAST_MEMBERS))
+    except ValueError:
+        raise ValueError(
+            f"members must be a whole number of at least {LEAST_MEMBERS}, for standard errors that a fit can "
+            f"use, got {members!r}; use 4000."
+        ) from None
+
+
+def checked_widths(net: Network, widths) -> tuple[int, ...]:
+    """Different widths in order, enough for a fit that can be judged."""
+    if isinstance(widths, str) or not isinstance(widths, Iterable):
+        raise ValueError(f"widths must be several widths, got {widths!r}; use widths={START}.")
+    widths = tuple(widths)
     narrow = tuple(sorted({int(as_count("widths", n, lowest=2)) for n in widths}))
     if len(narrow) <= len(ORDERS):
         raise ValueError(
-            f"widths={tuple(widths)!r} has {len(narrow)} different widths, but a fit of {len(ORDERS)} orders "
-            f"that can be judged needs {len(ORDERS) + 1}; add one."
+            f"widths={widths!r} has {len(narrow)} different {_plural('width', len(narrow))}, but a fit of "
+            f"{len(ORDERS)} orders that can be judged needs {len(ORDERS) + 1}; use "
+            f"widths={START}."
         )
     hidden = set(net.ladder.widths[1:-1])
     if len(hidden) != 1:
