@@ -264,3 +264,24 @@ def test_a_series_is_learned_only_where_order_one_is_not_meaningless():
         assert too_narrow(widths, lambda n, widest=widest: n <= widest) == useless
     assert wide_enough(lambda n: n <= 16) == START and wide_enough(lambda n: n <= 100) == (64, 96, 128)
     assert wide_enough(lambda n: True) is None
+
+
+@pytest.fixture(scope="module")
+def fitted() -> fw.Extrapolation:
+    """A made-up series of two outputs at widths 24, 32 and 48; its variance is below zero at width 10."""
+    prepared = fw.finite_width(network(), X[:2], Y[:2], X[2:], covariance=True)
+    first = {name: np.full((2, 1), 1.0) for name in ("mean", "variance")}
+    size = {"mean": 1.0, "variance": -1e3}
+    left = {
+        name: [fw.Estimate(np.full((2, 1), a / n**2), np.full((2, 1), 1e-3 / n)) for n in START]
+        for name, a in size.items()
+    }
+    falls = falls_of_remainders(START, left, first)
+    return fw.Extrapolation(128, START, 100, prepared, DESCENT, falls, left)
+
+
+def test_an_extrapolation_has_arrays_with_names(fitted):
+    arrays = fitted.to_xarray()
+    for name in ("mean", "variance"):
+        assert arrays[name].dims == arrays[f"{name}_stderr"].dims == ("sample", "output")
+        np.testing.assert_array_equal(arrays[name], getattr(fitted, name).value)

@@ -48,7 +48,7 @@ WIDE = 2**20  # a width of which only order 1/n is seen
     "freedom",
     "widths",
     "members",
-    dimensions={"mean": "sample output", "variance": "sample"},
+    dimensions={"mean": "sample output", "variance": "sample output"},
 )
 @dataclass(frozen=True, eq=False)
 class Extrapolation:
