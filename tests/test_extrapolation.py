@@ -268,10 +268,10 @@ def test_a_series_is_learned_only_where_order_one_is_not_meaningless():
 
 @pytest.fixture(scope="module")
 def fitted() -> fw.Extrapolation:
-    """A made-up series of two outputs at widths 24, 32 and 48; its variance is below zero at width 10."""
+    """A made-up series of two outputs at widths 24, 32 and 48; one variance is below zero at width 10."""
     prepared = fw.finite_width(network(), X[:2], Y[:2], X[2:], covariance=True)
     first = {name: np.full((2, 1), 1.0) for name in ("mean", "variance")}
-    size = {"mean": 1.0, "variance": -1e3}
+    size = {"mean": 1.0, "variance": -20.0}
     left = {
         name: [fw.Estimate(np.full((2, 1), a / n**2), np.full((2, 1), 1e-3 / n)) for n in START]
         for name, a in size.items()
@@ -285,3 +285,18 @@ def test_an_extrapolation_has_arrays_with_names(fitted):
     for name in ("mean", "variance"):
         assert arrays[name].dims == arrays[f"{name}_stderr"].dims == ("sample", "output")
         np.testing.assert_array_equal(arrays[name], getattr(fitted, name).value)
+
+
+def test_widths_below_the_trained_ones_and_variances_below_zero_are_said(fitted):
+    message = (
+        r"width 10 is below the trained widths 24, 32, 48, .* are below zero .*\(1 of 2\); use width 24 "
+    )
+    with pytest.warns(fw.ExpansionWarning, match=message):
+        below = fitted.at(10)
+    for part in below.std:
+        np.testing.assert_array_equal(np.isnan(part), below.below_zero)
+    assert "variances below zero" in repr(below)
+    for n in (24, 1000):  # no warning, which would be an error
+        there = fitted.at(n)
+        np.testing.assert_allclose(there.std.value**2, there.variance.value, rtol=1e-12)
+        assert not there.below_zero.any() and "zero" not in repr(there)

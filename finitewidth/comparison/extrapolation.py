@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from finitewidth.comparison.compare import control_variate
 from finitewidth.comparison.remainders import ORDERS, falls_of_remainders
@@ -37,6 +37,7 @@ from finitewidth.training.infinite.gaussian import Prediction
 
 CACHED = 4e6  # bytes of the parameters of a batch; larger batches are slower
 LEAST_MEMBERS = 16  # of an ensemble, for standard errors that are themselves known to a fifth
+ROUNDING = 1e-9  # of the largest variance, or of the largest mean squared
 WIDE = 2**20  # a width of which only order 1/n is seen
 
 
@@ -48,6 +49,7 @@ WIDE = 2**20  # a width of which only order 1/n is seen
     "freedom",
     "widths",
     "members",
+    "note",
     dimensions={"mean": "sample output", "variance": "sample output"},
 )
 @dataclass(frozen=True, eq=False)
@@ -81,9 +83,14 @@ class Extrapolation:
     too_narrow: tuple[int, ...] = ()  # widths from which the series cannot be learned
 
     def at(self, n: int) -> "Extrapolation":
-        """The same at another width of all hidden layers."""
-        as_count("n", n, lowest=2)
-        return replace(self, n=n)
+        """The same at another width of all hidden layers.
+
+        An `fw.ExpansionWarning` comes with a width below those that were trained, where the fitted orders
+        grow without bound, and with variances below zero.
+        """
+        there = replace(self, n=int(as_count("n", n, lowest=2)))
+        _warn_of_width(there)
+        return there
 
     @property
     def prediction(self) -> Prediction:
@@ -99,6 +106,26 @@ class Extrapolation:
     def variance(self) -> Estimate:
         """Variances of outputs on test inputs, (M, n_L)."""
         return self._with_remainder("variance")
+
+    @property
+    def below_zero(self) -> Bool[np.ndarray, "M n_L"]:
+        """Where the variance is negative, beyond rounding: no standard deviation exists."""
+        variance = self.variance.value
+        scale = max(np.abs(variance).max(initial=0.0), np.square(self.mean.value).max(initial=0.0))
+        return variance < -ROUNDING * scale
+
+    @property
+    def std(self) -> Estimate:
+        """Standard deviations of outputs on test inputs, (M, n_L); NaN where there is none."""
+        variance = self.variance
+        std = np.where(self.below_zero, np.nan, np.sqrt(np.maximum(variance.value, 0.0)))
+        none = np.where(variance.stderr > 0, np.nan, 0.0)
+        return Estimate(std, np.divide(variance.stderr, 2 * std, out=none, where=std > 0))
+
+    @property
+    def note(self) -> str | None:
+        """What a line that shows this record must say besides its numbers, or None."""
+        return "variances below zero" if self.below_zero.any() else None
 
     @property
     def chi_square(self) -> dict[str, Float[np.ndarray, "M n_L"]]:
@@ -218,7 +245,9 @@ def extrapolate(
         _warn_of_narrow(useless, meaningless, prepared.n)
     left = _by_name(seen)
     falls = falls_of_remainders(narrow, left, first)
-    return Extrapolation(prepared.n, tuple(narrow), members, prepared, algorithm, falls, left, useless)
+    there = Extrapolation(prepared.n, tuple(narrow), members, prepared, algorithm, falls, left, useless)
+    _warn_of_width(there)
+    return there
 
 
 def _warn_of_narrow(useless: Sequence[int], meaningless: Callable[[int], bool], n: int) -> None:
@@ -233,6 +262,20 @@ def _warn_of_narrow(useless: Sequence[int], meaningless: Callable[[int], bool], 
         ExpansionWarning,
         stacklevel=3,
     )
+
+
+def _warn_of_width(there: Extrapolation) -> None:
+    """Warn of a width at which the fit only guesses, and of variances that no ensemble can have."""
+    below, negative = there.n < there.widths[0], int(np.sum(there.below_zero))
+    if not below and not negative:
+        return
+    known = f"the trained widths {', '.join(map(str, there.widths))}"
+    place = f"width {there.n} is below {known}, where the fitted orders grow without bound"
+    count = f"{negative} of {there.below_zero.size}"
+    what = f"variances at width {there.n} are below zero and have no std ({count})"
+    parts = [place] * below + [what] * bool(negative)
+    remedy = f"use width {there.widths[0]} or more" if below else "use a larger width or more members"
+    warnings.warn(f"{', and '.join(parts)}; {remedy}, or fw.train_ensemble.", ExpansionWarning, stacklevel=3)
 
 
 def _batch(net: Network, members: int) -> int:
