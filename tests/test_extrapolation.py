@@ -5,8 +5,9 @@ import pytest
 import zarr
 
 import finitewidth as fw
+from finitewidth.comparison.extrapolation import checked_members, checked_widths
 from finitewidth.comparison.remainders import falls_of_remainders
-from finitewidth.comparison.widths import MOST, START, wider_width
+from finitewidth.comparison.widths import MOST, START, too_narrow, wide_enough, wider_width
 from finitewidth.experiment.scaling import fall_with_width
 
 X = np.array([[1.2, -0.4, 0.3], [-0.5, 1.1, 0.8], [0.2, 0.7, -1.3], [0.6, 0.5, 0.4]])
@@ -187,13 +188,115 @@ def test_orders_behind_the_first_come_from_narrow_networks():
 
 @pytest.mark.parametrize(
     "options, message",
-    [({"widths": (8, 16)}, "widths=.* has 2 different widths"), ({"widths": (8, 1, 2)}, "widths")],
+    [
+        ({"widths": (8, 16)}, "widths=.* has 2 different widths"),
+        ({"widths": (8, 8)}, "widths=.* has 1 different width,"),
+        ({"widths": (8, 1, 2)}, "widths"),
+        ({"members": 1}, "members must be a whole number of at least 16, .* got 1; use 4000"),
+        ({"members": 2}, "members must be .* got 2;"),
+        ({"batch_size": 0, "widths": (8, 12, 16)}, "batch_size"),
+    ],
 )
-def test_too_few_widths_are_refused(options, message):
+def test_too_few_widths_or_networks_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         fw.extrapolate(network(), X[:3], Y, X[3:], algorithm=DESCENT, **options)
+
+
+@pytest.mark.parametrize("members", ["x", None, 15, 20.5, True])
+def test_what_is_no_number_of_networks_is_refused(members):
+    with pytest.raises(
+        ValueError, match=f"members must be a whole number of at least 16.* got {members!r}; use"
+    ):
+        checked_members(members)
+
+
+@pytest.mark.parametrize("widths", [24, "24"])
+def test_what_are_no_widths_is_refused(widths):
+    with pytest.raises(ValueError, match=rf"several widths, got {widths!r}; use widths=\(24, 32, 48\)"):
+        checked_widths(network(), widths)
 
 
 def test_hidden_layers_of_different_widths_are_refused():
     with pytest.raises(ValueError, match="hidden layers of one width"):
         fw.extrapolate(fw.MLP((3, 8, 9, 1), "tanh"), X[:3], Y, X[3:], algorithm=DESCENT)
+
+
+STEEP = {
+    "X_train": np.array([[-1.5], [-0.3], [1.2]]),
+    "Y_train": np.array([[-1.0], [1.2], [-0.6]]),
+    "X_test": np.array([[-2.5], [0.5]]),
+    "algorithm": fw.GradientDescent(0.1, 40),
+}  # order 1/n is meaningless up to width 16
+SEEN = {  # 192 000 networks of width 128, "one input" of benchmarks/results/extrapolation.json
+    "mean": fw.Estimate(np.array([[-1.183876], [0.083602]]), np.array([[2.2e-4], [1.9e-4]])),
+    "variance": fw.Estimate(np.array([[0.0191166], [0.0367946]]), np.array([[6.1e-5], [7.3e-5]])),
+}
+
+
+def steep(widths: tuple[int, ...], n: int = 128, **options) -> fw.Extrapolation:
+    net = fw.MLP((1, n, n, 1), "tanh", C_b=0.3, C_W=1.5)
+    return fw.extrapolate(net, **STEEP, widths=widths, members=100, progress=False, **options)
+
+
+@pytest.mark.long
+def test_networks_that_are_too_narrow_are_not_surer_than_theory():
+    with pytest.warns(fw.ExpansionWarning, match=r"meaningless at widths 2, 3, 4: .* widths=\(24, 32, 48\)"):
+        there = steep((2, 3, 4))
+    theory = there.prediction
+    assert there.too_narrow == (2, 3, 4)
+    for name, neglected in (("mean", theory.uncertainty), ("variance", theory.variance_uncertainty)):
+        found = getattr(there, name)
+        assert np.all(found.stderr > 0.9 * neglected)
+        assert np.max(np.abs(found.value - SEEN[name].value) / np.hypot(found.stderr, SEEN[name].stderr)) < 4
+        inside = getattr(there.at(4), name).stderr  # networks were trained there
+        assert inside.tobytes() == there.falls[name].at(4).stderr.tobytes()
+
+
+def test_a_series_is_learned_only_where_order_one_is_not_meaningless():
+    for widest, widths, useless in [
+        (16, (2, 3, 4), (2, 3, 4)),
+        (16, (8, 24, 32, 48), (8,)),
+        (16, (24, 32, 48), ()),
+        (4, (6, 8, 12), ()),
+        (32, (24, 32, 48), ()),  # as benchmarks judge
+        (48, (24, 32, 48), (24, 32, 48)),
+    ]:
+        assert too_narrow(widths, lambda n, widest=widest: n <= widest) == useless
+    assert wide_enough(lambda n: n <= 16) == START and wide_enough(lambda n: n <= 100) == (64, 96, 128)
+    assert wide_enough(lambda n: True) is None
+
+
+@pytest.fixture(scope="module")
+def fitted() -> fw.Extrapolation:
+    """A made-up series of two outputs at widths 24, 32 and 48; one variance is below zero at width 10."""
+    prepared = fw.finite_width(network(), X[:2], Y[:2], X[2:], covariance=True)
+    first = {name: np.full((2, 1), 1.0) for name in ("mean", "variance")}
+    size = {"mean": 1.0, "variance": -20.0}
+    left = {
+        name: [fw.Estimate(np.full((2, 1), a / n**2), np.full((2, 1), 1e-3 / n)) for n in START]
+        for name, a in size.items()
+    }
+    falls = falls_of_remainders(START, left, first)
+    return fw.Extrapolation(128, START, 100, prepared, DESCENT, falls, left)
+
+
+def test_an_extrapolation_has_arrays_with_names(fitted):
+    arrays = fitted.to_xarray()
+    for name in ("mean", "variance"):
+        assert arrays[name].dims == arrays[f"{name}_stderr"].dims == ("sample", "output")
+        np.testing.assert_array_equal(arrays[name], getattr(fitted, name).value)
+
+
+def test_widths_below_the_trained_ones_and_variances_below_zero_are_said(fitted):
+    message = (
+        r"width 10 is below the trained widths 24, 32, 48, .* are below zero .*\(1 of 2\); use width 24 "
+    )
+    with pytest.warns(fw.ExpansionWarning, match=message):
+        below = fitted.at(10)
+    for part in below.std:
+        np.testing.assert_array_equal(np.isnan(part), below.below_zero)
+    assert "variances below zero" in repr(below)
+    for n in (24, 1000):  # no warning, which would be an error
+        there = fitted.at(n)
+        np.testing.assert_allclose(there.std.value**2, there.variance.value, rtol=1e-12)
+        assert not there.below_zero.any() and "zero" not in repr(there)

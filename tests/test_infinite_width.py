@@ -505,6 +505,8 @@ def test_a_request_beyond_memory_is_refused_with_the_number(monkeypatch):
         "K and Theta of 2 layers for 300 inputs needs .* GB but 0.002 GB of memory are free; use fw.kern"
     ):
         fw.solve(RELU, X, order=0)
+    with refused("K and Theta of 1 layer for 300 inputs needs"):
+        fw.solve(fw.MLP((3, 1), "relu"), X, order=0)
     with refused(
         "a kernel of 300 x 300 pairs needs .* GB but 0.002 GB of memory are free; pass fewer inputs"
     ):

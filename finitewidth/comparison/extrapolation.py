@@ -3,21 +3,23 @@ r"""Higher orders in 1/n from narrow networks: real ensembles where they are che
 Theory knows the two lowest orders exactly. The remainder of narrow ensembles behind them is fitted with
 $a_2/n^2 + a_3/n^3$, which falls so fast that little of its error is left at the width that was asked for.
 Orders behind these are not known to vanish, and take part in the fit with the size that is expected of them
-(`remainders.py`).
+(`remainders.py`). Networks that are too narrow for the series (`widths.py`) cannot tell that size: an
+extrapolation from them is not surer than theory alone.
 """
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from finitewidth.comparison.compare import control_variate
 from finitewidth.comparison.remainders import ORDERS, falls_of_remainders
-from finitewidth.comparison.widths import START, wider_width
+from finitewidth.comparison.widths import START, too_narrow, wide_enough, wider_width
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_count
@@ -29,10 +31,13 @@ from finitewidth.experiment.ensemble.training import LEAST_BATCHES, train_ensemb
 from finitewidth.experiment.scaling import Fall
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
+from finitewidth.training.first_order.expansion import ExpansionWarning
 from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
 from finitewidth.training.infinite.gaussian import Prediction
 
 CACHED = 4e6  # bytes of the parameters of a batch; larger batches are slower
+LEAST_MEMBERS = 16  # of an ensemble, for standard errors that are themselves known to a fifth
+ROUNDING = 1e-9  # of the largest variance, or of the largest mean squared
 WIDE = 2**20  # a width of which only order 1/n is seen
 
 
@@ -44,7 +49,8 @@ WIDE = 2**20  # a width of which only order 1/n is seen
     "freedom",
     "widths",
     "members",
-    dimensions={"mean": "sample output", "variance": "sample"},
+    "note",
+    dimensions={"mean": "sample output", "variance": "sample output"},
 )
 @dataclass(frozen=True, eq=False)
 class Extrapolation:
@@ -74,11 +80,17 @@ class Extrapolation:
     algorithm: AbstractAlgorithm  # how networks are trained
     falls: Mapping[str, Fall] = field(repr=False)  # of the remainder of mean and variance
     remainders: Mapping[str, Sequence[Estimate]] = field(repr=False)  # networks minus theory at each width
+    too_narrow: tuple[int, ...] = ()  # widths from which the series cannot be learned
 
     def at(self, n: int) -> "Extrapolation":
-        """The same at another width of all hidden layers."""
-        as_count("n", n, lowest=2)
-        return replace(self, n=n)
+        """The same at another width of all hidden layers.
+
+        An `fw.ExpansionWarning` comes with a width below those that were trained, where the fitted orders
+        grow without bound, and with variances below zero.
+        """
+        there = replace(self, n=int(as_count("n", n, lowest=2)))
+        _warn_of_width(there)
+        return there
 
     @property
     def prediction(self) -> Prediction:
@@ -96,6 +108,26 @@ class Extrapolation:
         return self._with_remainder("variance")
 
     @property
+    def below_zero(self) -> Bool[np.ndarray, "M n_L"]:
+        """Where the variance is negative, beyond rounding: no standard deviation exists."""
+        variance = self.variance.value
+        scale = max(np.abs(variance).max(initial=0.0), np.square(self.mean.value).max(initial=0.0))
+        return variance < -ROUNDING * scale
+
+    @property
+    def std(self) -> Estimate:
+        """Standard deviations of outputs on test inputs, (M, n_L); NaN where there is none."""
+        variance = self.variance
+        std = np.where(self.below_zero, np.nan, np.sqrt(np.maximum(variance.value, 0.0)))
+        none = np.where(variance.stderr > 0, np.nan, 0.0)
+        return Estimate(std, np.divide(variance.stderr, 2 * std, out=none, where=std > 0))
+
+    @property
+    def note(self) -> str | None:
+        """What a line that shows this record must say besides its numbers, or None."""
+        return "variances below zero" if self.below_zero.any() else None
+
+    @property
     def chi_square(self) -> dict[str, Float[np.ndarray, "M n_L"]]:
         """Of the fits to mean and variance, each over `freedom`; large values say that orders are missing."""
         return {name: fall.chi_square for name, fall in self.falls.items()}
@@ -106,8 +138,14 @@ class Extrapolation:
         return len(self.widths) - len(ORDERS)
 
     def _with_remainder(self, name: str) -> Estimate:
-        left = self.falls[name].at(self.n)
-        return Estimate(getattr(self.prediction, name) + left.value, left.stderr)
+        left, theory = self.falls[name].at(self.n), self.prediction
+        neglected = {"mean": theory.uncertainty, "variance": theory.variance_uncertainty}[name]
+        return Estimate(getattr(theory, name) + left.value, np.hypot(left.stderr, self._reach * neglected))
+
+    @property
+    def _reach(self) -> float:
+        """The share of the uncertainty of theory that networks cannot remove: none where they are."""
+        return max(1 - self.widths[-1] / self.n, 0.0) if self.too_narrow else 0.0
 
 
 def extrapolate(
@@ -129,7 +167,8 @@ def extrapolate(
 
     Ensembles of narrower networks are trained with control variates, and what order 1/n leaves over is fitted
     with 1/n² and 1/n³. Errors are those of the ensembles and of the orders that the fit neglects, larger
-    where the fit is worse than both allow. Each width draws networks of its own.
+    where the fit is worse than both allow. Each width draws networks of its own. From networks that are too
+    narrow the errors are those of theory alone, with an `fw.ExpansionWarning` that names widths that will do.
 
     Args:
         net: A network whose hidden layers all have the same width, and for which order 1/n exists.
@@ -139,7 +178,7 @@ def extrapolate(
         algorithm: How and how long networks are trained.
         widths: Widths of the ensembles. By default 24, 32 and 48, and wider ones where orders behind the fit
             would be most of the error; the record has them.
-        members: Networks of each ensemble.
+        members: Networks of each ensemble, 16 or more.
         key: The randomness.
         batch_size: Networks that are trained at once, as in `train_ensemble`.
         client: A Dask client that trains the ensembles.
@@ -163,9 +202,16 @@ def extrapolate(
     wide.mean.value, wide.mean.stderr, wide.at(256).mean.value
     ```
     """
-    narrow = list(_checked(net, START if widths is None else widths))
+    members = checked_members(members)
+    narrow = list(checked_widths(net, START if widths is None else widths))
     prepared = finite_width(net, X_train, Y_train, X_test, covariance=True)
     key = as_key(key)
+
+    def meaningless(n: int) -> bool:
+        return _predicted(prepared, algorithm, n).verdict == "meaningless"
+
+    if widths is not None:  # before anything is trained
+        _warn_of_narrow(too_narrow(narrow, meaningless), meaningless, prepared.n)
 
     def remainders(n: int) -> dict[str, Estimate]:
         small = prepared.with_width(n)
@@ -176,7 +222,7 @@ def extrapolate(
             X_test,
             algorithm=algorithm,
             members=members,
-            batch_size=batch_size or _batch(small.net, members),
+            batch_size=_batch(small.net, members) if batch_size is None else batch_size,
             key=jax.random.fold_in(key, n),  # one key for all widths would draw the same first neurons
             control=control_variate(small.net, X_train, Y_train, X_test, algorithm),
             client=client,
@@ -194,9 +240,42 @@ def extrapolate(
             break
         narrow.append(wider)
         seen.append(remainders(wider))
+    useless = too_narrow(narrow, meaningless)
+    if widths is None:
+        _warn_of_narrow(useless, meaningless, prepared.n)
     left = _by_name(seen)
     falls = falls_of_remainders(narrow, left, first)
-    return Extrapolation(prepared.n, tuple(narrow), members, prepared, algorithm, falls, left)
+    there = Extrapolation(prepared.n, tuple(narrow), members, prepared, algorithm, falls, left, useless)
+    _warn_of_width(there)
+    return there
+
+
+def _warn_of_narrow(useless: Sequence[int], meaningless: Callable[[int], bool], n: int) -> None:
+    if not useless:
+        return
+    better = wide_enough(meaningless)
+    remedy = f"use widths={better}" if better and better[-1] < n else "use wider ones, or fw.train_ensemble"
+    warnings.warn(
+        f"order 1/n is meaningless at {_plural('width', len(useless))} {', '.join(map(str, useless))}: "
+        "networks so narrow do not show the orders behind it, and errors are those of theory alone; "
+        f"{remedy}.",
+        ExpansionWarning,
+        stacklevel=3,
+    )
+
+
+def _warn_of_width(there: Extrapolation) -> None:
+    """Warn of a width at which the fit only guesses, and of variances that no ensemble can have."""
+    below, negative = there.n < there.widths[0], int(np.sum(there.below_zero))
+    if not below and not negative:
+        return
+    known = f"the trained widths {', '.join(map(str, there.widths))}"
+    place = f"width {there.n} is below {known}, where the fitted orders grow without bound"
+    count = f"{negative} of {there.below_zero.size}"
+    what = f"variances at width {there.n} are below zero and have no std ({count})"
+    parts = [place] * below + [what] * bool(negative)
+    remedy = f"use width {there.widths[0]} or more" if below else "use a larger width or more members"
+    warnings.warn(f"{', and '.join(parts)}; {remedy}, or fw.train_ensemble.", ExpansionWarning, stacklevel=3)
 
 
 def _batch(net: Network, members: int) -> int:
@@ -204,16 +283,36 @@ def _batch(net: Network, members: int) -> int:
     return max(1, min(int(CACHED // (8 * net.parameter_count)), -(-members // LEAST_BATCHES)))
 
 
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"
+
+
 def _by_name(seen: Sequence[Mapping[str, Estimate]]) -> dict[str, list[Estimate]]:
     return {name: [one[name] for one in seen] for name in seen[0]}
 
 
-def _checked(net: Network, widths: Sequence[int]) -> tuple[int, ...]:
+def checked_members(members) -> int:
+    """The number of networks of a width, enough for a standard error."""
+    try:
+        return int(as_count("members", members, lowest=LEAST_MEMBERS))
+    except ValueError:
+        raise ValueError(
+            f"members must be a whole number of at least {LEAST_MEMBERS}, for standard errors that a fit can "
+            f"use, got {members!r}; use 4000."
+        ) from None
+
+
+def checked_widths(net: Network, widths) -> tuple[int, ...]:
+    """Different widths in order, enough for a fit that can be judged."""
+    if isinstance(widths, str) or not isinstance(widths, Iterable):
+        raise ValueError(f"widths must be several widths, got {widths!r}; use widths={START}.")
+    widths = tuple(widths)
     narrow = tuple(sorted({int(as_count("widths", n, lowest=2)) for n in widths}))
     if len(narrow) <= len(ORDERS):
         raise ValueError(
-            f"widths={tuple(widths)!r} has {len(narrow)} different widths, but a fit of {len(ORDERS)} orders "
-            f"that can be judged needs {len(ORDERS) + 1}; add one."
+            f"widths={widths!r} has {len(narrow)} different {_plural('width', len(narrow))}, but a fit of "
+            f"{len(ORDERS)} orders that can be judged needs {len(ORDERS) + 1}; use "
+            f"widths={START}."
         )
     hidden = set(net.ladder.widths[1:-1])
     if len(hidden) != 1:

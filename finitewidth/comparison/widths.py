@@ -4,6 +4,9 @@ Narrow networks are cheap, but orders behind the fit are large in them. Both par
 before a further width is trained: its standard error follows from those that were seen, which fall as
 $n^{-1/2}$, and the sizes of orders from the fit. Cost is counted, never measured, so that the same key always
 chooses the same widths.
+
+Networks can be too narrow for any fit: where order 1/n is meaningless the series does not converge, and
+coefficients that are fitted there are small and agree with each other without being those of the series.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +22,8 @@ MOST = 5  # widths; each is a program to compile
 SHARE = 0.5  # a narrow network has at most this share of the width that was asked for
 WORTH = 0.8  # of error² x cost, which must fall at least so far: estimates of the gain are rough
 OVERHEAD = 1000  # what training costs beside arithmetic, in parameters of a network
+
+FITTED = len(START)  # widths of a fit that can be judged
 
 Remainders = Mapping[str, Sequence[Estimate]]
 Fit = Callable[[Sequence[int], Remainders, Mapping[str, np.ndarray]], dict[str, Fall]]
@@ -47,6 +52,23 @@ def wider_width(
     }
     best = min(candidates, key=lambda m: prices[m])
     return best if prices[best] < WORTH * now else None
+
+
+def too_narrow(widths: Sequence[int], meaningless: Callable[[int], bool]) -> tuple[int, ...]:
+    """The widths from which the series cannot be learned; `meaningless` judges order 1/n at a width.
+
+    Fits that begin at START are judged by benchmarks, also where order 1/n is meaningless at its narrowest
+    widths, as long as it is not at the widest.
+    """
+    narrow = tuple(n for n in widths if meaningless(n))
+    return narrow if max(widths) in narrow else tuple(n for n in narrow if n < START[0])
+
+
+def wide_enough(meaningless: Callable[[int], bool]) -> tuple[int, ...] | None:
+    """The cheapest successive widths that are not too narrow; None if no width that is chosen will do."""
+    every = (*START, *WIDER)
+    sets = (every[i : i + FITTED] for i in range(len(every) - FITTED + 1))
+    return next((widths for widths in sets if not too_narrow(widths, meaningless)), None)
 
 
 def _error(fit: Fit, widths, remainders: Remainders, first, n: int) -> float:

@@ -362,7 +362,7 @@ def _check_memory(count: int, order: int, layers: int, names: tuple[str, ...], r
         needed = 8 * count**4 * (working + len(names) * max(layers - 1, 0))
         what = "statistics at order 1/n"
     power = 2 if order == 0 else 4
-    what = f"{what} of {layers} layers for {count} inputs"
+    what = f"{what} of {_counted(layers, 'layer')} for {_counted(count, 'input')}"
     require_memory(needed, what, remedy, count=count, power=power)
 
 
@@ -371,5 +371,9 @@ def _require_for_skips(count: int, last: int, kept: int, remedy: str, memory: bo
     if is_local(memory):
         working = 11 * 16 + memory_size(memory)  # blocks of one layer, three times, and where a skip starts
     needed = 8 * count**4 * (working + kept)
-    what = f"statistics at order 1/n of {last} layers for {count} inputs"
+    what = f"statistics at order 1/n of {_counted(last, 'layer')} for {_counted(count, 'input')}"
     require_memory(needed, what, remedy, count=count, power=4)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,11 +1,13 @@
 """The tab beyond order 1/n: narrow networks are trained, and their remainder is read at the asked width."""
 
+import warnings
 from collections.abc import Callable
 
 import jax
 import numpy as np
 
 from finitewidth.comparison.extrapolation import Extrapolation, extrapolate
+from finitewidth.core.json_values import json_value
 from finitewidth.interface.page import answers, problem
 from finitewidth.interface.page.ensembles import BATCH, told_seldom
 from finitewidth.interface.page.values import BadValues, Values
@@ -35,7 +37,8 @@ def beyond(values: Values, tell: Callable[[dict], None]) -> None:
     x_train, y = problem.training_points(values)
     x = answers.positions(values.points, 0)
     widths = narrow_widths(values.depth)
-    with jax.default_device(jax.local_devices()[0]):
+    with warnings.catch_warnings(record=True) as caught, jax.default_device(jax.local_devices()[0]):
+        warnings.simplefilter("always", UserWarning)
         there = extrapolate(
             problem.network(values),
             problem.inputs(x_train),
@@ -48,7 +51,9 @@ def beyond(values: Values, tell: Callable[[dict], None]) -> None:
             key=0,
             progress=_over_widths(tell, len(widths)),
         )
-    tell({"result": {**_summary(x, there), "members": values.members, "of": values.members, "notes": []}})
+        result = _summary(x, there)
+    notes = sorted({str(one.message) for one in caught})
+    tell({"result": {**result, "members": values.members, "of": values.members, "notes": notes}})
 
 
 def _over_widths(tell: Callable[[dict], None], count: int) -> Callable[[int, int], None]:
@@ -68,14 +73,13 @@ def _summary(x: np.ndarray, there: Extrapolation) -> dict:
     infinite = there.prediction.infinite_width
     shift = there.mean.value - infinite.mean
     place = int(np.argmax(np.abs(there.prediction.mean - infinite.mean)[:, 0]))
-    variance = there.variance
-    std = np.sqrt(np.maximum(variance.value, 0.0))[:, 0]
+    std = there.std
     return {
         "x": x.tolist(),
         "shift": shift[:, 0].tolist(),
         "shift_error": there.mean.stderr[:, 0].tolist(),
-        "std": std.tolist(),
-        "std_error": np.where(std > 0, variance.stderr[:, 0] / (2 * np.maximum(std, 1e-12)), 0.0).tolist(),
+        "std": json_value(std.value[:, 0]),  # none where a variance is below zero
+        "std_error": json_value(std.stderr[:, 0]),
         "chi_square": float(np.median(there.chi_square["mean"])),
         "freedom": there.freedom,
         "over_width": {"x": float(x[place]), **_over_width(there, place)},

@@ -126,7 +126,7 @@ export function shiftBeyond(place, data) {
 }
 
 export function spreadBeyond(place, data) {
-  const bare = rows(data.infinite), finite = withHoles(data.finite), dots = data.beyond ? rows({ x: data.beyond.x, std: data.beyond.std, error: data.beyond.std_error }) : [];
+  const bare = rows(data.infinite), finite = withHoles(data.finite), dots = data.beyond ? rows({ x: data.beyond.x, std: data.beyond.std, error: data.beyond.std_error }).filter((d) => d.std !== null && d.error !== null) : [];
   const legend = [{ role: "infinite width", label: "infinite width" }], marks = [Plot.lineY(bare, { x: "x", y: "std", ...line("infinite width") })];
   if (finite.length) { legend.push(finiteEntry(data, "± 2 uncertainties")); marks.push(...uncertain(finite, data, (d) => d.std, (d) => d.std_uncertainty), Plot.lineY(finite, { x: "x", y: "std", ...line("finite width"), curve: "catmull-rom" })); }
   if (dots.length) { legend.push({ ...togetherEntry("with narrow networks, ± 2 s.e.") }); marks.push(...withErrors(dots, (d) => d.std, (d) => d.error, NEXT, "diamond")); }
