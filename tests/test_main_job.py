@@ -315,7 +315,7 @@ def test_a_run_file_asks_for_samples_and_gets_standard_errors(folder, capsys):
     (folder / "run.toml").write_text(RUN.split("[ensemble]")[0] + theory, encoding="utf-8")
     assert call("solve", "run.toml", "--no-figure", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["theory"]["route"] == "sampled" and document["theory"]["samples"] >= 8000
+    assert document["theory"]["route"] == "sampled" and 3900 <= document["theory"]["samples"] <= 4000
     run = run_files.read(folder / "results/run/run.toml")  # what was saved repeats the run
     assert isinstance(run, run_files.TrainingRun)
     exact = fw.predict(run.network, run.X_train, run.Y_train, run.X_test, algorithm=run.algorithm)

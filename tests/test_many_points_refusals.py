@@ -70,6 +70,30 @@ def test_a_pilot_that_is_longer_than_the_budget_is_ended(monkeypatch, tmp_path, 
     assert len(drawn) < 40
 
 
+@pytest.mark.parametrize("samples", [1000, 5000, 20_000])
+def test_samples_are_the_number_of_neurons(samples):
+    """The pilot is part of them; where batches are few, the record says what that means."""
+    sampling = sampled(fw.GradientDescent(0.1, 5), samples=samples, variance=True).sampling
+    assert sampling is not None and sampling.variance is not None
+    for drawn in (sampling.samples, sampling.variance.samples):
+        assert 0.95 * samples <= drawn <= samples
+    assert (sampling.note is not None) == (sampling.batches < 100)
+    if samples == 1000:
+        assert "10 to 20 percent too small" in repr(sampling)
+
+
+@pytest.mark.filterwarnings("ignore::finitewidth.ExpansionWarning")
+def test_samples_too_few_for_a_standard_error_are_refused():
+    with pytest.raises(
+        ValueError, match=r"samples=1000 are too few .*; use samples=(\d+) or more"
+    ) as refusal:
+        sampled(fw.GradientFlow(1e5), samples=1000)
+    named = re.search(r"use samples=(\d+)", str(refusal.value))
+    assert named is not None
+    estimate = sampled(fw.GradientFlow(1e5), samples=int(named[1])).sampling
+    assert estimate is not None and estimate.samples == int(named[1])
+
+
 def test_a_refusal_names_a_time_that_fits_the_budget(monkeypatch):
     """With one second for a unit of work, whatever the machine; the first earlier time is too late still."""
     monkeypatch.setattr(estimation._Sampling, "seconds_of_work", 1.0)

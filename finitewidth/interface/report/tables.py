@@ -87,6 +87,8 @@ def print_solved(solved: SolvedRun, console: Console) -> None:
     if sampling is not None:
         share = f"standard error {sampling.accuracy:.2g} of the largest shift, rms"
         facts["order 1/n"] = f"{sampling.samples} sampled neurons, {share}"
+        if sampling.note is not None:
+            facts["order 1/n"] += f"; {sampling.note}"
     if solved.ensemble is not None:
         facts["ensemble"] = ensemble_words(solved.ensemble)
     _print_facts(facts, console)

@@ -16,7 +16,7 @@ from finitewidth.training.first_order.corrections import Corrections, correction
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.streamed import streamed_contributions
 from finitewidth.training.first_order.terms import TERMS
-from finitewidth.training.many_points.estimation import Accuracy, Sampled, sampled
+from finitewidth.training.many_points.estimation import Accuracy, Sampled, check_samples, sampled
 from finitewidth.training.many_points.questions import Mean, Variance
 from finitewidth.training.many_points.scene import FEW, Scene, check_reach
 
@@ -136,6 +136,7 @@ class SampledTensors(AbstractTensors):
             return Corrections(dict.fromkeys(TERMS, zero))
         scene = self._scene(modes, clock)
         check_reach(scene)
+        check_samples(scene, Variance if self.variance else Mean, self.accuracy)
         estimates = sampled(scene, Mean(rows, modes.outputs), self.accuracy, running)
         mean = {name: estimate.value for name, estimate in estimates.contributions.items()}
         spread = self._spread(running, scene, modes, algorithm, rows) if self.variance else None

@@ -15,10 +15,11 @@ from finitewidth.training.many_points.allocation import (
     Tallies,
     Tally,
     accuracy,
+    counts_for,
+    effective_batches,
     estimate,
     likely_work_for,
     next_round,
-    plan,
     work,
     work_for,
 )
@@ -30,6 +31,7 @@ from finitewidth.training.many_points.scene import Scene
 TOLERANCE = 0.03
 BUDGET = 1800.0  # seconds
 _ROUNDS = 12
+_LEAST = 4  # neurons of a task, where few are asked for
 _HASTY = 2  # tasks in each stratum after which a clear excess is refused
 _CLEAR = 3.0  # times the budget, by an estimate that noise makes too low
 _JUDGED = 24  # tasks of a pilot after which its own time is known within a factor of two
@@ -59,6 +61,7 @@ class Sampled:
     samples: int  # neurons
     accuracy: float  # rms standard error of the sum, over its largest entry
     seconds: float  # of all tasks, on one core each
+    batches: float  # tasks that the standard error rests on
 
 
 class _TooLongError(Exception):
@@ -104,12 +107,13 @@ class _Sampling:
     running: Runner
     name: str = "samples"
     what: str = "sampling neurons"
+    most: int | None = None  # neurons of a task
     tallies: Tallies = field(default_factory=dict)
     neurons: int = 0
     rounds: int = 0
 
     def run(self, tasks: list[tuple[Stratum, int]], watch: _Watch | None = None) -> None:
-        draws = Draws(self.scene, self.question, self.seed, tuple(tasks))
+        draws = Draws(self.scene, self.question, self.seed, tuple(tasks), self.most)
         seen = watch or (lambda task, arrays: None)
         results = self.running.results(
             draws, len(tasks), name=f"{self.name}_{self.rounds}", what=self.what, at_once=2, seen=seen
@@ -153,7 +157,8 @@ class _Sampling:
         each = [Estimate(*part) for part in zip(value[:, :, :-1], error[:, :, :-1], strict=True)]
         parts = dict(zip(self.question.names, each, strict=False))
         averaged = Estimate(value[-1, :, -1], error[-1, :, -1])
-        return Sampled(parts, each[-1], averaged, self.neurons, accuracy(self.tallies), self.seconds)
+        batches = effective_batches(self.tallies)
+        return Sampled(parts, each[-1], averaged, self.neurons, accuracy(self.tallies), self.seconds, batches)
 
 
 def sampled(
@@ -161,20 +166,15 @@ def sampled(
 ) -> Sampled:
     """The answer to a question, as accurate as wanted."""
     sampling = _Sampling(scene, wanted.seed, question, running, name)
+    if wanted.samples is not None:
+        return _with_samples(sampling, wanted, wanted.samples)
     try:
         sampling.pilot(until=_HASTY, budget=wanted.budget)
-        if wanted.samples is None and _is_hopeless(sampling, wanted):
+        if _is_hopeless(sampling, wanted):
             _check_budget(sampling, wanted, likely_work_for(sampling.tallies, wanted.tolerance))
         sampling.pilot(_HASTY, budget=wanted.budget)
     except _TooLongError as pilot:
         raise ValueError(_refusal_of_pilot(sampling, wanted, pilot.seconds)) from None
-    if wanted.samples is not None:
-        whole = work(sampling.tallies) * wanted.samples / sampling.neurons
-        _check_budget(sampling, wanted, whole)
-        tasks = plan(sampling.tallies, whole)
-        if tasks:
-            sampling.run(tasks)
-        return sampling.result()
     _check_budget(sampling, wanted, likely_work_for(sampling.tallies, wanted.tolerance))
     for _ in range(_ROUNDS):
         tasks = next_round(sampling.tallies, wanted.tolerance)
@@ -183,6 +183,35 @@ def sampled(
         sampling.run(tasks)
         _check_budget(sampling, wanted, likely_work_for(sampling.tallies, wanted.tolerance))
     return sampling.result()
+
+
+def _with_samples(sampling: _Sampling, wanted: Accuracy, samples: int) -> Sampled:
+    """The answer from a number of neurons, half of them in a pilot where they are few."""
+    strata = len(sampling.strata)
+    sampling.most = max(_LEAST, samples // (2 * PILOT * strata))
+    tasks = samples // Draws(sampling.scene, sampling.question, (), (), sampling.most).neurons
+    try:
+        sampling.pilot(until=min(PILOT, tasks // strata), budget=wanted.budget)
+    except _TooLongError as pilot:
+        raise ValueError(_refusal_of_pilot(sampling, wanted, pilot.seconds)) from None
+    counts, done = counts_for(sampling.tallies, tasks), sampling.tallies
+    _check_budget(sampling, wanted, sum(COSTS[stratum.kind] * count for stratum, count in counts.items()))
+    rest = [(stratum, number) for stratum in done for number in range(done[stratum].count, counts[stratum])]
+    if rest:
+        sampling.run(rest)
+    return sampling.result()
+
+
+def check_samples(scene: Scene, question: type[AbstractQuestion], wanted: Accuracy) -> None:
+    """Refuse a number of neurons that gives no standard error: two tasks in each stratum are the least."""
+    strata = len(strata_of(scene, question.kinds))
+    least = _HASTY * _LEAST * strata
+    if wanted.samples is not None and wanted.samples < least:
+        raise ValueError(
+            f"samples={wanted.samples} are too few for a standard error: two batches of {_LEAST} neurons in "
+            f"each of {strata} bins of layers, contractions and time are the least; use samples={least} or "
+            "more, or tolerance=."
+        )
 
 
 def _is_hopeless(sampling: _Sampling, wanted: Accuracy) -> bool:
@@ -198,7 +227,7 @@ def _check_budget(sampling: _Sampling, wanted: Accuracy, needed: float) -> None:
     takes = f"needs about {seconds:.0f} s of sampling, above budget={wanted.budget:g} s"
     if wanted.samples is not None:
         fit = int(wanted.samples * wanted.budget / seconds)
-        lower = f"use samples={fit}, or " if fit > sampling.neurons else ""
+        lower = f"use samples={fit}, or " if fit >= _HASTY * _LEAST * len(sampling.strata) else ""
         raise ValueError(f"samples={wanted.samples} {takes}; {lower}raise the budget.")
     reachable = _rounded_up(wanted.tolerance * math.sqrt(seconds / wanted.budget))
     reached = f"{reachable:g} of the largest shift can be reached" if reachable < 1 else "no digit is reached"
