@@ -11,7 +11,7 @@ import finitewidth as fw
 from finitewidth.training.first_order import streamed_cost
 from finitewidth.training.many_points import estimation
 from finitewidth.training.many_points.allocation import Tally, likely_work_for, work_for
-from finitewidth.training.many_points.draws import Stratum
+from finitewidth.training.many_points.draws import Draws, Stratum
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,69 @@ from finitewidth.training.many_points.draws import Stratum
 def test_what_cannot_be_sampled_is_refused(options, words):
     with pytest.raises(ValueError, match=words):
         sampled(fw.GradientDescent(0.02, 50), **options)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        (
+            fw.GradientFlow(1e20),
+            r"time=1e\+20 is l_max T = .*, above 1e\+08.*; stop at time=\d.*\(time=math.inf, route=",
+        ),
+        (
+            fw.GradientDescent(0.02, 10**15),
+            r"steps=1e\+15 is l_max T = .*; stop at steps=\d+ \(l_max T = 1000\)",
+        ),
+        (fw.GradientDescent(1e-14, 10**15), r"more than 1e\+09, .* use .*fw.GradientFlow\(10\)"),
+    ],
+)
+def test_a_training_too_long_for_bins_of_time_is_refused_at_once(monkeypatch, algorithm, words):
+    monkeypatch.setattr(estimation._Sampling, "run", lambda *_: pytest.fail("neurons were drawn"))
+    with pytest.raises(ValueError, match=words):
+        sampled(algorithm, samples=None, budget=20.0)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_pilot_that_is_longer_than_the_budget_is_ended(monkeypatch, tmp_path, kept):
+    """Tasks that say they took ten seconds: after a few of them, and no earlier time is tried in vain."""
+    drawn, ask = [], Draws.__call__
+
+    def slow(draws: Draws, task: int) -> dict:
+        drawn.append(task)
+        return {**ask(draws, task), "seconds": np.asarray(10.0)}
+
+    monkeypatch.setattr(Draws, "__call__", slow)
+    store = tmp_path / "run.zarr" if kept else None
+    words = (
+        r"the pilot alone, \d+ tasks .* l_max T = .* needs about \d+ s, above budget=200 s; raise the budget"
+    )
+    with pytest.raises(ValueError, match=words + ": no earlier time"):
+        sampled(fw.GradientFlow(1e5), samples=None, budget=200.0, store=store)
+    assert len(drawn) < 40
+
+
+@pytest.mark.parametrize("samples", [1000, 5000, 20_000])
+def test_samples_are_the_number_of_neurons(samples):
+    """The pilot is part of them; where batches are few, the record says what that means."""
+    sampling = sampled(fw.GradientDescent(0.1, 5), samples=samples, variance=True).sampling
+    assert sampling is not None and sampling.variance is not None
+    for drawn in (sampling.samples, sampling.variance.samples):
+        assert 0.95 * samples <= drawn <= samples
+    assert (sampling.note is not None) == (sampling.batches < 100)
+    if samples == 1000:
+        assert "10 to 20 percent too small" in repr(sampling)
+
+
+@pytest.mark.filterwarnings("ignore::finitewidth.ExpansionWarning")
+def test_samples_too_few_for_a_standard_error_are_refused():
+    with pytest.raises(
+        ValueError, match=r"samples=1000 are too few .*; use samples=(\d+) or more"
+    ) as refusal:
+        sampled(fw.GradientFlow(1e5), samples=1000)
+    named = re.search(r"use samples=(\d+)", str(refusal.value))
+    assert named is not None
+    estimate = sampled(fw.GradientFlow(1e5), samples=int(named[1])).sampling
+    assert estimate is not None and estimate.samples == int(named[1])
 
 
 def test_a_refusal_names_a_time_that_fits_the_budget(monkeypatch):

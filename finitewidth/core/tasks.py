@@ -49,11 +49,13 @@ class Runner:
         at_once: int = 1,
         size: Callable[[int], int] = lambda task: 1,
         aside: Callable[[Store, int, Arrays], None] = lambda store, task, arrays: None,
+        seen: Callable[[int, Arrays], None] = lambda task, arrays: None,
     ) -> Iterator[Arrays]:
         """Yield work(0), work(1), ... in order; tasks that the store has under `name` are not computed again.
 
         The progress bar shows `what` and counts `size(task)` for every finished task. This process works on
         `at_once` tasks at a time. `aside` may take arrays out of a task's results and store them elsewhere.
+        `seen` is told of each task that was computed now, and ends the work by an exception.
         """
         name = self.prefix + name
         done = finished_tasks(self.store, name) if self.store is not None else set()
@@ -66,6 +68,8 @@ class Runner:
                     if self.store is not None:
                         aside(self.store, task, arrays)
                         write_task(self.store, name, task, count, arrays)
+                    seen(task, arrays)
+                    if self.store is not None:
                         arrays = None  # read again when its turn comes: memory does not grow with the tasks
                     advance(size(task))
                     yield task, arrays

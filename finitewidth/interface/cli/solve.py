@@ -1,7 +1,7 @@
 """`finitewidth solve`: theory of trained networks, and real networks beside it."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,7 +54,7 @@ def solve(
 
     Without arguments, a tanh network learns handwritten digits: its theory is compared with an ensemble of
     trained networks. Prints a table with pulls; saves arrays, a figure, a report and a run.toml that repeats
-    the run. If it is stopped while networks are trained, the same command continues.
+    the run. If it is stopped while neurons are sampled or networks trained, the same command continues.
 
     Example: finitewidth solve --example > run.toml; finitewidth solve run.toml --output results/mine
 
@@ -98,12 +98,12 @@ class Shown:
         return not (self.as_json or self.quiet)
 
     @contextlib.contextmanager
-    def status(self, text: str) -> Iterator[None]:
-        """Say what is being done, on a terminal and not in a file."""
+    def status(self, text: str) -> Iterator[Callable[[int, int], None]]:
+        """Say what is being done, on a terminal and not in a file, and how much of it, by the function."""
         from rich.console import Console
 
-        with Console(stderr=True, quiet=self.quiet).status(text):
-            yield
+        with Console(stderr=True, quiet=self.quiet).status(text) as line:
+            yield lambda done, total: line.update(f"{text}: {done} of {total}")
 
 
 def _solve(run_file: Path | None, output: Path | None, shown: Shown, *, figure: bool) -> None:
@@ -145,7 +145,7 @@ def _main_job(run: "TrainingRun", target: Path, figure: bool, shown: Shown) -> d
     from finitewidth.interface.report import documents, saving, tables
     from finitewidth.interface.runs import output_directory
 
-    with keeping(lambda: _kept_batches(output_directory.unfinished(target))):
+    with keeping(lambda: _kept_parts(output_directory.unfinished(target))):
         solved = _solved(run, target, shown)
         with shown.status("saving"):
             names = saving.save_solved(solved, target, figure=figure)
@@ -158,11 +158,12 @@ def _main_job(run: "TrainingRun", target: Path, figure: bool, shown: Shown) -> d
     return {**document, "results": {"directory": str(target), "files": names}}
 
 
-def _kept_batches(unfinished: Path) -> str:
-    if not unfinished.exists():  # no network is trained yet
+def _kept_parts(unfinished: Path) -> str:
+    if not unfinished.exists():  # nothing that takes long has begun
         return NOTHING
     return (
-        f"the networks trained so far are kept in {str(unfinished)!r}; the same command continues with them."
+        f"finished parts of theory and networks are kept in {str(unfinished)!r}; the same command continues "
+        "with them."
     )
 
 
@@ -172,11 +173,14 @@ def _solved(run: "TrainingRun", target: Path, shown: Shown) -> "SolvedRun":
     notes: list[str] = []
     main_job.check_run(run)
     with noted_warnings(notes.append):
-        with shown.status("theory"):
-            prediction = main_job.predict_run(run)
+        place, name = output_directory.unfinished(target), main_job.fingerprint(run)
+        theory = place / f"{name}.theory.zarr"
+        # one line of the terminal says what is done and how much of it
+        with shown.status("theory") as told, output_directory.discarded_if_refused(theory):
+            prediction = main_job.predict_run(run, theory, progress=told)
         ensemble = None
         if run.options is not None:
-            store = output_directory.unfinished(target) / f"{main_job.fingerprint(run)}.zarr"
+            store = place / f"{name}.zarr"
             ensemble = main_job.train_run(run, store, progress=False if shown.quiet else None)
     for note in notes if not shown.quiet else ():
         complain(f"note: {note}")

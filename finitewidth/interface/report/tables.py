@@ -108,7 +108,8 @@ def route_words(prediction: Prediction) -> str:
     if sampling is None:
         return prediction.route
     error = f"standard error {sampling.accuracy:.2g} of the largest shift, rms"
-    return f"{sampling.samples} sampled neurons, {error}"
+    note = "" if sampling.note is None else f"; {sampling.note}"
+    return f"{sampling.samples} sampled neurons, {error}{note}"
 
 
 def data_words(run: TrainingRun) -> str:

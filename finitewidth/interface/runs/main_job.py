@@ -61,7 +61,7 @@ def _check_route(run: TrainingRun) -> None:
             "[theory] order is 0, and route and [sampling] belong to order 1/n; remove them, or write "
             "order = 1."
         )
-    count = len(run.X_train) + len(run.X_test)
+    count = _count(run)
     if "sampling" in run.tables and run.route["route"] is None and count <= DENSE:
         raise ValueError(
             f"[sampling]: {count} training and test inputs need no samples, as up to {DENSE} of them; remove "
@@ -69,9 +69,18 @@ def _check_route(run: TrainingRun) -> None:
         )
 
 
-def predict_run(run: TrainingRun) -> Prediction:
-    """Theory at the order of the run, with the whole covariance if its tensors can be stored."""
+def _count(run: TrainingRun) -> int:
+    return len(run.X_train) + len(run.X_test)
+
+
+def predict_run(run: TrainingRun, store: Path | None = None, progress: Progress = False) -> Prediction:
+    """Theory at the order of the run, with the whole covariance if its tensors can be stored.
+
+    What takes long, neurons and legs of many samples, is kept in `store`, task by task.
+    """
     route = run.route if run.order == 1 else {}
+    if run.order == 0 or (_count(run) <= DENSE and run.route["route"] != "sampled"):
+        store = None
     prediction = predict(
         run.network,
         run.X_train,
@@ -80,6 +89,8 @@ def predict_run(run: TrainingRun) -> Prediction:
         algorithm=run.algorithm,
         order=run.order,
         four_leg_tolerance=run.tolerance,
+        store=store,
+        progress=progress,
         **route,
     )
     assert isinstance(prediction, Prediction)  # the loss is the squared one

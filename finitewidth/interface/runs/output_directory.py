@@ -57,13 +57,25 @@ def replaced_directory(target: Path) -> Iterator[Path]:
 
 
 def unfinished(target: Path) -> Path:
-    """The hidden directory beside the results that keeps finished batches until the whole run is finished."""
+    """The hidden directory beside the results that keeps finished tasks until the whole run is finished."""
     place = target.resolve()
     return place.with_name(f".{place.name}.unfinished")
 
 
 def clear_unfinished(target: Path) -> None:
-    """Remove the finished batches of a finished run, unless another run works in the same directory."""
+    """Remove the finished tasks of a finished run, unless another run works in the same directory."""
     place = unfinished(target)
     if not any(place.glob(".*.lock")):
         shutil.rmtree(place, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def discarded_if_refused(store: Path) -> Iterator[None]:
+    """Remove what a request has stored that is refused: another request has another store."""
+    try:
+        yield
+    except ValueError:
+        shutil.rmtree(store, ignore_errors=True)
+        with contextlib.suppress(OSError):  # other runs may work there
+            store.parent.rmdir()
+        raise

@@ -6,6 +6,9 @@ from finitewidth.training.first_order.corrections import Corrections
 from finitewidth.training.infinite.gaussian import Sampling
 from finitewidth.training.many_points.estimation import Sampled
 
+_FEW = 100  # batches
+NOTE = "standard errors from few batches are 10 to 20 percent too small"
+
 
 def sampling_of(corrected: Corrections, n: int) -> Sampling | None:
     """Standard errors of mean and variance; None where nothing was sampled."""
@@ -24,6 +27,8 @@ def _errors(sampled: Sampled, n: int, variance: Sampling | None = None) -> Sampl
         sampled.averaged.stderr / n,
         contributions,
         variance,
+        round(sampled.batches, 1),
+        NOTE if sampled.batches < _FEW else None,
     )
 
 

@@ -22,6 +22,7 @@ from finitewidth.theory.unrolled.slots import LegSlices, Request
 from finitewidth.theory.unrolled.unroll import unroll
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.terms import TERMS
+from finitewidth.training.many_points.scene import QUICK
 
 Recipe = Callable[[Modes, AbstractAlgorithm], list[Request]]
 
@@ -29,7 +30,6 @@ _QUICK = 40  # samples up to which no time is estimated
 _TIMED = 80  # samples of the pilot, at most
 _LEGS = 4  # that are timed in each pair of source layers
 _HELD = 200  # arrays of N^3 numbers that two legs hold while they are averaged, about
-_REACH = 1000.0  # l_max T at which hundreds of samples take minutes in samples of neurons
 
 
 def require_memory_for(modes: Modes, samples: int) -> None:
@@ -103,6 +103,6 @@ def _earlier(net: Network, modes: Modes, algorithm: AbstractAlgorithm) -> str:
     clock = algorithm.clock
     if clock is None or net.ladder.has_skips:
         return ""
-    end = _REACH / float(modes.l[-1])
+    end = QUICK / float(modes.l[-1])
     stop = f"steps={math.floor(end / clock.eta)}" if clock.eta else f"time={end:.4g}"
-    return f', or stop at {stop} (l_max T = {_REACH:.0f}), where route="sampled" takes minutes'
+    return f', or stop at {stop} (l_max T = {QUICK:.0f}), where route="sampled" takes minutes'

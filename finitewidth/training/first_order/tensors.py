@@ -16,11 +16,9 @@ from finitewidth.training.first_order.corrections import Corrections, correction
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.streamed import streamed_contributions
 from finitewidth.training.first_order.terms import TERMS
-from finitewidth.training.many_points.estimation import Accuracy, Sampled, sampled
+from finitewidth.training.many_points.estimation import Accuracy, Sampled, check_samples, sampled
 from finitewidth.training.many_points.questions import Mean, Variance
-from finitewidth.training.many_points.scene import Scene
-
-FEW = 100  # training samples up to which the end of training is contracted leg by leg
+from finitewidth.training.many_points.scene import FEW, Scene, check_reach
 
 
 class AbstractTensors(abc.ABC):
@@ -137,6 +135,8 @@ class SampledTensors(AbstractTensors):
             zero = np.zeros((rows.size, modes.outputs))
             return Corrections(dict.fromkeys(TERMS, zero))
         scene = self._scene(modes, clock)
+        check_reach(scene)
+        check_samples(scene, Variance if self.variance else Mean, self.accuracy)
         estimates = sampled(scene, Mean(rows, modes.outputs), self.accuracy, running)
         mean = {name: estimate.value for name, estimate in estimates.contributions.items()}
         spread = self._spread(running, scene, modes, algorithm, rows) if self.variance else None

@@ -1,5 +1,6 @@
 """A trained ensemble that is Gaussian: its mean, and its covariance in factors."""
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,6 +69,8 @@ class Sampling:
     averaged_stderr: Float[np.ndarray, " M"] = field(repr=False)  # of the average over outputs
     contributions: dict[str, np.ndarray] = field(repr=False)  # standard errors of each contribution
     variance: "Sampling | None" = None  # that of the variance, where it was asked for
+    batches: float = math.inf  # independent batches of neurons that standard errors rest on
+    note: str | None = None  # what to know about the standard errors, where batches are few
 
 
 @shown(

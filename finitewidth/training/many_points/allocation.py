@@ -4,6 +4,7 @@ Plans depend on spreads and on fixed relative costs, never on a clock, so that r
 any machine. The clock only tells what the rest will take, and refuses it where that is above the budget.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -102,6 +103,29 @@ def plan(tallies: Tallies, whole: float) -> list[tuple[Stratum, int]]:
         share = spreads[stratum] / np.sqrt(COSTS[stratum.kind]) / unit if unit > 0 else 0.0
         tasks += [(stratum, number) for number in range(tally.count, round(share * whole))]
     return tasks
+
+
+def counts_for(tallies: Tallies, tasks: int) -> dict[Stratum, int]:
+    """How a number of tasks, those that are done among them, is shared: in the proportions of `plan`."""
+    wanted = {s: spread / np.sqrt(COSTS[s.kind]) for s, spread in _believed(tallies).items()}
+    if not any(wanted.values()):
+        wanted = dict.fromkeys(tallies, 1.0)
+
+    def shared(scale: float) -> dict[Stratum, int]:
+        return {s: max(tally.count, math.floor(scale * wanted[s])) for s, tally in tallies.items()}
+
+    low, high = 0.0, tasks / max(wanted.values()) * len(tallies)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(shared(middle).values()) <= tasks else (low, middle)
+    return shared(low)
+
+
+def effective_batches(tallies: Tallies) -> float:
+    """How many tasks the standard error rests on: few, where few strata with few tasks make most of it."""
+    parts = [(float(tally.spread**2) / tally.count, tally.count) for tally in tallies.values()]
+    squares = sum(part**2 / (count - 1) for part, count in parts)
+    return sum(part for part, _ in parts) ** 2 / squares if squares > 0 else math.inf
 
 
 def next_round(tallies: Tallies, tolerance: float) -> list[tuple[Stratum, int]]:

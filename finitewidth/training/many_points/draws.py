@@ -45,16 +45,19 @@ class Draws:
     question: AbstractQuestion
     seed: tuple[int, ...]
     tasks: tuple[tuple[Stratum, int], ...]
+    most: int | None = None  # neurons of one task, where fewer are asked for than are quick
 
     @property
     def batch_size(self) -> int:
         """Neurons of one batch."""
-        return int(np.clip(_NEURONS // self.scene.unrolled.count, _SMALLEST, _LARGEST))
+        quick = int(np.clip(_NEURONS // self.scene.unrolled.count, _SMALLEST, _LARGEST))
+        return quick if self.most is None else min(quick, self.most)
 
     @property
     def batches(self) -> int:
         """Batches of one task."""
-        return 1 + self.scene.unrolled.count // _AMORTIZED
+        quick = 1 + self.scene.unrolled.count // _AMORTIZED
+        return quick if self.most is None else min(quick, self.most // self.batch_size)
 
     @property
     def neurons(self) -> int:

@@ -1,8 +1,12 @@
 """An answer about a replayed training as an estimate: pilot, rounds, budget, and standard errors."""
 
+import functools
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.tasks import HERE, Runner
@@ -11,22 +15,27 @@ from finitewidth.training.many_points.allocation import (
     Tallies,
     Tally,
     accuracy,
+    counts_for,
+    effective_batches,
     estimate,
     likely_work_for,
     next_round,
-    plan,
     work,
     work_for,
 )
 from finitewidth.training.many_points.draws import Draws, Stratum, strata_of
+from finitewidth.training.many_points.moments import COSTS
 from finitewidth.training.many_points.questions import AbstractQuestion
 from finitewidth.training.many_points.scene import Scene
 
 TOLERANCE = 0.03
 BUDGET = 1800.0  # seconds
 _ROUNDS = 12
+_LEAST = 4  # neurons of a task, where few are asked for
 _HASTY = 2  # tasks in each stratum after which a clear excess is refused
 _CLEAR = 3.0  # times the budget, by an estimate that noise makes too low
+_JUDGED = 24  # tasks of a pilot after which its own time is known within a factor of two
+_LOOKING = 1.0  # of the budget, for the pilots that look for an earlier time
 _EARLIER = 4.0  # a refusal looks for a time at least this many times earlier, again and again
 _MARGIN = 2.0  # by which it must be below the budget: pilots are rough
 _GROWTH = 1.5  # the time of training grows as this power of what it costs, about
@@ -52,6 +61,40 @@ class Sampled:
     samples: int  # neurons
     accuracy: float  # rms standard error of the sum, over its largest entry
     seconds: float  # of all tasks, on one core each
+    batches: float  # tasks that the standard error rests on
+
+
+class _TooLongError(Exception):
+    """A pilot that takes longer than the budget by itself, with its seconds on the clock."""
+
+    def __init__(self, seconds: float):
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+@dataclass(eq=False)
+class _Watch:
+    """The time of a pilot while it runs; the first task, which makes what all share, is not counted."""
+
+    tasks: list[tuple[Stratum, int]]
+    cost: float  # of the whole pilot
+    workers: int
+    budget: float  # seconds on the clock, for the whole pilot
+    share: float  # of the budget, for these tasks
+    seen: int = 0
+    seconds: float = 0.0
+    done: float = 0.0  # in units of cost
+
+    def __call__(self, task: int, arrays: Mapping[str, np.ndarray]) -> None:
+        self.seen += 1
+        if self.seen == 1:
+            return
+        self.seconds += float(arrays["seconds"]) / self.workers
+        self.done += COSTS[self.tasks[task][0].kind]
+        whole = self.cost * self.seconds / self.done
+        clear = self.seen > _JUDGED and whole > 2 * self.budget
+        if clear or self.seconds > self.share * self.budget:
+            raise _TooLongError(max(whole, self.seconds))
 
 
 @dataclass(eq=False)
@@ -64,39 +107,58 @@ class _Sampling:
     running: Runner
     name: str = "samples"
     what: str = "sampling neurons"
+    most: int | None = None  # neurons of a task
     tallies: Tallies = field(default_factory=dict)
     neurons: int = 0
     rounds: int = 0
 
-    def run(self, tasks: list[tuple[Stratum, int]]) -> None:
-        draws = Draws(self.scene, self.question, self.seed, tuple(tasks))
+    def run(self, tasks: list[tuple[Stratum, int]], watch: _Watch | None = None) -> None:
+        draws = Draws(self.scene, self.question, self.seed, tuple(tasks), self.most)
+        seen = watch or (lambda task, arrays: None)
         results = self.running.results(
-            draws, len(tasks), name=f"{self.name}_{self.rounds}", what=self.what, at_once=2
+            draws, len(tasks), name=f"{self.name}_{self.rounds}", what=self.what, at_once=2, seen=seen
         )
         for (stratum, _), arrays in zip(tasks, results, strict=True):
             self.tallies.setdefault(stratum, Tally()).add(arrays)
         self.neurons += draws.neurons * len(tasks)
         self.rounds += 1
 
-    def pilot(self, first: int = 0, until: int = PILOT) -> None:
-        strata = strata_of(self.scene, self.question.kinds)
-        self.run([(stratum, number) for stratum in strata for number in range(first, until)])
+    @functools.cached_property
+    def strata(self) -> list[Stratum]:
+        return strata_of(self.scene, self.question.kinds)
+
+    def pilot(self, first: int = 0, until: int = PILOT, budget: float = math.inf) -> None:
+        """Tasks of every stratum; a pilot of PILOT tasks that is longer than the budget is ended."""
+        tasks = [(stratum, number) for stratum in self.strata for number in range(first, until)]
+        self.run(tasks, _Watch(tasks, self.cost_of_pilot, self.workers, budget, (until - first) / PILOT))
+
+    @property
+    def cost_of_pilot(self) -> float:
+        return PILOT * sum(COSTS[stratum.kind] for stratum in self.strata)
+
+    @property
+    def workers(self) -> int:
+        client = self.running.client
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return min(2, cores) if client is None else max(1, sum(client.nthreads().values()))
+
+    @property
+    def seconds(self) -> float:
+        """Of all tasks, on one core each."""
+        return sum(tally.seconds for tally in self.tallies.values())
 
     @property
     def seconds_of_work(self) -> float:
         """On the clock, for one unit of cost."""
-        client = self.running.client
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = min(2, cores) if client is None else max(1, sum(client.nthreads().values()))
-        return sum(tally.seconds for tally in self.tallies.values()) / work(self.tallies) / workers
+        return self.seconds / work(self.tallies) / self.workers
 
     def result(self) -> Sampled:
         value, error = estimate(self.tallies)
         each = [Estimate(*part) for part in zip(value[:, :, :-1], error[:, :, :-1], strict=True)]
         parts = dict(zip(self.question.names, each, strict=False))
         averaged = Estimate(value[-1, :, -1], error[-1, :, -1])
-        seconds = sum(tally.seconds for tally in self.tallies.values())
-        return Sampled(parts, each[-1], averaged, self.neurons, accuracy(self.tallies), seconds)
+        batches = effective_batches(self.tallies)
+        return Sampled(parts, each[-1], averaged, self.neurons, accuracy(self.tallies), self.seconds, batches)
 
 
 def sampled(
@@ -104,17 +166,15 @@ def sampled(
 ) -> Sampled:
     """The answer to a question, as accurate as wanted."""
     sampling = _Sampling(scene, wanted.seed, question, running, name)
-    sampling.pilot(until=_HASTY)
-    if wanted.samples is None and _is_hopeless(sampling, wanted):
-        _check_budget(sampling, wanted, likely_work_for(sampling.tallies, wanted.tolerance))
-    sampling.pilot(_HASTY)
     if wanted.samples is not None:
-        whole = work(sampling.tallies) * wanted.samples / sampling.neurons
-        _check_budget(sampling, wanted, whole)
-        tasks = plan(sampling.tallies, whole)
-        if tasks:
-            sampling.run(tasks)
-        return sampling.result()
+        return _with_samples(sampling, wanted, wanted.samples)
+    try:
+        sampling.pilot(until=_HASTY, budget=wanted.budget)
+        if _is_hopeless(sampling, wanted):
+            _check_budget(sampling, wanted, likely_work_for(sampling.tallies, wanted.tolerance))
+        sampling.pilot(_HASTY, budget=wanted.budget)
+    except _TooLongError as pilot:
+        raise ValueError(_refusal_of_pilot(sampling, wanted, pilot.seconds)) from None
     _check_budget(sampling, wanted, likely_work_for(sampling.tallies, wanted.tolerance))
     for _ in range(_ROUNDS):
         tasks = next_round(sampling.tallies, wanted.tolerance)
@@ -123,6 +183,35 @@ def sampled(
         sampling.run(tasks)
         _check_budget(sampling, wanted, likely_work_for(sampling.tallies, wanted.tolerance))
     return sampling.result()
+
+
+def _with_samples(sampling: _Sampling, wanted: Accuracy, samples: int) -> Sampled:
+    """The answer from a number of neurons, half of them in a pilot where they are few."""
+    strata = len(sampling.strata)
+    sampling.most = max(_LEAST, samples // (2 * PILOT * strata))
+    tasks = samples // Draws(sampling.scene, sampling.question, (), (), sampling.most).neurons
+    try:
+        sampling.pilot(until=min(PILOT, tasks // strata), budget=wanted.budget)
+    except _TooLongError as pilot:
+        raise ValueError(_refusal_of_pilot(sampling, wanted, pilot.seconds)) from None
+    counts, done = counts_for(sampling.tallies, tasks), sampling.tallies
+    _check_budget(sampling, wanted, sum(COSTS[stratum.kind] * count for stratum, count in counts.items()))
+    rest = [(stratum, number) for stratum in done for number in range(done[stratum].count, counts[stratum])]
+    if rest:
+        sampling.run(rest)
+    return sampling.result()
+
+
+def check_samples(scene: Scene, question: type[AbstractQuestion], wanted: Accuracy) -> None:
+    """Refuse a number of neurons that gives no standard error: two tasks in each stratum are the least."""
+    strata = len(strata_of(scene, question.kinds))
+    least = _HASTY * _LEAST * strata
+    if wanted.samples is not None and wanted.samples < least:
+        raise ValueError(
+            f"samples={wanted.samples} are too few for a standard error: two batches of {_LEAST} neurons in "
+            f"each of {strata} bins of layers, contractions and time are the least; use samples={least} or "
+            "more, or tolerance=."
+        )
 
 
 def _is_hopeless(sampling: _Sampling, wanted: Accuracy) -> bool:
@@ -138,7 +227,7 @@ def _check_budget(sampling: _Sampling, wanted: Accuracy, needed: float) -> None:
     takes = f"needs about {seconds:.0f} s of sampling, above budget={wanted.budget:g} s"
     if wanted.samples is not None:
         fit = int(wanted.samples * wanted.budget / seconds)
-        lower = f"use samples={fit}, or " if fit > sampling.neurons else ""
+        lower = f"use samples={fit}, or " if fit >= _HASTY * _LEAST * len(sampling.strata) else ""
         raise ValueError(f"samples={wanted.samples} {takes}; {lower}raise the budget.")
     reachable = _rounded_up(wanted.tolerance * math.sqrt(seconds / wanted.budget))
     reached = f"{reachable:g} of the largest shift can be reached" if reachable < 1 else "no digit is reached"
@@ -154,23 +243,57 @@ def _rounded_up(x: float) -> float:
     return math.ceil(x / unit) * unit
 
 
-def _earlier(sampling: _Sampling, wanted: Accuracy, seconds: float) -> str:
-    """A time at which the same accuracy fits the budget by a pilot of its own, with a margin."""
+def _refusal_of_pilot(sampling: _Sampling, wanted: Accuracy, seconds: float) -> str:
+    count, l_max_T = PILOT * len(sampling.strata), sampling.scene.l_max_T
+    return (
+        f"the pilot alone, {count} tasks in bins of time up to l_max T = {l_max_T:.2g}, needs "
+        f"about {seconds:.0f} s, above budget={wanted.budget:g} s; raise the budget"
+        f"{_earlier(sampling, wanted, seconds, pilot=seconds)}."
+    )
+
+
+def _earlier(sampling: _Sampling, wanted: Accuracy, seconds: float, pilot: float | None = None) -> str:
+    """A time at which the same accuracy fits the budget by a pilot of its own, with a margin.
+
+    `pilot` is the time of the whole pilot that was ended; pilots that would be too long are not begun.
+    """
     scene, running = sampling.scene, Runner(sampling.running.client, progress=sampling.running.progress)
-    steps = bool(scene.clock.eta)
+    steps, fits = bool(scene.clock.eta), wanted.budget / _MARGIN
+    unit = sampling.seconds_of_work if pilot is None else pilot / sampling.cost_of_pilot
     shortest = 1.0 if steps else 1 / float(scene.l[-1])
-    excess = max(_EARLIER, (_MARGIN * seconds / wanted.budget) ** _GROWTH)
-    begin = scene.replay.duration / scene.replay.unit
-    until = max(begin / excess, min(shortest, begin / _EARLIER))
+    begin = late = scene.replay.duration / scene.replay.unit
+    until = max(begin / _excess(seconds, wanted), min(shortest, begin / _EARLIER))
+    left = _LOOKING * wanted.budget
     while until >= shortest:
         clock = scene.clock.until(math.floor(until) if steps else float(f"{until:.4g}"))
         other = _Sampling(replace(scene, clock=clock), wanted.seed, sampling.question, running)
         other.what = "looking for an earlier time"
-        other.pilot(until=_HASTY)
-        needed = max(work(other.tallies), likely_work_for(other.tallies, wanted.tolerance))
-        seconds = needed * other.seconds_of_work
-        if seconds <= wanted.budget / _MARGIN:
-            stop = f"steps={clock.duration:.0f}" if steps else f"time={clock.duration:g}"
-            return f", or stop at {stop}, where about {seconds:.0f} s are enough"
-        until /= _EARLIER
+        seconds = unit * other.cost_of_pilot * _HASTY / PILOT
+        if seconds <= fits:
+            try:
+                other.pilot(until=_HASTY, budget=left * PILOT / _HASTY)
+            except _TooLongError:
+                return f", or stop before {_named(late, steps)}, which is too late still"
+            left -= other.seconds / other.workers
+            seconds = _needed(other, wanted) * other.seconds_of_work
+        if seconds <= fits:
+            return f", or stop at {_named(clock.duration, steps)}, where about {seconds:.0f} s are enough"
+        late, until = clock.duration, until / _excess(seconds, wanted)
     return ": no earlier time fits this budget"
+
+
+def _excess(seconds: float, wanted: Accuracy) -> float:
+    """How many times earlier the budget is likely to do."""
+    return max(_EARLIER, (_MARGIN * seconds / wanted.budget) ** _GROWTH)
+
+
+def _named(until: float, steps: bool) -> str:
+    return f"steps={until:.0f}" if steps else f"time={until:.4g}"
+
+
+def _needed(sampling: _Sampling, wanted: Accuracy) -> float:
+    """The work that is wanted, by a short pilot, which is part of it."""
+    done = work(sampling.tallies)
+    if wanted.samples is not None:
+        return done * max(1.0, wanted.samples / sampling.neurons)
+    return max(done, likely_work_for(sampling.tallies, wanted.tolerance))

@@ -1,7 +1,13 @@
-"""What all samples of a problem share: modes, targets, kernels and source layers, in working precision."""
+"""What all samples of a problem share: modes, targets, kernels and source layers, in working precision.
+
+A training can be too long for samples: bins of time grow as log(l_max T), and the last of them are found from
+differences of times, whose rounding is 1e-16 l_max T of the shortest scale. Factors of a mode after many
+steps lose 1e-16 for each step.
+"""
 
 import dataclasses
 import functools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +19,11 @@ from finitewidth.training.many_points.source_layer import SourceLayer, kernel_ro
 
 PROBES = 16  # random columns of the roots of K and of Y Y^T + n_L K; with as many as samples they are exact
 _SINGLE = 1e5  # beyond this l_max T, sums of many modes lose too many digits in single precision
+LONGEST = 1e8  # l_max T; seven digits of the shortest scale are left
+MOST_STEPS = 10**9  # seven digits are left
+QUICK = 1000.0  # l_max T at which hundreds of samples take minutes
+FEW = 100  # training samples up to which the end of training is contracted leg by leg
+_ENDED = 40.0  # l_min T beyond which no digit tells a time from the end of training
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +49,11 @@ class Scene:
     def replay(self) -> Replay:
         return Replay(self.clock, self.l)
 
+    @property
+    def l_max_T(self) -> float:
+        """How far training goes, in units of the shortest time scale."""
+        return float(self.l[-1]) * self.replay.duration
+
     @functools.cached_property
     def real(self) -> type:
         """The precision of samples; their sums are in double precision.
@@ -45,7 +61,7 @@ class Scene:
         For the same key, double precision changes a task by 1e-6 to 1e-5 of its value (100 and 300 digits,
         l_max T = 1000), where tasks differ by as much as their values, and takes 1.5 times as long.
         """
-        return np.float32 if self.l[-1] * self.replay.duration < _SINGLE else np.float64
+        return np.float32 if self.l_max_T < _SINGLE else np.float64
 
     @functools.cached_property
     def layers(self) -> list[SourceLayer]:
@@ -93,3 +109,48 @@ class Scene:
         """What is left of an effect (N, columns) on the outputs when training ends."""
         absorbed = self.replay.absorbed(left)
         return effect - (self.rows * absorbed) @ (self.vectors.T @ effect[: self.count])
+
+
+# --- how long a training can be ----------------------------------------------------------------------
+
+
+def check_reach(scene: Scene) -> None:
+    """Refuse a training that is too long for bins of time, with the numbers."""
+    clock, l_max, l_min = scene.clock, float(scene.l[-1]), float(scene.l[0])
+    reached = scene.l_max_T
+    if reached > LONGEST:
+        raise ValueError(
+            f"{_too_long(scene, reached)}, above {LONGEST:g}, up to which samples of neurons follow it; stop "
+            f"at {_stop(scene, QUICK / l_max)} (l_max T = {QUICK:g})"
+            f"{_end(scene, l_min * scene.replay.duration)}, or use order=0."
+        )
+    if clock.eta and not clock.has_converged and clock.duration > MOST_STEPS:
+        raise ValueError(
+            f"steps={clock.duration:.4g} are more than {MOST_STEPS:.0e}, behind which the rounding of single "
+            "steps adds up; use gradient flow of the same time, "
+            f"fw.GradientFlow({clock.duration * clock.eta:.6g})."
+        )
+
+
+def _too_long(scene: Scene, reached: float) -> str:
+    clock = scene.clock
+    if clock.has_converged:
+        condition = f"where the training NTK has condition {scene.l[-1] / scene.l[0]:.2g}"
+        return f"the end of training, {condition}, is at l_max T = {reached:.2g}"
+    end = f"steps={clock.duration:.4g}" if clock.eta else f"time={clock.duration:.4g}"
+    return f"{end} is l_max T = {reached:.2g} for the largest eigenvalue of the training NTK"
+
+
+def _stop(scene: Scene, time: float) -> str:
+    eta = scene.clock.eta
+    return f"steps={max(1, math.floor(time / eta))}" if eta else f"time={time:.4g}"
+
+
+def _end(scene: Scene, least: float) -> str:
+    """The end of training itself, where it is reached and has a way of its own."""
+    if least < _ENDED and not scene.clock.has_converged or scene.count > FEW:
+        return ""
+    if scene.clock.has_converged:
+        return ', use route="deterministic"'
+    name = "steps" if scene.clock.eta else "time"
+    return f', ask for the end of training ({name}=math.inf, route="deterministic"), which is reached here'
