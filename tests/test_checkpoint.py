@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import xarray
@@ -97,6 +98,7 @@ def test_finished_batches_are_not_computed_again(tmp_path, monkeypatch):
     "changes, message",
     [
         ({"members": 8}, "its members is 7, not 8"),
+        ({"key": jax.random.fold_in(jax.random.key(1), 24)}, "its key is another one; .* or the same key"),
         ({"key": 2}, r"its key is \[0, 1\], not \[0, 2\]"),
         ({"batch_size": 2}, "its batch_size is 3, not 2"),
         ({"algorithm": fw.GradientDescent(0.2, 3)}, "its algorithm is .*learning_rate=0.1, .*not .*0.2"),

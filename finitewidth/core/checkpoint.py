@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,10 @@ from finitewidth.core.storage import seal, with_checksums, writable
 
 if TYPE_CHECKING:
     import zarr
+
+
+_FINGERPRINT = re.compile("[0-9a-f]{16}")  # as `digest` makes them
+_TYPED = 2**24  # numbers of a key that are larger were hashed, or typed by nobody
 
 
 class Store(NamedTuple):
@@ -85,13 +90,24 @@ def _checked(path: Path, configuration: dict, kind: str) -> "zarr.Group":
         )
     configuration = json.loads(json.dumps(configuration))  # as it reads once it has been written
     for name in [*configuration, *stored]:
-        if configuration.get(name) != stored.get(name):
+        asked, kept = configuration.get(name), stored.get(name)
+        if asked != kept:
+            values = "another one" if _unreadable(asked, kept) else f"{_short(kept)}, not {_short(asked)}"
             raise ValueError(
-                f"store {str(path)!r} belongs to another configuration: its {name} is "
-                f"{_short(stored.get(name))}, not {_short(configuration.get(name))}; use another "
-                "store, or the same configuration."
+                f"store {str(path)!r} belongs to another configuration: its {name} is {values}; use another "
+                f"store, or the same {name}."
             )
     return group
+
+
+def _unreadable(*values: Any) -> bool:
+    """Whether values are fingerprints or hashed keys, which tell a user nothing."""
+    return any(
+        _FINGERPRINT.match(value) is not None
+        if isinstance(value, str)
+        else isinstance(value, list) and any(isinstance(part, int) and part > _TYPED for part in value)
+        for value in values
+    )
 
 
 def _short(value: Any) -> str:
