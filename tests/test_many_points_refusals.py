@@ -169,3 +169,19 @@ def test_a_refused_run_goes_on_with_a_larger_budget(tmp_path, monkeypatch):
     plain = sampled(algorithm, progress=lambda done, total: counts.append(done), **options)
     assert 0 < len(told) < len(counts)
     np.testing.assert_array_equal(resumed.mean, plain.mean)
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_a_finite_time_without_a_route_is_refused_before_any_work(monkeypatch, skips):
+    """With the number of inputs that fits, and no advice that is refused in turn."""
+    monkeypatch.setattr("finitewidth.training.first_order.statistics.prepare", lambda *_: pytest.fail("work"))
+    net = fw.Network(3, fw.Dense(8), fw.Residual("tanh", fw.Dense(8)), "tanh", fw.Dense(2)) if skips else NET
+    X = np.random.default_rng(5).standard_normal((80, 3))
+    remedy = "use fw.predict with covariance=True" if skips else 'use route="sampled"'
+    words = f"order 1/n of 80 inputs needs whole tensors.*; pass at most 64 .*, {remedy}.*, train to the end"
+    options = {"route": None if skips else "deterministic"}
+    with pytest.raises(ValueError, match=words) as refusal:
+        fw.predict(net, X, np.zeros((80, 2)), algorithm=fw.GradientFlow(0.01), **options)
+    assert skips != ("sampled" in str(refusal.value))
+    with pytest.raises(ValueError, match=words):
+        fw.trajectory(net, X, np.zeros((80, 2)), times=[0.01], order=1, **options)

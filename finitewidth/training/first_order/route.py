@@ -10,6 +10,7 @@ from finitewidth.core.keys import as_key
 from finitewidth.training.many_points.estimation import BUDGET, TOLERANCE, Accuracy
 
 RouteName = str  # "deterministic" or "sampled"
+DENSE = 64  # samples; beyond, tensors of N^4 numbers are avoided unless the covariance is asked for
 _FEWEST = 1000
 
 
