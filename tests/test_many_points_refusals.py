@@ -1,6 +1,8 @@
 """What order 1/n in samples of neurons refuses: requests it does not know, budgets, and memory."""
 
 import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -169,6 +171,46 @@ def test_a_refused_run_goes_on_with_a_larger_budget(tmp_path, monkeypatch):
     plain = sampled(algorithm, progress=lambda done, total: counts.append(done), **options)
     assert 0 < len(told) < len(counts)
     np.testing.assert_array_equal(resumed.mean, plain.mean)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"order": 0, "samples": 5000}, "samples=5000 has no meaning with order=0"),
+        ({"order": 0, "tolerance": 0.1}, "tolerance=0.1 has no meaning with order=0"),
+        ({"order": 0, "route": "sampled"}, "route='sampled' has no meaning with order=0"),
+        (
+            {"route": "deterministic", "samples": 5000},
+            'samples=5000 has no meaning with route="deterministic"',
+        ),
+    ],
+)
+def test_arguments_without_a_meaning_are_refused(options, words):
+    data = (NET, INPUTS[:6], TARGETS, INPUTS[6:])
+    with pytest.raises(ValueError, match=words):
+        fw.predict(*data, **options)
+    with pytest.raises(ValueError, match=words):
+        fw.trajectory(*data, times=[1.0], **{"order": 1, **options})
+
+
+WORDS = """
+from finitewidth.core.tasks import Runner
+from finitewidth.training.first_order.route import Route
+for ask in (lambda: Route.of(None, variance="yes"), lambda: Runner(progress="yes")):
+    try:
+        ask()
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_words_are_not_taken_as_true():
+    """In a process of its own, where no types are checked."""
+    said = subprocess.run([sys.executable, "-c", WORDS], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == [
+        "variance must be True or False, got 'yes'.",
+        "progress must be True, False, None or a function of two numbers, got 'yes'.",
+    ]
 
 
 @pytest.mark.parametrize("skips", [False, True])

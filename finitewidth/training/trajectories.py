@@ -18,7 +18,7 @@ from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.problem import Problem, check_loss
-from finitewidth.training.first_order.route import Route, RouteName
+from finitewidth.training.first_order.route import Route, RouteName, refuse_at_order_0
 from finitewidth.training.first_order.statistics import predict_at_times
 from finitewidth.training.infinite.dynamics import gaussian_trajectory
 from finitewidth.training.infinite.fitting import check_ridge, require_ntk
@@ -133,6 +133,7 @@ def trajectory(
         problem = Problem.of(net, X_train, Y_train, X_test)
         predictions = predict_at_times(problem, stops, way, client=client, store=store, progress=progress)
         return Trajectory(ends, predictions)
+    refuse_at_order_0(route=route, tolerance=tolerance, samples=samples, budget=budget)
     require_ntk(net)
     X = as_inputs(X_train, net.input_shape, name="X_train")
     Y = as_targets(Y_train, X.shape[0], net.outputs)
