@@ -10,6 +10,7 @@ import pytest
 from test_many_points import INPUTS, NET, TARGETS, sampled
 
 import finitewidth as fw
+from finitewidth.core.display.durations import spoken
 from finitewidth.training.first_order import streamed_cost
 from finitewidth.training.many_points import estimation
 from finitewidth.training.many_points.allocation import Tally, likely_work_for, work_for
@@ -119,13 +120,18 @@ def test_the_end_leg_by_leg_is_refused_before_it_begins(monkeypatch):
     )
     with pytest.raises(ValueError, match=words + "pass at most 3 inputs, or stop at time="):
         fw.predict(*data, route="deterministic", budget=100.0)
+    with pytest.raises(ValueError, match=r"budget=5 s; raise the budget, pass at most \d inputs\.$"):
+        fw.predict(*data, route="deterministic", budget=5.0)  # too short for samples, which take minutes
 
 
 @pytest.mark.parametrize(
     ("route", "words"),
     [
         ("sampled", r"order 1/n for 120 inputs needs .* GB .* pass at most (\d+) inputs, training and test"),
-        ("deterministic", r"for 120 inputs needs .*covariance=False.*, or pass at most (\d+) inputs"),
+        (
+            "deterministic",
+            r"for 120 inputs needs .*covariance=False.*variance=True, or pass at most (\d+) inputs",
+        ),
     ],
 )
 def test_a_refusal_for_memory_says_how_many_inputs_fit(monkeypatch, route, words):
@@ -227,3 +233,26 @@ def test_a_finite_time_without_a_route_is_refused_before_any_work(monkeypatch, s
     assert skips != ("sampled" in str(refusal.value))
     with pytest.raises(ValueError, match=words):
         fw.trajectory(net, X, np.zeros((80, 2)), times=[0.01], order=1, **options)
+
+
+def test_a_store_names_the_argument_that_differs(tmp_path):
+    data, store = (NET, INPUTS[:6], TARGETS, INPUTS[6:]), tmp_path / "run.zarr"
+    prepared = {"route": "sampled", "store": store}
+    fw.finite_width(*data, **prepared, tolerance=0.1)
+    with pytest.raises(ValueError, match="its tolerance is 0.1, not 0.2; use another store"):
+        fw.finite_width(*data, **prepared, tolerance=0.2)
+    with pytest.raises(ValueError, match="its samples is None, not 5000; use another store"):
+        fw.finite_width(*data, **prepared, samples=5000)
+
+
+def test_times_are_said_as_people_say_them():
+    said = [spoken(seconds) for seconds in (1600.4, 40 * 3600, 12 * 86400, 3e15)]
+    assert said == ["about 1600 s", "about 40 hours", "about 12 days", "more than a year"]
+
+
+def test_a_trajectory_without_deviations_says_what_it_takes():
+    path = fw.trajectory(
+        NET, INPUTS[:6], TARGETS, INPUTS[6:], times=[0.1], order=1, route="sampled", samples=2000
+    )
+    with pytest.raises(ValueError, match=r"use fw.trajectory\(..., variance=True\)"):
+        _ = path.std

@@ -95,7 +95,7 @@ def _checked(path: Path, configuration: dict, kind: str) -> "zarr.Group":
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value)
+    text = "None" if value is None else json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -64,6 +64,11 @@ class Trajectory:
     @property
     def std(self) -> Float[np.ndarray, "T M n_L"]:
         """Standard deviations at all times; estimates where the ensemble was sampled."""
+        if not all(p.gives_variance for p in self.predictions if isinstance(p, Prediction)):
+            raise ValueError(
+                "the standard deviations were not computed; use fw.trajectory(..., variance=True) for a "
+                "dense network, or at most 64 training and test inputs."
+            )
         return np.stack([p.std if isinstance(p, Prediction) else p.std.value for p in self.predictions])
 
 

@@ -76,11 +76,16 @@ class Route:
                 'which needs whole tensors, or route="sampled" with a dense network.'
             )
 
-    def fingerprint(self) -> str:
-        """The route in the configuration of a store; a budget changes no number."""
+    def described(self) -> dict[str, object]:
+        """The route in the configuration of a store, by the arguments; a budget changes no number."""
         accuracy = self.accuracy
-        asked = f"{self.name} {accuracy.tolerance!r} {accuracy.samples} {accuracy.seed}"
-        return f"{asked} variance" if self.variance else asked
+        return {
+            "route": self.name,
+            "samples": accuracy.samples,
+            "tolerance": accuracy.tolerance if accuracy.samples is None else None,
+            "key": list(accuracy.seed),
+            "variance": self.variance,
+        }
 
 
 def refuse_at_order_0(**asked: object) -> None:

@@ -50,7 +50,10 @@ from finitewidth.training.infinite.conditioning import largest_condition, singul
 from finitewidth.training.infinite.gaussian import Prediction
 
 NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
-_REMEDY = "ask for the mean alone (covariance=False), which never stores them, or pass at most {fit} inputs"
+_REMEDY = (
+    "ask for the mean alone (covariance=False), which never stores them, for the variance of each output of "
+    "a dense network with variance=True, or pass at most {fit} inputs"
+)
 _MATRICES = 60  # of size N^2 for each layer, at most
 _TOLERANCES = {16: 1e-8, 32: 1e-6, math.inf: 1e-5}  # of four-leg averages, by number of samples
 
