@@ -1,6 +1,8 @@
 """What order 1/n in samples of neurons refuses: requests it does not know, budgets, and memory."""
 
 import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from test_many_points import INPUTS, NET, TARGETS, sampled
 
 import finitewidth as fw
+from finitewidth.core.display.durations import spoken
 from finitewidth.training.first_order import streamed_cost
 from finitewidth.training.many_points import estimation
 from finitewidth.training.many_points.allocation import Tally, likely_work_for, work_for
@@ -117,13 +120,18 @@ def test_the_end_leg_by_leg_is_refused_before_it_begins(monkeypatch):
     )
     with pytest.raises(ValueError, match=words + "pass at most 3 inputs, or stop at time="):
         fw.predict(*data, route="deterministic", budget=100.0)
+    with pytest.raises(ValueError, match=r"budget=5 s; raise the budget, pass at most \d inputs\.$"):
+        fw.predict(*data, route="deterministic", budget=5.0)  # too short for samples, which take minutes
 
 
 @pytest.mark.parametrize(
     ("route", "words"),
     [
         ("sampled", r"order 1/n for 120 inputs needs .* GB .* pass at most (\d+) inputs, training and test"),
-        ("deterministic", r"for 120 inputs needs .*covariance=False.*, or pass at most (\d+) inputs"),
+        (
+            "deterministic",
+            r"for 120 inputs needs .*covariance=False.*variance=True, or pass at most (\d+) inputs",
+        ),
     ],
 )
 def test_a_refusal_for_memory_says_how_many_inputs_fit(monkeypatch, route, words):
@@ -169,3 +177,82 @@ def test_a_refused_run_goes_on_with_a_larger_budget(tmp_path, monkeypatch):
     plain = sampled(algorithm, progress=lambda done, total: counts.append(done), **options)
     assert 0 < len(told) < len(counts)
     np.testing.assert_array_equal(resumed.mean, plain.mean)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"order": 0, "samples": 5000}, "samples=5000 has no meaning with order=0"),
+        ({"order": 0, "tolerance": 0.1}, "tolerance=0.1 has no meaning with order=0"),
+        ({"order": 0, "route": "sampled"}, "route='sampled' has no meaning with order=0"),
+        (
+            {"route": "deterministic", "samples": 5000},
+            'samples=5000 has no meaning with route="deterministic"',
+        ),
+    ],
+)
+def test_arguments_without_a_meaning_are_refused(options, words):
+    data = (NET, INPUTS[:6], TARGETS, INPUTS[6:])
+    with pytest.raises(ValueError, match=words):
+        fw.predict(*data, **options)
+    with pytest.raises(ValueError, match=words):
+        fw.trajectory(*data, times=[1.0], **{"order": 1, **options})
+
+
+WORDS = """
+from finitewidth.core.tasks import Runner
+from finitewidth.training.first_order.route import Route
+for ask in (lambda: Route.of(None, variance="yes"), lambda: Runner(progress="yes")):
+    try:
+        ask()
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_words_are_not_taken_as_true():
+    """In a process of its own, where no types are checked."""
+    said = subprocess.run([sys.executable, "-c", WORDS], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == [
+        "variance must be True or False, got 'yes'.",
+        "progress must be True, False, None or a function of two numbers, got 'yes'.",
+    ]
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_a_finite_time_without_a_route_is_refused_before_any_work(monkeypatch, skips):
+    """With the number of inputs that fits, and no advice that is refused in turn."""
+    monkeypatch.setattr("finitewidth.training.first_order.statistics.prepare", lambda *_: pytest.fail("work"))
+    net = fw.Network(3, fw.Dense(8), fw.Residual("tanh", fw.Dense(8)), "tanh", fw.Dense(2)) if skips else NET
+    X = np.random.default_rng(5).standard_normal((80, 3))
+    remedy = "use fw.predict with covariance=True" if skips else 'use route="sampled"'
+    words = f"order 1/n of 80 inputs needs whole tensors.*; pass at most 64 .*, {remedy}.*, train to the end"
+    options = {"route": None if skips else "deterministic"}
+    with pytest.raises(ValueError, match=words) as refusal:
+        fw.predict(net, X, np.zeros((80, 2)), algorithm=fw.GradientFlow(0.01), **options)
+    assert skips != ("sampled" in str(refusal.value))
+    with pytest.raises(ValueError, match=words):
+        fw.trajectory(net, X, np.zeros((80, 2)), times=[0.01], order=1, **options)
+
+
+def test_a_store_names_the_argument_that_differs(tmp_path):
+    data, store = (NET, INPUTS[:6], TARGETS, INPUTS[6:]), tmp_path / "run.zarr"
+    prepared = {"route": "sampled", "store": store}
+    fw.finite_width(*data, **prepared, tolerance=0.1)
+    with pytest.raises(ValueError, match="its tolerance is 0.1, not 0.2; use another store"):
+        fw.finite_width(*data, **prepared, tolerance=0.2)
+    with pytest.raises(ValueError, match="its samples is None, not 5000; use another store"):
+        fw.finite_width(*data, **prepared, samples=5000)
+
+
+def test_times_are_said_as_people_say_them():
+    said = [spoken(seconds) for seconds in (1600.4, 40 * 3600, 12 * 86400, 3e15)]
+    assert said == ["about 1600 s", "about 40 hours", "about 12 days", "more than a year"]
+
+
+def test_a_trajectory_without_deviations_says_what_it_takes():
+    path = fw.trajectory(
+        NET, INPUTS[:6], TARGETS, INPUTS[6:], times=[0.1], order=1, route="sampled", samples=2000
+    )
+    with pytest.raises(ValueError, match=r"use fw.trajectory\(..., variance=True\)"):
+        _ = path.std

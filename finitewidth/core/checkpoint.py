@@ -111,7 +111,7 @@ def _unreadable(*values: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value)
+    text = "None" if value is None else json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

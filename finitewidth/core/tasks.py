@@ -38,6 +38,10 @@ class Runner:
     def __post_init__(self):
         if self.client is not None and not hasattr(self.client, "nthreads"):
             raise ValueError(f"client must be a dask.distributed.Client, got {self.client!r}; make one.")
+        if not (self.progress is None or isinstance(self.progress, bool) or callable(self.progress)):
+            raise ValueError(
+                f"progress must be True, False, None or a function of two numbers, got {self.progress!r}."
+            )
 
     def results(
         self,

@@ -11,7 +11,7 @@ from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.problem import check_loss
-from finitewidth.training.first_order.route import Route, RouteName
+from finitewidth.training.first_order.route import Route, RouteName, refuse_at_order_0
 from finitewidth.training.first_order.statistics import predict_first_order
 from finitewidth.training.infinite.fitting import check_ridge, fit
 from finitewidth.training.infinite.function_space import predict_any_loss
@@ -113,6 +113,7 @@ def predict(
             store=store,
             progress=progress,
         )
+    refuse_at_order_0(route=route, tolerance=tolerance, samples=samples, budget=budget)
     X_test = X_train if X_test is None else X_test
     if loss.is_squared_error:
         return fit(net, X_train, Y_train, algorithm=algorithm, ridge=ridge, cutoff=cutoff).predict(X_test)

@@ -19,7 +19,7 @@ from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.theory.ratios import Verdict, worst
 from finitewidth.training.first_order.problem import Problem, check_loss
-from finitewidth.training.first_order.route import Route, RouteName
+from finitewidth.training.first_order.route import Route, RouteName, refuse_at_order_0
 from finitewidth.training.first_order.statistics import predict_at_times
 from finitewidth.training.infinite.dynamics import gaussian_trajectory
 from finitewidth.training.infinite.fitting import check_ridge, require_ntk
@@ -69,6 +69,11 @@ class Trajectory:
     @property
     def std(self) -> Float[np.ndarray, "T M n_L"]:
         """Standard deviations at all times; estimates where the ensemble was sampled."""
+        if not all(p.gives_variance for p in self.predictions if isinstance(p, Prediction)):
+            raise ValueError(
+                "the standard deviations were not computed; use fw.trajectory(..., variance=True) for a "
+                "dense network, or at most 64 training and test inputs."
+            )
         return np.stack([p.std if isinstance(p, Prediction) else p.std.value for p in self.predictions])
 
     @property
@@ -155,6 +160,7 @@ def trajectory(
         problem = Problem.of(net, X_train, Y_train, X_test)
         predictions = predict_at_times(problem, stops, way, client=client, store=store, progress=progress)
         return Trajectory(ends, predictions)
+    refuse_at_order_0(route=route, tolerance=tolerance, samples=samples, budget=budget)
     require_ntk(net)
     X = as_inputs(X_train, net.input_shape, name="X_train")
     Y = as_targets(Y_train, X.shape[0], net.outputs)

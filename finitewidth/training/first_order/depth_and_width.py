@@ -203,7 +203,7 @@ class _Sweep:
             "widths": self.widths,
             "algorithm": self.algorithm.fingerprint(),
             "four_leg_tolerance": self.four_leg_tolerance,
-            "route": self.route.fingerprint(),
+            **self.route.described(),
             **{name: digest(array) for name, array in arrays.items()},
         }
 

@@ -53,7 +53,7 @@ class Problem:
             "X_test": None if self.X_test is None else digest(self.X_test),
             "four_leg_tolerance": four_leg_tolerance,
             "covariance": covariance,
-            "route": route.fingerprint(),
+            **route.described(),
         }
         if algorithm is None:
             return configuration

@@ -4,12 +4,14 @@ import math
 from dataclasses import dataclass
 
 import jax
+import numpy as np
 
 from finitewidth.core.inputs import as_count, as_positive
 from finitewidth.core.keys import as_key
 from finitewidth.training.many_points.estimation import BUDGET, TOLERANCE, Accuracy
 
 RouteName = str  # "deterministic" or "sampled"
+DENSE = 64  # samples; beyond, tensors of N^4 numbers are avoided unless the covariance is asked for
 _FEWEST = 1000
 
 
@@ -37,6 +39,10 @@ class Route:
             raise ValueError(
                 f'route must be "deterministic", "sampled", or None for either by itself, got {name!r}.'
             )
+        if not isinstance(variance, bool | np.bool_):
+            raise ValueError(f"variance must be True or False, got {variance!r}.")
+        if name == "deterministic":
+            _refuse_any({"tolerance": tolerance, "samples": samples}, 'with route="deterministic"')
         if samples is not None:
             samples = int(as_count("samples", samples, lowest=_FEWEST))
             if tolerance is not None:
@@ -70,11 +76,27 @@ class Route:
                 'which needs whole tensors, or route="sampled" with a dense network.'
             )
 
-    def fingerprint(self) -> str:
-        """The route in the configuration of a store; a budget changes no number."""
+    def described(self) -> dict[str, object]:
+        """The route in the configuration of a store, by the arguments; a budget changes no number."""
         accuracy = self.accuracy
-        asked = f"{self.name} {accuracy.tolerance!r} {accuracy.samples} {accuracy.seed}"
-        return f"{asked} variance" if self.variance else asked
+        return {
+            "route": self.name,
+            "samples": accuracy.samples,
+            "tolerance": accuracy.tolerance if accuracy.samples is None else None,
+            "key": list(accuracy.seed),
+            "variance": self.variance,
+        }
+
+
+def refuse_at_order_0(**asked: object) -> None:
+    """Refuse what is asked of order 1/n where the order is 0."""
+    _refuse_any(asked, "with order=0")
+
+
+def _refuse_any(asked: dict[str, object], where: str) -> None:
+    for name, value in asked.items():
+        if value is not None:
+            raise ValueError(f"{name}={value!r} has no meaning {where}; remove one of the two.")
 
 
 AUTOMATIC = Route()

@@ -37,20 +37,23 @@ from finitewidth.training.first_order.expansion import judged, warn_of
 from finitewidth.training.first_order.grouped import grouped_corrections
 from finitewidth.training.first_order.modes import Modes
 from finitewidth.training.first_order.problem import Problem
-from finitewidth.training.first_order.route import AUTOMATIC, Route, RouteName
+from finitewidth.training.first_order.route import AUTOMATIC, DENSE, Route, RouteName
 from finitewidth.training.first_order.sampling import sampling_of, variance_parts
 from finitewidth.training.first_order.tensors import (
     AbstractTensors,
     SampledTensors,
     StreamedTensors,
     WholeTensors,
+    too_many_before_the_end,
 )
 from finitewidth.training.infinite.conditioning import largest_condition, singular_error
 from finitewidth.training.infinite.gaussian import Prediction
 
-DENSE = 64  # samples; beyond, tensors of N^4 numbers are avoided unless the covariance is asked for
 NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
-_REMEDY = "ask for the mean alone (covariance=False), which never stores them, or pass at most {fit} inputs"
+_REMEDY = (
+    "ask for the mean alone (covariance=False), which never stores them, for the variance of each output of "
+    "a dense network with variance=True, or pass at most {fit} inputs"
+)
 _MATRICES = 60  # of size N^2 for each layer, at most
 _TOLERANCES = {16: 1e-8, 32: 1e-6, math.inf: 1e-5}  # of four-leg averages, by number of samples
 
@@ -291,6 +294,7 @@ def predict_first_order(
     check_algorithm(algorithm, order=1)
     problem = Problem.of(net, X_train, Y_train, X_test)
     covariance = _gives_covariance(problem, covariance, route)
+    _check_end(problem, algorithm, covariance, route)
     configuration = functools.partial(problem.described, four_leg_tolerance, covariance, route, algorithm)
     with runner(client, store, progress, kind="prediction", configuration=configuration) as running:
         prepared = prepare(running, problem, four_leg_tolerance, covariance=covariance, route=route)
@@ -310,6 +314,7 @@ def predict_at_times(
     """`fw.trajectory` at order 1: statistics once, and a prediction for each stop, as one run."""
     for stop in stops:
         check_algorithm(stop, order=1)
+        _check_end(problem, stop, False, route)
 
     def configuration() -> dict:
         described = problem.described(None, None, route)
@@ -348,6 +353,16 @@ def _gives_covariance(problem: Problem, covariance: bool | None, route: Route) -
         route.check_sampled(problem.net.ladder.has_skips, covariance)
         return False
     return problem.merged_inputs()[0].shape[0] <= DENSE if covariance is None else covariance
+
+
+def _check_end(problem: Problem, algorithm: AbstractAlgorithm, covariance: bool, route: Route) -> None:
+    """Refuse, before any work, a finite time for which there are neither whole tensors nor samples."""
+    count = problem.merged_inputs()[0].shape[0]
+    if covariance or count <= DENSE or algorithm.is_finished or route.name == "sampled":
+        return
+    sampled = algorithm.clock is not None and not problem.net.ladder.has_skips
+    if route.name == "deterministic" or not sampled:
+        raise too_many_before_the_end(problem.net, algorithm, count)
 
 
 def _whole(

@@ -14,6 +14,7 @@ import numpy as np
 
 from finitewidth.core.checkpoint import finished_tasks
 from finitewidth.core.cores import SingleThreadedProducts, available
+from finitewidth.core.display.durations import spoken
 from finitewidth.core.memory import require_memory
 from finitewidth.core.tasks import Runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
@@ -28,6 +29,7 @@ Recipe = Callable[[Modes, AbstractAlgorithm], list[Request]]
 
 _QUICK = 40  # samples up to which no time is estimated
 _TIMED = 80  # samples of the pilot, at most
+_MINUTE = 60.0  # seconds
 _LEGS = 4  # that are timed in each pair of source layers
 _HELD = 200  # arrays of N^3 numbers that two legs hold while they are averaged, about
 
@@ -66,9 +68,9 @@ def check_time(
     if seconds > budget:
         fit = int(modes.count * (budget / seconds) ** 0.25)
         raise ValueError(
-            f"the end of training of {modes.count} inputs needs about {seconds:.0f} s leg by leg, above "
+            f"the end of training of {modes.count} inputs needs {spoken(seconds)} leg by leg, above "
             f"budget={budget:g} s; raise the budget, pass at most {fit} inputs"
-            f"{_earlier(net, modes, algorithm)}."
+            f"{_earlier(net, modes, algorithm, budget)}."
         )
 
 
@@ -98,10 +100,10 @@ def _processor_seconds(slices: LegSlices) -> float:
     return duals + (time.process_time() - started) * slices.count / len(tasks)
 
 
-def _earlier(net: Network, modes: Modes, algorithm: AbstractAlgorithm) -> str:
-    """The time at which samples of neurons are quick, where they can be drawn."""
+def _earlier(net: Network, modes: Modes, algorithm: AbstractAlgorithm, budget: float) -> str:
+    """The time at which samples of neurons are quick, where they can be drawn and the budget has minutes."""
     clock = algorithm.clock
-    if clock is None or net.ladder.has_skips:
+    if clock is None or net.ladder.has_skips or budget < _MINUTE:
         return ""
     end = QUICK / float(modes.l[-1])
     stop = f"steps={math.floor(end / clock.eta)}" if clock.eta else f"time={end:.4g}"

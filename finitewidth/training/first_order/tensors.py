@@ -14,6 +14,7 @@ from finitewidth.network.network import Network
 from finitewidth.theory.unrolled.unroll import Unrolled
 from finitewidth.training.first_order.corrections import Corrections, corrections, leap
 from finitewidth.training.first_order.modes import Modes
+from finitewidth.training.first_order.route import DENSE
 from finitewidth.training.first_order.streamed import streamed_contributions
 from finitewidth.training.first_order.terms import TERMS
 from finitewidth.training.many_points.estimation import Accuracy, Sampled, check_samples, sampled
@@ -89,11 +90,7 @@ class StreamedTensors(AbstractTensors):
     ) -> Corrections:
         _refuse_covariance(covariance)
         if not algorithm.is_finished:
-            raise ValueError(
-                "at a finite time the mean at order 1/n needs whole tensors, too large for so many samples, "
-                'or samples of neurons; use route="sampled", the end of training (time or steps infinite), '
-                "or fewer inputs."
-            )
+            raise too_many_before_the_end(self.net, algorithm, len(self.X))
         options = {"tolerance": self.tolerance, "budget": self.budget, "running": running}
         mean = streamed_contributions(self.net, self.X, modes, algorithm, **options)
         return Corrections(mean).at(rows)
@@ -157,6 +154,22 @@ class SampledTensors(AbstractTensors):
             clock, self.unrolled, modes.l, modes.vectors, in_samples, modes.training_kernel, modes.pair,
             modes.y, modes.outputs,
         )  # fmt: skip
+
+
+def too_many_before_the_end(net: Network, algorithm: AbstractAlgorithm, count: int) -> ValueError:
+    """Samples before the end of training that need whole tensors, with the remedies that work."""
+    if net.ladder.has_skips:
+        also = ", as neurons are drawn for dense networks only"
+    elif algorithm.clock is None:
+        also = f", as {algorithm!r} cannot be replayed in time"
+    else:
+        also = ""
+    instead = "fw.predict with covariance=True where memory allows" if also else 'route="sampled"'
+    return ValueError(
+        f"before the end of training, order 1/n of {count} inputs needs whole tensors{also}; pass at most "
+        f"{DENSE} training and test inputs, use {instead}, train to the end (time or steps infinite), or use "
+        "order=0."
+    )
 
 
 def _refuse_covariance(covariance: bool) -> None:

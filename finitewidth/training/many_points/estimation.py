@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from finitewidth.core.display.durations import spoken
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.training.many_points.allocation import (
@@ -224,7 +225,7 @@ def _check_budget(sampling: _Sampling, wanted: Accuracy, needed: float) -> None:
     seconds = needed * sampling.seconds_of_work
     if seconds <= wanted.budget:
         return
-    takes = f"needs about {seconds:.0f} s of sampling, above budget={wanted.budget:g} s"
+    takes = f"needs {spoken(seconds)} of sampling, above budget={wanted.budget:g} s"
     if wanted.samples is not None:
         fit = int(wanted.samples * wanted.budget / seconds)
         lower = f"use samples={fit}, or " if fit >= _HASTY * _LEAST * len(sampling.strata) else ""
@@ -247,7 +248,7 @@ def _refusal_of_pilot(sampling: _Sampling, wanted: Accuracy, seconds: float) -> 
     count, l_max_T = PILOT * len(sampling.strata), sampling.scene.l_max_T
     return (
         f"the pilot alone, {count} tasks in bins of time up to l_max T = {l_max_T:.2g}, needs "
-        f"about {seconds:.0f} s, above budget={wanted.budget:g} s; raise the budget"
+        f"{spoken(seconds)}, above budget={wanted.budget:g} s; raise the budget"
         f"{_earlier(sampling, wanted, seconds, pilot=seconds)}."
     )
 
