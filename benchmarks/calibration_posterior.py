@@ -21,7 +21,7 @@ from calibration_problems import C_W, _data
 from provenance import stamp
 
 TABLE, FILE = (HERE / "results" / f"calibration_posterior.{kind}" for kind in ("md", "npz"))
-COUNT, CHOOSE = 148, 116
+COUNT, CHOOSE = 180, 148
 ACTIVATIONS = ("tanh", "gelu", "sin", "swish", "erf", "relu")
 WIDTHS = (12, 16, 24, 32, 48, 64)
 ROUND, MOST = 20_000, 10

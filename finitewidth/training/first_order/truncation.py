@@ -48,7 +48,7 @@ class Recipe(NamedTuple):
 
 
 TRAINED = Recipe(mean=0.9, variance=0.4, delta=2.5, spread=5.0, depth=3.0)
-POSTERIOR = Recipe(mean=0.45, variance=0.72, delta=2.0, spread=2.0, depth=0.0, lent=0.1)
+POSTERIOR = Recipe(mean=0.45, variance=0.86, delta=2.0, spread=2.0, depth=0.0, lent=0.1)
 
 
 class Units(NamedTuple):
