@@ -44,7 +44,7 @@ from finitewidth.training.first_order.tensors import (
     SampledTensors,
     StreamedTensors,
     WholeTensors,
-    too_many_before_the_end,
+    check_end,
 )
 from finitewidth.training.infinite.conditioning import largest_condition, singular_error
 from finitewidth.training.infinite.gaussian import Prediction
@@ -294,7 +294,7 @@ def predict_first_order(
     check_algorithm(algorithm, order=1)
     problem = Problem.of(net, X_train, Y_train, X_test)
     covariance = _gives_covariance(problem, covariance, route)
-    _check_end(problem, algorithm, covariance, route)
+    check_end(problem, algorithm, covariance, route)
     configuration = functools.partial(problem.described, four_leg_tolerance, covariance, route, algorithm)
     with runner(client, store, progress, kind="prediction", configuration=configuration) as running:
         prepared = prepare(running, problem, four_leg_tolerance, covariance=covariance, route=route)
@@ -314,7 +314,7 @@ def predict_at_times(
     """`fw.trajectory` at order 1: statistics once, and a prediction for each stop, as one run."""
     for stop in stops:
         check_algorithm(stop, order=1)
-        _check_end(problem, stop, False, route)
+        check_end(problem, stop, False, route)
 
     def configuration() -> dict:
         described = problem.described(None, None, route)
@@ -353,16 +353,6 @@ def _gives_covariance(problem: Problem, covariance: bool | None, route: Route) -
         route.check_sampled(problem.net.ladder.has_skips, covariance)
         return False
     return problem.merged_inputs()[0].shape[0] <= DENSE if covariance is None else covariance
-
-
-def _check_end(problem: Problem, algorithm: AbstractAlgorithm, covariance: bool, route: Route) -> None:
-    """Refuse, before any work, a finite time for which there are neither whole tensors nor samples."""
-    count = problem.merged_inputs()[0].shape[0]
-    if covariance or count <= DENSE or algorithm.is_finished or route.name == "sampled":
-        return
-    sampled = algorithm.clock is not None and not problem.net.ladder.has_skips
-    if route.name == "deterministic" or not sampled:
-        raise too_many_before_the_end(problem.net, algorithm, count)
 
 
 def _whole(

@@ -14,7 +14,8 @@ from finitewidth.network.network import Network
 from finitewidth.theory.unrolled.unroll import Unrolled
 from finitewidth.training.first_order.corrections import Corrections, corrections, leap
 from finitewidth.training.first_order.modes import Modes
-from finitewidth.training.first_order.route import DENSE
+from finitewidth.training.first_order.problem import Problem
+from finitewidth.training.first_order.route import DENSE, Route
 from finitewidth.training.first_order.streamed import streamed_contributions
 from finitewidth.training.first_order.terms import TERMS
 from finitewidth.training.many_points.estimation import Accuracy, Sampled, check_samples, sampled
@@ -154,6 +155,16 @@ class SampledTensors(AbstractTensors):
             clock, self.unrolled, modes.l, modes.vectors, in_samples, modes.training_kernel, modes.pair,
             modes.y, modes.outputs,
         )  # fmt: skip
+
+
+def check_end(problem: Problem, algorithm: AbstractAlgorithm, covariance: bool, route: Route) -> None:
+    """Refuse, before any work, a finite time for which there are neither whole tensors nor samples."""
+    count = problem.merged_inputs()[0].shape[0]
+    if covariance or count <= DENSE or algorithm.is_finished or route.name == "sampled":
+        return
+    sampled = algorithm.clock is not None and not problem.net.ladder.has_skips
+    if route.name == "deterministic" or not sampled:
+        raise too_many_before_the_end(problem.net, algorithm, count)
 
 
 def too_many_before_the_end(net: Network, algorithm: AbstractAlgorithm, count: int) -> ValueError:
