@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_info
 
 import finitewidth as fw
 from finitewidth.core.checkpoint import opened
-from finitewidth.core.cores import SingleThreadedProducts
+from finitewidth.core.cores import SingleThreadedProducts, on_all_cores
 from finitewidth.core.tasks import HERE, in_any_order, runner
 
 ROOT = Path(fw.__file__).parents[1]
@@ -248,3 +248,27 @@ def test_products_are_single_threaded_in_any_thread():
     with ThreadPoolExecutor(2) as pool:
         assert all(threads == {1} for threads in pool.map(inside, range(4)))
     assert found() == before
+
+
+def test_tasks_on_all_cores_may_ask_for_all_cores_themselves():
+    """Threads are shared: a task that waited for others of its own would wait for ever."""
+
+    def outer(task: int) -> int:
+        return sum(result for _, result in on_all_cores(lambda inner: task * inner, range(5)))
+
+    assert list(on_all_cores(outer, range(20))) == [(task, 10 * task) for task in range(20)]
+
+
+def test_nothing_goes_on_after_a_task_has_failed():
+    begun = []
+
+    def work(task: int) -> int:
+        begun.append(task)
+        return 1 // (3 - task)
+
+    with pytest.raises(ZeroDivisionError):
+        list(on_all_cores(work, range(1000)))
+    count = len(begun)
+    assert count < 1000
+    assert list(on_all_cores(lambda task: task, range(3))) == [(0, 0), (1, 1), (2, 2)]
+    assert len(begun) == count
