@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from problems import ACTIVATIONS, exact_derivatives, refused
 
 import finitewidth as fw
-from finitewidth.gaussian.two_legs.expectation import Automatic
+from finitewidth.gaussian.two_legs.averages import two_legs
 from finitewidth.network.layers.activation import HIGHEST_DERIVATIVE, as_activation
 
 TOLERANCE = 1e-12  # of a derivative, in units of its value plus its largest one for |z| < 4
@@ -153,15 +153,15 @@ def test_a_kink_far_out_is_not_missed():
         found = fw.Activation(_bend(40.0))
     for activation in (found, fw.Activation(_bend(40.0), kinks=(40.0,))):
         assert activation.jump_order == 1 and not activation.is_scale_invariant
-        value = Automatic().two_legs(activation, K)[1, 1].value[0, 0]
+        value = two_legs(activation, K)[1, 1].value[0, 0]
         assert value == pytest.approx(1 + 1.5 * math.erfc(40 / math.sqrt(2000)), rel=1e-12)
     assert fw.Activation(_bend(200.0), kinks=(200.0,)).jump_order == 1
     unseen = fw.Activation(_bend(200.0))
-    Automatic().two_legs(unseen, K / 1000)  # nobody comes near it
+    two_legs(unseen, K / 1000)  # nobody comes near it
     with refused("has a kink at z = 200 that was not declared .* declare kinks=.200.0,."):
-        Automatic().two_legs(unseen, K)
+        two_legs(unseen, K)
     oscillating = fw.Activation(lambda z: jnp.sin(z))  # its half periods are no kinks
-    assert Automatic().two_legs(oscillating, K)[0, 0].value[0, 0] == pytest.approx(0.5, rel=1e-12)
+    assert two_legs(oscillating, K)[0, 0].value[0, 0] == pytest.approx(0.5, rel=1e-12)
 
 
 def test_a_warning_names_only_the_kinks_that_were_not_declared():

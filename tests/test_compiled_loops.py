@@ -12,7 +12,7 @@ from finitewidth.core import compiled as compiled_module
 from finitewidth.core import cores
 from finitewidth.core.compiled import compiled
 from finitewidth.gaussian.two_legs import closed_averages, pair_loops
-from finitewidth.gaussian.two_legs.expectation import Automatic
+from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.layers.activation import as_activation
 from finitewidth.theory.layers.blocks import Move, Recipe, make_blocks
 from finitewidth.theory.layers.pair_map import PairMap
@@ -115,8 +115,8 @@ def test_all_layers_in_one_pass_have_the_bits_of_layers_one_by_one(name):
     X, other = rng.normal(size=(150, 6)), rng.normal(size=(40, 6))
     X[3], X[5], other[0] = X[1], 0.0, X[2]  # equal inputs, and one that vanishes
     for second in (None, other):
-        whole = Propagation(net, X, second, Automatic(), (4,))
-        by_layers = Propagation(net, X, second, Automatic(), (3, 4))
+        whole = Propagation(net, X, second, ACCURACY, (4,))
+        by_layers = Propagation(net, X, second, ACCURACY, (3, 4))
         assert whole.closed is not None and by_layers.closed is None
         for one, two in zip(whole.matrices()[0][4], by_layers.matrices()[0][4], strict=True):
             np.testing.assert_array_equal(one, two)

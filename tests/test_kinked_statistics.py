@@ -17,7 +17,6 @@ from jax.scipy.special import erf
 from problems import also_long
 
 import finitewidth as fw
-from finitewidth.gaussian.two_legs.expectation import Automatic
 from finitewidth.gaussian.two_legs.kernel_derivatives import _by_quadrature, kernel_derivatives
 from finitewidth.network.layers.activation import as_activation
 from finitewidth.theory.layers.activation import moments
@@ -190,7 +189,7 @@ def test_scale_invariant_derivatives_are_those_of_any_kinked_activation():
 
 
 def test_first_derivatives_of_a_kernel_are_averages():
-    found = moments(as_activation("relu"), K, Automatic(1e-12))
+    found = moments(as_activation("relu"), K, 1e-12)
     theta = math.acos(K[0, 1] / math.sqrt(K[0, 0] * K[1, 1]))
     assert found.sigma.slope.both[0, 1] == pytest.approx((math.pi - theta) / (2 * math.pi), rel=EXACT)
     bent = math.sqrt(np.linalg.det(K)) / (2 * math.pi * K[0, 0])  # <delta(z_1) relu(z_2)>

@@ -7,7 +7,7 @@ import pytest
 from problems import refused
 
 import finitewidth as fw
-from finitewidth.gaussian.two_legs.expectation import Automatic
+from finitewidth.gaussian.two_legs.averages import two_legs
 from finitewidth.theory.vertex import fields as vertex_fields
 from finitewidth.theory.vertex.fields import fields
 from finitewidth.theory.vertex.interface import WholeVertex
@@ -260,7 +260,7 @@ def test_the_kernel_of_a_hidden_layer_climbs_the_gradient_of_the_evidence(activa
     K2, C_b, C_W = theory.layer(2).K, net.C_b[2], net.C_W[2]
 
     def log_p(K):
-        out = C_b + C_W * Automatic().two_legs(net.activations[1], K)[0, 0].value + noise * np.eye(3)
+        out = C_b + C_W * two_legs(net.activations[1], K)[0, 0].value + noise * np.eye(3)
         return -np.trace(Y.T @ np.linalg.solve(out, Y)) / 2 - np.linalg.slogdet(out)[1]
 
     g = np.zeros((3, 3))

@@ -12,7 +12,7 @@ from problems import inputs
 
 import finitewidth as fw
 from finitewidth.gaussian.four_legs.two_layers import four_legs_of_two_layers
-from finitewidth.gaussian.two_legs.expectation import Automatic
+from finitewidth.gaussian.two_legs.averages import relative_two_legs
 from finitewidth.gaussian.wick import Axes, of_degree, projections, transported
 from finitewidth.network.layers.activation import as_activation
 from finitewidth.theory.tensors import MATRICES, TENSORS
@@ -49,7 +49,7 @@ def test_an_average_of_two_layers_is_a_sum_over_lines():
     orders = (2, 1)
     exact = four_legs_of_two_layers((gelu, gelu), joint, [(*orders, *orders)])[(*orders, *orders)].value
     lower, upper = Axes.of(K), Axes.of(K + 0.2)
-    known = [Automatic().relative_two_legs(gelu, axes.K, (orders,))[0] for axes in (lower, upper)]
+    known = [relative_two_legs(gelu, axes.K, (orders,))[0] for axes in (lower, upper)]
     below, above = (projections(gelu, a, k, (), 10)[0] for a, k in zip((lower, upper), known, strict=True))
     total, R, skip = 0.0, lower.between_pairs(), upper.behind_a_skip(0.6, lower)
     for m in range(11):

@@ -18,7 +18,6 @@ from problems import FINE, VARIED, also_long, assert_close, inputs, solved
 import finitewidth as fw
 from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.four_legs.families import FAMILIES
-from finitewidth.gaussian.two_legs.expectation import Automatic
 from finitewidth.gaussian.two_legs.kernel_derivatives import _by_quadrature
 from finitewidth.network.layers.activation import as_activation
 from finitewidth.theory.averages import FourLegs
@@ -202,7 +201,7 @@ def test_derivatives_of_the_activation_and_of_the_kernel_agree(activation):
     x = inputs(3)
     K = x @ x.T / 4 + 0.1
     *by_kernel, _ = _by_quadrature(as_activation(activation), K)
-    found = moments(as_activation(activation), K, Automatic(1e-12))
+    found = moments(as_activation(activation), K, 1e-12)
     pairs = ~np.eye(3, dtype=bool)
     for response, d in zip((found.sigma, found.slope), by_kernel, strict=True):
         bend = (4 * d.first2, 2 * d.first_both, d.both2, 2 * d.first_both.T, 4 * d.first2.T)
@@ -399,7 +398,7 @@ def as_state(K, Theta, old):
 def test_a_step_of_blocks_is_the_recursion_of_every_entry(activation):
     function, old = as_activation(activation), random_statistics(5)
     K, Theta = np.array([[0.9, 0.35], [0.35, 0.6]]), np.array([[1.3, -0.4], [-0.4, 0.8]])
-    pairs = moments(function, K, Automatic(1e-12))
+    pairs = moments(function, K, 1e-12)
     quadruples = FourLegs.of(four_legs(function, K, FAMILIES, tolerance=FINE))
     layer = fw.Dense(5, C_b=0.2, C_W=1.4, lambda_b=0.6, lambda_W=0.7)
     step = Step(function, layer, 1.25, K, Theta, pairs, smooth=True, bare=False)  # n_l / n_(l-1) = 1.25

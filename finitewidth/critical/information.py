@@ -21,7 +21,7 @@ from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_count, as_inputs
 from finitewidth.critical.activations.classification import Criticality
 from finitewidth.gaussian.four_legs.averages import four_legs
-from finitewidth.gaussian.two_legs.expectation import Automatic
+from finitewidth.gaussian.two_legs.averages import two_legs
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
 from finitewidth.theory.solve import solve
@@ -162,5 +162,5 @@ def fluctuation_rate(point: Criticality) -> float:
         )
     K = np.array([[point.K_star]])
     fourth = float(four_legs(activation, K, ((0, 0, 0, 0),))[0, 0, 0, 0].value.item())
-    second = float(Automatic().two_legs(activation, K)[0, 0].value.item())
+    second = float(two_legs(activation, K)[0, 0].value.item())
     return point.C_W**2 * (fourth - second**2) / point.K_star**2

@@ -15,7 +15,7 @@ from finitewidth.core.precision import require_double_precision
 from finitewidth.core.progress import Progress
 from finitewidth.core.storage import read_arrays, write_arrays
 from finitewidth.core.tasks import runner
-from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
+from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.mlp import network_from_dict
 from finitewidth.network.network import Network
@@ -81,7 +81,7 @@ def kernels(
     X_other=None,
     *,
     layer: int | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float = ACCURACY,
     client: Any = None,
     store: str | Path | None = None,
     progress: Progress = False,
@@ -128,7 +128,7 @@ def kernels(
             matrices, error, sampling_error = assembled(running, request)
     else:
         with SingleThreadedProducts():
-            through = Propagation(net, X, other, Automatic(tolerance), (layer,))
+            through = Propagation(net, X, other, tolerance, (layer,))
             layers, error = through.matrices()
         matrices, sampling_error = layers[layer], through.sampling_error
     accuracy_or_error(error, tolerance, net.activation_name)

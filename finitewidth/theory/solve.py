@@ -17,7 +17,7 @@ from finitewidth.core.tasks import Runner, runner
 from finitewidth.gaussian import reserve
 from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.four_legs.families import FAMILIES
-from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
+from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
 from finitewidth.theory import single, single_stream
@@ -38,7 +38,7 @@ def solve(
     X,
     *,
     order: int = 1,
-    tolerance: float = TOLERANCE,
+    tolerance: float = ACCURACY,
     four_leg_tolerance: float | None = None,
     layers: Iterable[int] | None = None,
     tensors: Iterable[str] | None = None,
@@ -109,7 +109,7 @@ def solve_with(
     X: np.ndarray,
     *,
     order: int = 1,
-    tolerance: float = TOLERANCE,
+    tolerance: float = ACCURACY,
     four_leg_tolerance: float | None = None,
     layers: Iterable[int] | None = None,
     tensors: Iterable[str] | None = None,
@@ -173,7 +173,7 @@ class _Request(NamedTuple):
 
 
 def _infinite_width(net: Network, X: np.ndarray, kept: set[int], tolerance: float) -> _Solved:
-    layers, error = Propagation(net, X, None, Automatic(tolerance), tuple(kept)).matrices()
+    layers, error = Propagation(net, X, None, tolerance, tuple(kept)).matrices()
     solved = {
         layer: {"K": K} if Theta is None else {"K": K, "Theta": Theta} for layer, (K, Theta) in layers.items()
     }
@@ -191,11 +191,11 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
         return _with_skips(net, X, request, running)
     if X.shape[0] == 1 and single.applies(net):
         return _one_input(net, X, request)
-    rule, bare = Automatic(request.tolerance), request.is_bare(net)
-    K, Theta = first_layer(net, X, rule)
+    bare = request.is_bare(net)
+    K, Theta = first_layer(net, X, request.tolerance)
     state = State.first_layer(K, Theta, bare=bare)
     arrays = {1: _arrays(state, request.at(net, 1))} if 1 in request.kept else {}
-    ladder = list(steps(net, (K, Theta), max(request.kept), rule, bare=bare))
+    ladder = list(steps(net, (K, Theta), max(request.kept), request.tolerance, bare=bare))
     error = max((step.moments.error for step in ladder), default=0.0)
     four_leg_error = max((step.moments.derivative_error for step in ladder), default=0.0)
     work = functools.partial(_averages, [_Legs.of(step) for step in ladder], request.accuracy)
@@ -220,11 +220,11 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
         solved = _one_input(net, X, request)
         if solved.four_leg_error <= request.accuracy or not request.is_bare(net):
             return _accurate(solved, request.accuracy)
-    rule, bare = Automatic(request.tolerance), request.is_bare(net)
-    first, last = first_layer(net, X, rule), max(request.kept)
+    bare = request.is_bare(net)
+    first, last = first_layer(net, X, request.tolerance), max(request.kept)
     if last == 1:
         return _Solved({1: _arrays(State.first_layer(*first, bare=bare), request.at(net, 1))}, 0.0)
-    ladder = list(steps(net, first, last, rule, bare=bare))
+    ladder = list(steps(net, first, last, request.tolerance, bare=bare))
     if is_local(request.memory):
         return _with_local_memory(net, ladder, request, running)
     streams = Streams(net.ladder, ladder, memory=bool(request.memory))

@@ -6,7 +6,6 @@ from functools import cached_property
 
 import numpy as np
 
-from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.network import Network
@@ -70,7 +69,7 @@ def steps(
     net: Network,
     first: tuple[np.ndarray, np.ndarray],
     last: int,
-    rule: AbstractExpectation,
+    accuracy: float,
     *,
     bare: bool = False,
 ) -> Iterator[Step]:
@@ -78,7 +77,7 @@ def steps(
     ladder, means = net.ladder, [first]
     for l in range(1, last):
         activation, skip, (K, Theta) = ladder.activations[l - 1], ladder.skips[l], means[-1]
-        averages = moments(activation, K, rule, bare=bare)
+        averages = moments(activation, K, accuracy, bare=bare)
         ratio = ladder.widths[l] / ladder.widths[l - 1]
         carried = None if skip is None else _scaled(means[skip.source - 1], skip.gamma**2)
         smooth = l < net.kinked_layer

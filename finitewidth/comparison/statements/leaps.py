@@ -25,7 +25,7 @@ from finitewidth.comparison.statements.problems import (
 )
 from finitewidth.experiment.sampling import outputs, preactivations, rates
 from finitewidth.experiment.taylor import taylor
-from finitewidth.gaussian.two_legs.expectation import Automatic
+from finitewidth.gaussian.two_legs.averages import relative_two_legs
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.algorithms.newton import Newton
@@ -74,7 +74,7 @@ def no_representation_learning() -> Iterator[Comparison]:
     net, T = small(WIDTHS[0]), slice(TRAINING)
     low, out = kernels(net, X, layer=1), kernels(net, X)
     K, Theta = low.K, frozen_ntk(net, X, layer=1)[:, T]
-    averages, _ = Automatic(1e-12).relative_two_legs(net.activations[0], K[T, T], ((1, 0), (1, 1)))
+    averages, _ = relative_two_legs(net.activations[0], K[T, T], ((1, 0), (1, 1)))
     mean = -1.2 * 2 * Theta @ np.diag(averages[1, 0])  # the Hessian of the squared error ties samples
     errors = 2 * out.K[T, T] + Y @ Y.T  # <<eps eps>>, summed over outputs
     second = 1.2 * Theta @ (errors * averages[1, 1]) @ Theta.T

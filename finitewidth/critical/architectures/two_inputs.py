@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from finitewidth.critical.architectures.weights import frozen, with_learning_biases
-from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
+from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.gaussian.two_legs.one_leg import require_continuous
 from finitewidth.network.layers.abstract import AbstractLayer, Shape
 from finitewidth.network.layers.activation import Activation
@@ -123,7 +123,7 @@ def _kernels(net: Network, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _up_to(net: Network, X: np.ndarray, layer: int) -> tuple[np.ndarray, np.ndarray] | None:
     kept = tuple(range(1, layer + 1))
     try:
-        layers = Propagation(net, X, None, Automatic(TOLERANCE), kept).matrices()[0]
+        layers = Propagation(net, X, None, ACCURACY, kept).matrices()[0]
     except ValueError as error:
         if "double precision" not in str(error):
             raise

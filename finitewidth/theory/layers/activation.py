@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
+from finitewidth.gaussian.two_legs.averages import advance, average, relative_two_legs
 from finitewidth.gaussian.two_legs.kernel_derivatives import kernel_derivatives
 from finitewidth.gaussian.two_legs.legs import Side
 from finitewidth.gaussian.two_legs.orders import Orders
@@ -51,12 +51,12 @@ class ActivationStep(AbstractStep):
             np.copyto(K, rows.variances, where=same)
         if self.gain and pairs.Theta is not None:
             return self._with_gains(rows, columns, K, same, pairs, wanted, block)
-        K, Theta, error = block.rule.advance(rows, columns, K, pairs.Theta, same)
+        K, Theta, error = advance(rows, columns, K, pairs.Theta, same)
         block.error = max(block.error, error)
         return Pairs(pairs.grid, wanted, K, Theta)
 
     def _with_gains(self, rows: Side, columns: Side, K, same, pairs: Pairs, wanted, block) -> Pairs:
-        (value, slope), error = block.rule.average(rows, columns, K, same)
+        (value, slope), error = average(rows, columns, K, same)
         block.error = max(block.error, error)
         moved = self._of_gains(pairs, K, same, value, block)
         Theta = pairs.Theta * slope + self.gain * (moved - K * slope)
@@ -70,7 +70,7 @@ class ActivationStep(AbstractStep):
         if u is self.activation:
             return known
         rows, columns = block.sides(replace(self, activation=u, orders=((0, 0),)), pairs)
-        averages, error = block.rule.average(rows, columns, K, same)
+        averages, error = average(rows, columns, K, same)
         block.error = max(block.error, error)
         return averages[0]
 
@@ -114,19 +114,18 @@ class Moments(NamedTuple):
 
 
 _SMOOTH_ORDERS = ((0, 0), (1, 1), (2, 0), (2, 2), (3, 1), (4, 0), (3, 3), (4, 2), (5, 1))
+_KINKED_ORDERS = ((0, 0), (1, 1), (2, 0))
 
 
-def moments(
-    activation: Activation, K: np.ndarray, rule: AbstractExpectation, *, bare: bool = False
-) -> Moments:
+def moments(activation: Activation, K: np.ndarray, accuracy: float, *, bare: bool = False) -> Moments:
     """Two-leg averages of a step, for smooth and for kinked activations.
 
     `bare` leaves out, for kinked ones, the derivatives that diverge between parallel inputs: enough for
     K, Theta, V, F and B.
     """
     if not activation.is_smooth:
-        return _bare(activation, K, rule) if bare else _kinked(activation, K, rule)
-    e, error = rule.relative_two_legs(activation, K, _SMOOTH_ORDERS)
+        return _bare(activation, K, accuracy) if bare else _kinked(activation, K, accuracy)
+    e, error = relative_two_legs(activation, K, _SMOOTH_ORDERS, accuracy)
     for (a, b), value in list(e.items()):
         e[b, a] = value.T
     return Moments(_response(e, 0), _response(e, 1), e[2, 0], e[3, 1], error, 0.0)
@@ -138,9 +137,9 @@ def _response(e: dict[tuple[int, int], np.ndarray], u: int) -> KernelResponse:
     return KernelResponse(e[u, u], slope, bend)
 
 
-def _kinked(activation: Activation, K: np.ndarray, rule: AbstractExpectation) -> Moments:
+def _kinked(activation: Activation, K: np.ndarray, accuracy: float) -> Moments:
     """The same through derivatives with respect to the kernel, which exist where averages do not."""
-    values, error = rule.relative_two_legs(activation, K, ((0, 0), (1, 1), (2, 0)))
+    values, error = relative_two_legs(activation, K, _KINKED_ORDERS, accuracy)
     *derivatives, derivative_error = kernel_derivatives(activation, K)
     responses = []
     for u, d in enumerate(derivatives):
@@ -152,8 +151,8 @@ def _kinked(activation: Activation, K: np.ndarray, rule: AbstractExpectation) ->
     return Moments(responses[0], responses[1], values[2, 0], third, error, derivative_error)
 
 
-def _bare(activation: Activation, K: np.ndarray, rule: AbstractExpectation) -> Moments:
-    values, error = rule.relative_two_legs(activation, K, ((0, 0), (1, 1), (2, 0)))
+def _bare(activation: Activation, K: np.ndarray, accuracy: float) -> Moments:
+    values, error = relative_two_legs(activation, K, _KINKED_ORDERS, accuracy)
     slope = PairMap(values[2, 0] / 2, values[1, 1], values[2, 0].T / 2)
     sigma = KernelResponse(values[0, 0], slope, ())
     return Moments(sigma, KernelResponse(values[1, 1], None, ()), values[2, 0], None, error, 0.0)

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from finitewidth.core.rooms import import_modules
-from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
 from finitewidth.gaussian.two_legs.legs import Side
 from finitewidth.network.layers.abstract import AbstractLayer, Shape
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs, ordered
@@ -45,7 +44,6 @@ class Counter:
 class AbstractBlock(abc.ABC):
     """A block of pairs of samples on its way through a network, as the steps see it."""
 
-    rule: AbstractExpectation
     workspace: Workspace
     measured: "dict[int, np.ndarray] | None" = None  # in a pass of samples with themselves: slot and value
     error: float = 0.0  # of averages so far, in units of the scale that each lives on

@@ -9,7 +9,6 @@ import numpy as np
 
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.tasks import Arrays, Runner
-from finitewidth.gaussian.two_legs.expectation import Automatic
 from finitewidth.network.network import Network
 from finitewidth.theory.layers.interface import Chain, Counter
 from finitewidth.theory.pairs.propagation import Propagation
@@ -92,7 +91,7 @@ def _panel(request: Request, task: int) -> Arrays:
     rows, columns = panels.part(task)
     second = X if other is None else other
     alone = panels.symmetric and rows == columns
-    through = Propagation(net, X[rows], None if alone else second[columns], Automatic(tolerance), (layer,))
+    through = Propagation(net, X[rows], None if alone else second[columns], tolerance, (layer,))
     matrices, error = through.matrices()
     named = zip(("K", "Theta"), matrices[layer], strict=True)
     errors = {"error": np.asarray(error), "sampling_error": np.asarray(through.sampling_error)}

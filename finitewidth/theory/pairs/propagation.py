@@ -18,8 +18,8 @@ import numpy as np
 
 from finitewidth.core.cores import SingleThreadedProducts, on_all_cores
 from finitewidth.core.inputs import input_numbers
+from finitewidth.gaussian.two_legs.averages import prepared_legs
 from finitewidth.gaussian.two_legs.closed_averages import ROUNDING
-from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
 from finitewidth.gaussian.two_legs.legs import Legs, Side
 from finitewidth.gaussian.two_legs.series_legs import widest_variance
 from finitewidth.network.network import Network
@@ -45,7 +45,6 @@ class PairBlock(AbstractBlock):
     kept: dict[int, Matrices] = field(default_factory=dict)
 
     def __post_init__(self):
-        self.rule = self.through.rule
         self.workspace = self.through.workspace
         self.equal = self.through.equal(self.tile)
 
@@ -105,10 +104,10 @@ class Propagation:
         net: Network,
         X: np.ndarray,
         X_other: np.ndarray | None,
-        rule: AbstractExpectation,
+        accuracy: float,
         kept: Sequence[int],
     ):
-        self.net, self.rule, self.kept = net, rule, frozenset(kept)
+        self.net, self.accuracy, self.kept = net, accuracy, frozenset(kept)
         self.has_ntk = net.discontinuous is None
         self.chain = _chain(net)
         self.symmetric = X_other is None
@@ -133,14 +132,14 @@ class Propagation:
 
     def _closed(self) -> ClosedChain | None:
         """The compiled pass through all layers, if there is one."""
-        if not (self.rule.uses_closed_forms and self.has_ntk and len(self.kept) == 1):
+        if self.chain.grid.shape or not self.has_ntk or len(self.kept) > 1:
             return None
-        return None if self.chain.grid.shape else _closed_chain(self.net, self.end)
+        return _closed_chain(self.net, self.end)
 
     def _measure(self) -> None:
         """Meet samples with themselves."""
         for samples in self.samples[: 1 if self.symmetric else 2]:
-            samples.measure(self.chain, self.end, self.rule, self.sizes.budget)
+            samples.measure(self.chain, self.end, self.accuracy, self.sizes.budget)
         share(*self.samples, self.numbers)
 
     def _measure_closed(self, closed: ClosedChain) -> bool:
@@ -182,7 +181,7 @@ class Propagation:
                 widest = functools.partial(self._widest, step, variances)
                 orders = step.orders if self.has_ntk else ((0, 0),)
                 chosen = np.ascontiguousarray(variances[side][..., part])
-                legs = self.rule.legs(step.activation, chosen, orders, widest=widest)
+                legs = prepared_legs(step.activation, chosen, orders, self.accuracy, widest=widest)
                 most = _LEGS // (8 * legs.numbers_each * legs.variances.size)
                 while len(self._legs) >= max(8, most):
                     del self._legs[next(iter(self._legs))]
@@ -272,9 +271,9 @@ class Propagation:
         return collected.layers, error
 
 
-def first_layer(net: Network, X: np.ndarray, rule: AbstractExpectation) -> tuple[np.ndarray, np.ndarray]:
+def first_layer(net: Network, X: np.ndarray, accuracy: float) -> tuple[np.ndarray, np.ndarray]:
     """K and Theta of the first layer."""
-    K, Theta = Propagation(net, X, None, rule, (1,)).matrices()[0][1]
+    K, Theta = Propagation(net, X, None, accuracy, (1,)).matrices()[0][1]
     assert Theta is not None
     return K, Theta
 

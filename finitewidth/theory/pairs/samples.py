@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from finitewidth.gaussian.two_legs.expectation import AbstractExpectation
+from finitewidth.gaussian.two_legs.averages import prepared_legs
 from finitewidth.gaussian.two_legs.legs import Side
 from finitewidth.gaussian.two_legs.series_legs import widest_variance
 from finitewidth.theory.layers.activation import ActivationStep
@@ -48,7 +48,7 @@ class Samples:
         K = np.einsum("pac,dpac->dpa", first, first[partners]) / self.X.shape[-1]
         return Pairs(self.grid, displacements, K[..., None], None)
 
-    def measure(self, chain: Chain, end: int, rule: AbstractExpectation, at_once: int) -> None:
+    def measure(self, chain: Chain, end: int, accuracy: float, at_once: int) -> None:
         """Meet samples with themselves, as far as layers up to step `end` need to know of it."""
         displacements = chain.asked((), 0, end, measuring=True)[0] or (self.grid.zero,)
         size = max(1, at_once // (len(displacements) * self.grid.size))
@@ -56,7 +56,7 @@ class Samples:
         workspace = Workspace()
         for start in range(0, self.count, size):
             rows = slice(start, min(start + size, self.count))
-            pairs, block = self.own(rows, displacements), OwnBlock(rule, workspace)
+            pairs, block = self.own(rows, displacements), OwnBlock(accuracy, workspace)
             place = displacements.index(self.grid.zero)
             block.measured[INPUTS] = pairs.K[place, :, :, 0].copy()
             chain.apply(pairs, (), block, 0, end)
@@ -77,7 +77,7 @@ def share(first: Samples, second: Samples, numbers: tuple[np.ndarray, np.ndarray
 class OwnBlock(AbstractBlock):
     """Samples met with themselves, (D, P, A, 1)."""
 
-    rule: AbstractExpectation
+    accuracy: float
     workspace: Workspace
     measured: dict[int, np.ndarray] = field(default_factory=dict)
 
@@ -85,7 +85,7 @@ class OwnBlock(AbstractBlock):
         assert isinstance(step, ActivationStep)
         variances = self.measured[step.slot]
         widest = functools.partial(widest_variance, step.activation, variances)
-        legs = self.rule.legs(step.activation, variances, ((0, 0),), widest=widest)
+        legs = prepared_legs(step.activation, variances, ((0, 0),), self.accuracy, widest=widest)
         return Side(legs), Side(legs, places=pairs.grid.partners(pairs.displacements))
 
     def of_samples(self, step: AbstractStep) -> tuple[np.ndarray, np.ndarray]:

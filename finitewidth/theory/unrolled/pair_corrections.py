@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
+from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.gaussian.two_legs.two_samples import TwoSamples, two_samples
 from finitewidth.network.network import Network
 from finitewidth.theory.layers.pair_map import PairMap
@@ -51,9 +51,8 @@ class _OnPairs:
 
 def pair_corrections(net: Network, X: np.ndarray) -> PairCorrections:
     """G1 and H1 of the output layer on checked inputs."""
-    rule = Automatic(TOLERANCE)
     state, error = _OnPairs.first(X.shape[0]), 0.0
-    for step in steps(net, first_layer(net, X, rule), net.depth, rule):
+    for step in steps(net, first_layer(net, X, ACCURACY), net.depth, ACCURACY):
         averages = two_samples(step.activation, step.K)
         error = max(error, averages.error)
         state = _next(state, step, averages)

@@ -14,7 +14,7 @@ from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
-from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
+from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import check_layer
 from finitewidth.theory.pairs.propagation import first_layer
@@ -102,7 +102,7 @@ def _shape(name: str) -> Shape:
     return SHAPES[name]
 
 
-def unroll(net: Network, X, *, layer: int | None = None, tolerance: float = TOLERANCE) -> Unrolled:
+def unroll(net: Network, X, *, layer: int | None = None, tolerance: float = ACCURACY) -> Unrolled:
     """The 1/n tensors of a layer as sums over source layers.
 
     Costs two-leg averages only: time and memory grow as N^2 times depth squared.
@@ -129,8 +129,7 @@ def unroll(net: Network, X, *, layer: int | None = None, tolerance: float = TOLE
             f"activation {net.kinked.name!r} has a kink, which the unrolled form cannot treat; use "
             "fw.solve for V, D, A, F and B, or a smooth activation."
         )
-    rule = Automatic(tolerance)
-    walked = steps(net, first_layer(net, X, rule), layer, rule)
+    walked = steps(net, first_layer(net, X, tolerance), layer, tolerance)
     if net.ladder.has_skips and layer > 1:
         streams = Streams(net.ladder, list(walked))
         return Unrolled(net, layer, X.shape[0], streams.seen[layer], streams)

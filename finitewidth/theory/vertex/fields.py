@@ -15,7 +15,7 @@ from jaxtyping import Float
 from finitewidth.core.memory import require_memory
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.gaussian.four_legs.averages import four_legs
-from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
+from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import accuracy_or_error, check_tolerance
 from finitewidth.theory.kernels import kernels
@@ -138,11 +138,10 @@ def fields(net: Network, X: Float[np.ndarray, "N n0"], *, tolerance: float | Non
     if net.ladder.has_skips:
         pair = kernels(net, X)
         return Fields(net, X, pair.error, tolerance, (pair.K,), ())
-    rule = Automatic(TOLERANCE)
-    first = first_layer(net, X, rule)
-    walked = tuple(steps(net, first, net.depth, rule))
+    first = first_layer(net, X, ACCURACY)
+    walked = tuple(steps(net, first, net.depth, ACCURACY))
     error = max((step.moments.error for step in walked), default=0.0)
-    accuracy_or_error(error, TOLERANCE, net.activation_name)
+    accuracy_or_error(error, ACCURACY, net.activation_name)
     K = (first[0], *(step.means_above[0] for step in walked))
     return Fields(net, X, error, tolerance, K, walked)
 

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.display.records import over_samples, shown
-from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
+from finitewidth.gaussian.two_legs.averages import relative_two_legs
 from finitewidth.theory.checks import check_layer
 from finitewidth.theory.steps import Step
 from finitewidth.theory.vertex.fields import Fields
@@ -106,5 +106,5 @@ def kernel_gradients(steps: Sequence[Step], by_kernel: np.ndarray) -> list[Float
 
 def _mean(step: Step, above: np.ndarray) -> np.ndarray:
     """n_l times the mean of a neuron of the layer that a step starts from."""
-    averages, _ = Automatic(TOLERANCE).relative_two_legs(step.activation, step.K, ((1, 0),))
+    averages, _ = relative_two_legs(step.activation, step.K, ((1, 0),))
     return 2 * step.C_W * step.K @ (above * averages[1, 0]).sum(axis=1)

@@ -18,7 +18,7 @@ import numpy as np
 from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs, as_targets
 from finitewidth.core.memory import require_memory
-from finitewidth.gaussian.two_legs.expectation import TOLERANCE, Automatic
+from finitewidth.gaussian.two_legs.averages import relative_two_legs
 from finitewidth.network.algorithms.newton import Newton
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.mlp import MLP
@@ -162,11 +162,11 @@ def _carried_back(net: Network, X, K: list[np.ndarray], by_kernel: np.ndarray) -
 
     A change of K changes <s s> of a pair by <s''s> K_11/2 + <s's'> K_12 + <s s''> K_22/2.
     """
-    depth, rule = net.depth, Automatic(TOLERANCE)
+    depth = net.depth
     gradient = {"C_b": np.zeros(depth), "C_W": np.zeros(depth), "noise": np.asarray(np.trace(by_kernel))}
     for layer in range(depth - 1, 0, -1):
         orders = ((0, 0), (1, 1), (2, 0))
-        averages, _ = rule.relative_two_legs(net.activations[layer - 1], K[layer - 1], orders)
+        averages, _ = relative_two_legs(net.activations[layer - 1], K[layer - 1], orders)
         gradient["C_b"][layer] = by_kernel.sum()
         gradient["C_W"][layer] = (by_kernel * averages[0, 0]).sum()
         on_diagonal = (averages[2, 0] * by_kernel).sum(axis=1)

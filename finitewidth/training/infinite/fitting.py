@@ -20,7 +20,7 @@ from finitewidth.core.inputs import as_inputs, as_positive, as_targets
 from finitewidth.core.memory import require_memory
 from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import runner
-from finitewidth.gaussian.two_legs.expectation import TOLERANCE
+from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.foreign.reading import takes_models
@@ -221,10 +221,10 @@ def fit(
             "use algorithm=fw.GradientFlow() and a ridge."
         )
     as_positive("accuracy", accuracy)
-    request = Request(net, X, None, net.depth, TOLERANCE)
+    request = Request(net, X, None, net.depth, ACCURACY)
     with runner(client, store, progress, kind="kernel", configuration=request.configuration) as running:
         error = max(float(arrays["error"]) for _, arrays in run_panels(running, request))
-    accuracy_or_error(error, TOLERANCE, net.activation_name)
+    accuracy_or_error(error, ACCURACY, net.activation_name)
     K, Theta = (StoredMatrix(Path(store), name, request.panels) for name in ("K", "Theta"))
     F = IterativeInverse.of(Theta, float(ridge), accuracy)
     algorithm.check_stable(F.largest, MSE())
