@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from brute_force import windows  # noqa: E402
+from helpers.brute_force import windows  # noqa: E402
 
 WIDTH = 64  # enters neither side: the learning rates do not depend on it
 C_W, C_B = 2.0, 0.01

@@ -21,7 +21,7 @@ from provenance import stamp
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
-from sampled_networks import extrapolated, falling_power  # noqa: E402
+from helpers.sampled_networks import extrapolated, falling_power  # noqa: E402
 
 import finitewidth as fw  # noqa: E402
 from finitewidth.core.estimate import Estimate  # noqa: E402

@@ -13,7 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # the finitewidth of this tree; the faults
 
-from claim_faults import FACTOR, FAULTS, Fault  # noqa: E402
+from helpers.claim_faults import FACTOR, FAULTS, Fault  # noqa: E402
 from provenance import stamp  # noqa: E402
 
 from finitewidth.comparison import claims  # noqa: E402

@@ -29,7 +29,7 @@ from provenance import keep, stamp
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # the finitewidth of this tree; the checks
 
-import autodiff_derivatives as derivatives  # noqa: E402
+from helpers import autodiff_derivatives as derivatives  # noqa: E402
 
 import finitewidth as fw  # noqa: E402
 from finitewidth.core.tasks import in_any_order  # noqa: E402

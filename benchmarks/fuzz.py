@@ -2,9 +2,9 @@
 
     python benchmarks/fuzz.py            # or --quick: a hundred of each kind, nothing written
 
-Runs in TOML, data files, command lines and requests to the page are generated (tests/garbage.py and
-tests/garbage_requests.py); each must quickly be accepted, or refused in one sentence. Computations are
-replaced by stubs. A case that ends otherwise is shrunk and shown. Writes benchmarks/results/fuzz.md.
+Runs in TOML, data files, command lines and requests to the page are generated (garbage.py and
+garbage_requests.py in tests/helpers); each must quickly be accepted, or refused in one sentence. Computations
+are replaced by stubs. A case that ends otherwise is shrunk and shown. Writes benchmarks/results/fuzz.md.
 """
 
 import argparse
@@ -19,9 +19,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # the finitewidth of this tree; the garbage
 
-import garbage  # noqa: E402
-import garbage_requests  # noqa: E402
 import hypothesis  # noqa: E402
+from helpers import garbage, garbage_requests  # noqa: E402
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from provenance import stamp  # noqa: E402
 

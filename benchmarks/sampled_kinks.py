@@ -14,8 +14,8 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
-from sampled_networks import extrapolated  # noqa: E402
-from sampled_streams import stream_statistics  # noqa: E402
+from helpers.sampled_networks import extrapolated  # noqa: E402
+from helpers.sampled_streams import stream_statistics  # noqa: E402
 
 import finitewidth as fw  # noqa: E402
 from finitewidth.core.estimate import Estimate  # noqa: E402

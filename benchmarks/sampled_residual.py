@@ -18,7 +18,7 @@ from provenance import stamp
 
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # the finitewidth of this tree; the sampler
 
-from sampled_networks import DIFFERENTIALS, FLUCTUATIONS, extrapolated, sample_means  # noqa: E402
+from helpers.sampled_networks import DIFFERENTIALS, FLUCTUATIONS, extrapolated, sample_means  # noqa: E402
 
 import finitewidth as fw  # noqa: E402
 from finitewidth.core.estimate import Estimate  # noqa: E402

@@ -16,7 +16,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
-from sampled_networks import (  # noqa: E402
+from helpers.sampled_networks import (  # noqa: E402
     DIFFERENTIALS,
     FLUCTUATIONS,
     extrapolated,

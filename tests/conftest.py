@@ -13,7 +13,7 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_PIECE}".strip
 import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
-from type_checks import as_needed  # noqa: E402
+from helpers.type_checks import as_needed  # noqa: E402
 
 jaxtyping.jaxtyped = as_needed  # before the first import of the package, which the hook decorates with it
 

@@ -1,7 +1,7 @@
 """Attributes of a record as one list in the reference, in the place of a heading for each.
 
 A field is described by the comment behind it, or on the lines above it, and a property by its docstring, so
-that neither is written twice. `tests/test_reference.py` asks for a description of every field.
+that neither is written twice. `tests/journeys/test_reference.py` asks for a description of every field.
 """
 
 import ast

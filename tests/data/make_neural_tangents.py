@@ -3,7 +3,7 @@
     python tests/data/make_neural_tangents.py
 
 It makes an environment for neural-tangents in the directory for temporary files if there is none, and takes a
-minute. `tests/peer_kernels.py` reads the file. It holds for each shape of a sample
+minute. `tests/helpers/peer_kernels.py` reads the file. It holds for each shape of a sample
 
     inputs/6x6x2        distinct inputs; some are multiples of others, and those of 8x8x1 have a dark frame
 

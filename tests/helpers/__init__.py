@@ -1,0 +1,1 @@
+"""What tests share: problems with known answers, other derivations, samplers, faults and garbage."""

@@ -1,0 +1,306 @@
+"""Order 1/n in samples of neurons: times, pairs, every contribution against whole tensors."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers.many_points import INPUTS, NET, TARGETS, sampled
+from helpers.paths import ROOT
+from helpers.problems import also_long
+
+import finitewidth as fw
+from finitewidth.network.algorithms.clock import Clock
+from finitewidth.theory.unrolled.pair_corrections import pair_corrections
+from finitewidth.training.first_order.modes import with_free_symbols
+from finitewidth.training.first_order.statistics import FiniteWidth
+from finitewidth.training.many_points.moments import Replay
+from finitewidth.training.many_points.times import Times, kronecker
+
+PULL = 4.0
+CONTRIBUTIONS = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
+
+
+def whole(net: fw.MLP) -> FiniteWidth:
+    return fw.finite_width(net, INPUTS[:6], TARGETS, INPUTS[6:], four_leg_tolerance=1e-6)
+
+
+@pytest.fixture(scope="module")
+def prepared() -> FiniteWidth:
+    return whole(NET)
+
+
+def pulls(estimate: fw.Prediction, exact: fw.Prediction) -> dict[str, np.ndarray]:
+    assert estimate.sampling is not None
+    errors = estimate.sampling.contributions
+    return {
+        name: (estimate.contributions[name] - exact.contributions[name]) / errors[name]
+        for name in CONTRIBUTIONS
+    }
+
+
+# --- times --------------------------------------------------------------------------------------------
+
+
+def test_drawn_times_integrate_without_bias():
+    times = Times(span=7.0, scale=0.1)
+    fractions = (np.arange(200) + 0.5) / 200
+    drawn = [times.in_bin(one, u) for one in range(times.bins) for u in fractions]
+    for f, exact in ((lambda t: np.exp(-3 * t), (1 - np.exp(-21)) / 3), (lambda t: t**2, 7**3 / 3)):
+        assert sum(weight * f(time) for time, weight in drawn) / 200 == pytest.approx(exact, rel=1e-4)
+
+
+LONG = pytest.mark.long
+CLOCKS = (
+    Clock(0.9, 2),
+    *(pytest.param(c, marks=LONG) for c in (Clock(0.3, 1), Clock(0.55, 6), Clock(0.0, 4.0))),
+)
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_factors_of_single_modes_integrate_to_the_symbols(clock):
+    """Also what training mode e has absorbed of them; coincident steps of descent are in the factors."""
+    l = np.array([0.3, 1.1, 2.0])
+    replay = Replay(clock, l)
+    known = with_free_symbols(clock.symbols(l), l)
+    assert known.absorbed is not None
+    mine = {name: 0.0 for name in ("ff", "B", "IB", "A", "IA", "IIA", "IIB")}
+    last = {name: 0.0 for name in mine}
+    for kind in ("fluctuation", "straight", "bent", "nested"):
+        bins, count = replay.times(kind).bins, 1500
+        for one, number in itertools.product(range(bins), range(count)):
+            moment = replay.moment(kind, one, kronecker(np.array([0.2, 0.7]), number))
+            absorbed = replay.absorbed(moment.left)[2]
+            for name, part in _products(kind, moment.e, moment.a, moment.before).items():
+                mine[name] = mine[name] + moment.weight / count * part
+                last[name] = last[name] + moment.weight / count * absorbed * part
+    for found, exact in ((mine, known.outputs), (last, known.absorbed(2))):
+        for name, symbol in found.items():
+            np.testing.assert_allclose(
+                symbol + 0 * exact[name],
+                exact[name],
+                atol=4e-3,
+                err_msg=name,
+            )
+
+
+def _products(kind: str, e: np.ndarray, a: np.ndarray, before: np.ndarray) -> dict[str, np.ndarray]:
+    """What the contractions make of a moment, as symbols with modes in order."""
+
+    def three(x, y, z):
+        return np.einsum("a,b,c->abc", x, y, z)
+
+    if kind == "fluctuation":
+        return {"ff": np.outer(e, a)}  # the mode that stands twice, and that of the targets
+    if kind == "straight":
+        cubic = -(three(e, a, a) + three(a, e, a) + three(a, a, e)) / 6
+        return {"B": (np.outer(e, a) + np.outer(a, e)) / 2, "IB": cubic}
+    if kind == "bent":
+        return {"A": np.outer(e, a), "IA": -three(e, a, a) / 2, "IIB": -three(e, before, a)}
+    return {"IIA": -three(before, e, a), "IIB": -three(e, before, a)}
+
+
+# --- pairs --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activations", [("gelu", "tanh", "gelu"), ("tanh",)])
+def test_corrections_of_pairs_are_those_of_whole_tensors(activations):
+    net = fw.MLP((3, *(30 + 10 * k for k in range(len(activations))), 2), activations, C_b=0.2, C_W=1.4)
+    X = np.concatenate([INPUTS[:3], INPUTS[:1] * (1 + 1e-6)])  # two inputs nearly equal
+    output, pairs = fw.solve(net, X, layers=(net.depth,), tensors=()).output, pair_corrections(net, X)
+    assert pairs.error < 1e-8
+    for mine, exact in ((pairs.G1, output.G1), (pairs.H1, output.H1)):
+        np.testing.assert_allclose(mine, exact, rtol=0, atol=1e-6 * max(np.abs(output.H1).max(), 1e-9))
+
+
+def test_an_input_without_variance_has_corrections_too():
+    X = np.concatenate([np.zeros((1, 3)), INPUTS[:2]])
+    net = fw.MLP((3, 20, 20, 1), "tanh", C_b=0.0, C_W=1.0)
+    output, pairs = fw.solve(net, X, layers=(3,), tensors=()).output, pair_corrections(net, X)
+    np.testing.assert_allclose(pairs.H1, output.H1, atol=1e-7)
+
+
+# --- the sampled route against whole tensors ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [fw.GradientFlow(0.8), fw.GradientDescent(0.05, 30), fw.GradientDescent(0.12, 2)],
+    ids=["flow", "descent", "two steps"],
+)
+def test_every_contribution_agrees_with_whole_tensors(prepared, algorithm):
+    estimate, exact = sampled(algorithm), prepared.predict(algorithm)
+    assert (estimate.route, exact.route) == ("sampled", "deterministic")
+    np.testing.assert_allclose(estimate.contributions["ntk_mean"], exact.contributions["ntk_mean"], atol=1e-7)
+    for name, pull in pulls(estimate, exact).items():
+        assert np.abs(pull).max() < PULL, name
+    np.testing.assert_array_less(np.abs(estimate.mean - exact.mean), PULL * estimate.stderr)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("activations", ["gelu", ("tanh", "gelu", "tanh")])
+@pytest.mark.parametrize("algorithm", [fw.GradientFlow(1.5), fw.GradientDescent(0.06, 40)])
+def test_every_contribution_agrees_in_deeper_and_mixed_networks(activations, algorithm):
+    widths = (3, 48, 40, 56, 2) if isinstance(activations, tuple) else (3, 48, 64, 40, 2)
+    net = fw.MLP(widths, activations, C_b=0.1, C_W=1.3)
+    estimate, exact = sampled(algorithm, net, samples=300_000), whole(net).predict(algorithm)
+    for name, pull in pulls(estimate, exact).items():
+        assert np.abs(pull).max() < PULL, name
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:corrections of order 1/n")  # half of the targets, on either route
+@pytest.mark.parametrize("algorithm", [fw.GradientFlow(), pytest.param(fw.GradientDescent(0.06), marks=LONG)])
+def test_the_end_of_training_is_reached_in_mean_and_variance(prepared, algorithm):
+    estimate, exact = sampled(algorithm, samples=30_000, variance=True), prepared.predict(algorithm)
+    for name, pull in pulls(estimate, exact).items():
+        assert np.abs(pull).max() < PULL, name
+    for name, pull in variance_pulls(estimate, prepared.predict(algorithm)).items():
+        assert np.abs(pull).max() < PULL, name
+
+
+def test_a_key_gives_the_same_bits_and_another_key_other_samples(prepared):
+    algorithm = fw.GradientDescent(0.1, 5)
+    one, again, other = (sampled(algorithm, samples=5000, key=key) for key in (3, 3, 4))
+    np.testing.assert_array_equal(one.mean, again.mean)
+    np.testing.assert_array_equal(one.stderr, again.stderr)
+    assert (one.mean != other.mean).any()
+
+
+@pytest.mark.long  # `test_tasks.py` interrupts a prediction too
+def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path):
+    class Enough(Exception):
+        pass
+
+    def listen(done, total):
+        if done == 20:
+            raise Enough
+
+    algorithm, options = fw.GradientDescent(0.1, 5), {"samples": 5000}
+    with pytest.raises(Enough):
+        sampled(algorithm, store=tmp_path / "run.zarr", progress=listen, **options)
+    resumed = sampled(algorithm, store=tmp_path / "run.zarr", **options)
+    np.testing.assert_array_equal(resumed.mean, sampled(algorithm, **options).mean)
+
+
+KILLED = """
+import os, signal, sys, finitewidth as fw
+from helpers.many_points import sampled
+def listen(done, total):
+    if done == 30:
+        os.kill(os.getpid(), signal.SIGKILL)
+sampled(fw.GradientDescent(0.1, 5), samples=5000, store=sys.argv[1], progress=listen)
+"""
+
+
+@LONG
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
+    store, told = tmp_path / "run.zarr", []
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
+    command = [sys.executable, "-c", KILLED, str(store)]
+    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}).returncode == -signal.SIGKILL
+    algorithm, options = fw.GradientDescent(0.1, 5), {"samples": 5000}
+    resumed = sampled(algorithm, store=store, progress=lambda done, total: told.append(done), **options)
+    assert told[0] == 31, "thirty tasks were not done again"
+    np.testing.assert_array_equal(resumed.mean, sampled(algorithm, **options).mean)
+
+
+def test_no_training_is_no_shift():
+    assert not np.any(sampled(fw.GradientDescent(0.1, 0)).contributions["dntk"])
+
+
+def test_a_trajectory_is_sampled_at_each_of_its_times(prepared):
+    path = fw.trajectory(
+        NET, INPUTS[:6], TARGETS, INPUTS[6:], times=(2, 4), algorithm=fw.GradientDescent(0.1), order=1,
+        route="sampled", samples=5000,
+    )  # fmt: skip
+    for steps, prediction in zip((2, 4), path.predictions, strict=True):
+        exact = prepared.predict(fw.GradientDescent(0.1, steps))
+        assert np.abs((prediction.mean - exact.mean) / prediction.stderr).max() < PULL
+
+
+def test_many_samples_before_the_end_are_sampled_by_themselves(monkeypatch):
+    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
+    data = (NET, INPUTS[:6], TARGETS, INPUTS[6:])
+    assert fw.predict(*data, algorithm=fw.GradientDescent(0.1, 3), samples=2000).route == "sampled"
+    assert fw.predict(*data, algorithm=fw.GradientDescent(0.1, 3), covariance=True).route == "deterministic"
+    with pytest.raises(ValueError, match="variance=True beyond 64 samples is sampled"):
+        fw.predict(*data, route="deterministic", variance=True)
+
+
+# --- the variance -------------------------------------------------------------------------------------
+
+
+def variance_pulls(estimate: fw.Prediction, exact: fw.Prediction) -> dict[str, np.ndarray]:
+    """Of every contribution to the variance of each output, of all together, and averaged over outputs."""
+    assert estimate.sampling is not None and estimate.sampling.variance is not None
+    errors = estimate.sampling.variance.contributions
+    assert {"mean_kernels", *errors} == exact.variance_contributions.keys()
+    gaps = {
+        name: estimate.variance_contributions[name] - exact.variance_contributions[name] for name in errors
+    }
+    pulls = {name: gap / errors[name] for name, gap in gaps.items()}
+    pulls["all"] = (estimate.variance - exact.variance) / estimate.variance_stderr
+    pulls["averaged"] = (estimate.output_variance - exact.output_variance) / estimate.output_variance_stderr
+    return pulls
+
+
+@pytest.mark.parametrize(
+    "algorithm", [*also_long(fw.GradientFlow(0.8)), fw.GradientDescent(0.05, 30)], ids=["flow", "descent"]
+)
+def test_every_contribution_to_the_variance_agrees_with_whole_tensors(prepared, algorithm):
+    estimate, exact = sampled(algorithm, samples=20_000, variance=True), prepared.predict(algorithm)
+    for name, pull in variance_pulls(estimate, exact).items():
+        assert np.abs(pull).max() < PULL, name
+    errors = estimate.sampling.contributions, estimate.sampling.variance.contributions
+    sizes = exact.contributions, exact.variance_contributions
+    slack = sum(_total(error) / _total(size) for error, size in zip(errors, sizes, strict=True))
+    for name in ("uncertainty", "variance_uncertainty"):  # made of the same contributions
+        np.testing.assert_allclose(getattr(estimate, name), getattr(exact, name), rtol=slack)
+    assert slack < 0.2 and estimate.verdict == exact.verdict
+
+
+def _total(parts: dict[str, np.ndarray]) -> float:
+    """The root mean square of the sum of absolute values."""
+    return float(np.sqrt(np.mean(np.sum([np.abs(part) for part in parts.values()], axis=0) ** 2)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("activations", ["gelu", ("tanh", "gelu", "tanh")])
+def test_every_contribution_to_the_variance_agrees_in_deeper_networks(activations):
+    widths = (3, 48, 40, 56, 2) if isinstance(activations, tuple) else (3, 48, 64, 40, 2)
+    net, algorithm = fw.MLP(widths, activations, C_b=0.1, C_W=1.3), fw.GradientDescent(0.06, 40)
+    prepared, estimate = whole(net), sampled(algorithm, net, samples=400_000, variance=True)
+    for name, pull in variance_pulls(estimate, prepared.predict(algorithm)).items():
+        assert np.abs(pull).max() < PULL, name
+
+
+@pytest.mark.long
+def test_many_test_samples_share_columns_of_the_variance(prepared, monkeypatch):
+    monkeypatch.setattr("finitewidth.training.many_points.questions._COLUMNS", 2)
+    algorithm = fw.GradientFlow(0.8)
+    estimate = sampled(algorithm, samples=20_000, variance=True)
+    for name, pull in variance_pulls(estimate, prepared.predict(algorithm)).items():
+        assert np.abs(pull).max() < PULL, name
+
+
+def test_single_precision_is_far_below_the_standard_error(monkeypatch):
+    """The same samples in double precision."""
+    algorithm = fw.GradientDescent(0.1, 5)
+    single = sampled(algorithm, samples=5000)
+    monkeypatch.setattr("finitewidth.training.many_points.scene._SINGLE", 0.0)
+    double = sampled(algorithm, samples=5000)
+    assert (single.mean != double.mean).any()
+    assert np.abs((single.mean - double.mean) / double.stderr).max() < 1e-4
+
+
+def test_the_expected_loss_of_many_samples_is_sampled():
+    data = (NET.with_widths((3, 40, 40, 2)), INPUTS[:6], TARGETS, INPUTS[6:], INPUTS[6:, :2])
+    options = {"depths": (3,), "widths": (64,), "algorithm": fw.GradientFlow(0.8)}
+    exact = fw.expected_loss(*data, **options)
+    estimate = fw.expected_loss(*data, **options, route="sampled", samples=4000)
+    assert exact.stderr == 0 and estimate.stderr > 0
+    assert np.abs((estimate.total - exact.total) / estimate.stderr).max() < PULL
