@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -24,6 +24,7 @@ from finitewidth.core.progress import Progress, progress
 
 Work = Callable[[int], Any]
 Arrays = dict[str, np.ndarray]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,23 @@ class Runner:
 
     def results(
         self,
-        work: Callable[[int], Arrays],
+        work: Callable[[int], Result],
         count: int,
         *,
         name: str,
         what: str,
         at_once: int = 1,
         size: Callable[[int], int] = lambda task: 1,
-        aside: Callable[[Store, int, Arrays], None] = lambda store, task, arrays: None,
-        seen: Callable[[int, Arrays], None] = lambda task, arrays: None,
-    ) -> Iterator[Arrays]:
+        to_arrays: Callable[[Result], Arrays] = lambda result: result,  # type: ignore[assignment]
+        from_arrays: Callable[[Arrays], Result] = lambda arrays: arrays,  # type: ignore[assignment]
+        aside: Callable[[Store, int, Result], None] = lambda store, task, result: None,
+        seen: Callable[[int, Result], None] = lambda task, result: None,
+    ) -> Iterator[Result]:
         """Yield work(0), work(1), ... in order; tasks that the store has under `name` are not computed again.
 
         The progress bar shows `what` and counts `size(task)` for every finished task. This process works on
-        `at_once` tasks at a time. `aside` may take arrays out of a task's results and store them elsewhere.
+        `at_once` tasks at a time. A store holds a result as the named arrays of `to_arrays`, from which
+        `from_arrays` makes it again. `aside` may take parts out of a result and store them elsewhere.
         `seen` is told of each task that was computed now, and ends the work by an exception.
         """
         name = self.prefix + name
@@ -68,25 +72,25 @@ class Runner:
         with progress(what, total, done=before, shown=self.progress) as advance:
 
             def kept() -> Iterator[tuple[int, Any]]:
-                for task, arrays in in_any_order(work, missing, self.client, at_once=at_once):
+                for task, result in in_any_order(work, missing, self.client, at_once=at_once):
                     if self.store is not None:
-                        aside(self.store, task, arrays)
-                        write_task(self.store, name, task, count, arrays)
-                    seen(task, arrays)
+                        aside(self.store, task, result)
+                        write_task(self.store, name, task, count, to_arrays(result))
+                    seen(task, result)
                     if self.store is not None:
-                        arrays = None  # read again when its turn comes: memory does not grow with the tasks
+                        result = None  # read again when its turn comes: memory does not grow with the tasks
                     advance(size(task))
-                    yield task, arrays
-                    del arrays  # memory of a task is free before the next one is computed
+                    yield task, result
+                    del result  # memory of a task is free before the next one is computed
 
             if self.store is None:
-                for _, arrays in in_order(kept(), missing):
-                    yield arrays
-                    del arrays
+                for _, result in in_order(kept(), missing):
+                    yield result
+                    del result
             else:
                 for _ in kept():
                     pass
-                yield from (read_task(self.store, name, task) for task in range(count))
+                yield from (from_arrays(read_task(self.store, name, task)) for task in range(count))
 
 
 HERE = Runner(progress=False)  # one task after the other in this process, without a progress bar

@@ -33,20 +33,15 @@ class FourLegs:
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays that can be sent and stored, named by their derivative orders, such as 2110."""
+        """Arrays for a store, named by their derivative orders, such as 2110."""
         named = {"".join(map(str, family)): value for family, value in self.values.items()}
         return {**named, "error": np.asarray(self.error)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "FourLegs":
         """The averages that `to_arrays` made."""
-        named = {_family(name): value for name, value in arrays.items() if name != "error"}
-        return cls(named, float(arrays["error"]))
-
-
-def _family(name: str) -> Family:
-    first, second, third, fourth = map(int, name)
-    return first, second, third, fourth
+        values = {tuple(map(int, name)): value for name, value in arrays.items() if name != "error"}
+        return cls(values, float(arrays["error"]))  # type: ignore[arg-type]
 
 
 def remember(most_bytes: float) -> None:

@@ -1,7 +1,7 @@
 """The theory of a network on a data set: its statistics at every layer."""
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -199,10 +199,9 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
     error = max((step.moments.error for step in ladder), default=0.0)
     four_leg_error = max((step.moments.derivative_error for step in ladder), default=0.0)
     work = functools.partial(_averages, [_Legs.of(step) for step in ladder], request.accuracy)
-    results = running.results(work, len(ladder), name="layers", what="averaging over layers")
+    results = _averaged(running, work, len(ladder), "averaging over layers")
     layer, spare = 1, None
-    for result in results:  # neither zip nor enumerate, which hold on to the last while the next is made
-        averages = FourLegs.from_arrays(result)
+    for averages in results:  # neither zip nor enumerate, which hold on to the last while the next is made
         above = next_layer(state, ladder[layer - 1], averages, spare)
         state, spare = above, None if layer in request.kept else state.blocks
         four_leg_error, layer = max(four_leg_error, averages.error), layer + 1
@@ -210,7 +209,7 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
             arrays[layer] = _arrays(state, request.at(net, layer))
         for values in averages.values.values():
             reserve.give_back(values)
-        del result, averages
+        del averages
     return _Solved(arrays, error, four_leg_error)
 
 
@@ -231,9 +230,8 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
     pairs, four_leg_error = streams.pairs, max(step.moments.derivative_error for step in ladder)
     asked = [(streams.legs(pair), streams.averaged(pair)) for pair in pairs]
     work = functools.partial(_pair_averages, asked, request.accuracy)
-    results = running.results(work, len(pairs), name="layers", what="averaging over pairs of layers")
-    for number, result in enumerate(results):
-        averages = FourLegs.from_arrays(result)
+    results = _averaged(running, work, len(pairs), "averaging over pairs of layers")
+    for number, averages in enumerate(results):
         streams.add(pairs[number], averages.values)
         four_leg_error = max(four_leg_error, averages.error)
     arrays = {
@@ -250,14 +248,13 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
 def _with_local_memory(net: Network, ladder: list[Step], request: _Request, running: Runner) -> _Solved:
     """The same with what neurons remember carried from layer to layer: a task for each layer."""
     work = functools.partial(_averages, [_Legs.of(step) for step in ladder], request.accuracy)
-    results = running.results(work, len(ladder), name="layers", what="averaging over layers")
+    results = _averaged(running, work, len(ladder), "averaging over layers")
     streams, four_leg_error, arrays = LocalStreams(net.ladder, ladder, request.memory), [0.0], {}
 
     def averages() -> Iterator[FourLegs]:
-        for result in results:
-            made = FourLegs.from_arrays(result)
-            four_leg_error.append(made.error)
-            yield made
+        for of_layer in results:
+            four_leg_error.append(of_layer.error)
+            yield of_layer
 
     with SingleThreadedProducts():  # the same bits for any number of cores
         for layer, state in enumerate(streams.states(averages()), start=1):
@@ -279,10 +276,22 @@ def _accurate(solved: _Solved, accuracy: float) -> _Solved:
     return solved
 
 
-def _pair_averages(asked: Sequence[tuple], accuracy: float, task: int) -> dict[str, np.ndarray]:
+def _averaged(running: Runner, work: Callable[[int], FourLegs], count: int, what: str) -> Iterator[FourLegs]:
+    """The results of these tasks in order; a store names averages by their derivative orders."""
+    return running.results(
+        work,
+        count,
+        name="layers",
+        what=what,
+        to_arrays=FourLegs.to_arrays,
+        from_arrays=FourLegs.from_arrays,
+    )
+
+
+def _pair_averages(asked: Sequence[tuple], accuracy: float, task: int) -> FourLegs:
     """Four-leg averages of one layer, or of two layers of one stream."""
     legs, families = asked[task]
-    return FourLegs.of(pair_averages(legs, families, accuracy)).to_arrays()
+    return FourLegs.of(pair_averages(legs, families, accuracy))
 
 
 class _Legs(NamedTuple):
@@ -297,11 +306,11 @@ class _Legs(NamedTuple):
         return cls(step.activation, step.K, step.smooth)
 
 
-def _averages(legs: Sequence[_Legs], accuracy: float, task: int) -> dict[str, np.ndarray]:
+def _averages(legs: Sequence[_Legs], accuracy: float, task: int) -> FourLegs:
     """Four-leg averages of one layer: the slow part, which needs nothing but the layer's kernel."""
     activation, K, smooth = legs[task]
     families = [family for family in FAMILIES if smooth or max(family) <= 1]
-    return FourLegs.of(four_legs(activation, K, families, tolerance=accuracy)).to_arrays()
+    return FourLegs.of(four_legs(activation, K, families, tolerance=accuracy))
 
 
 def _one_input(net: Network, X: np.ndarray, request: _Request) -> _Solved:

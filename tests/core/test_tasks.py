@@ -94,6 +94,30 @@ def test_what_was_finished_is_not_done_again_and_progress_is_told(tmp_path):
     assert not (tmp_path / ".run.zarr.lock").exists()
 
 
+def test_results_become_named_arrays_for_a_store_only(tmp_path):
+    """A result is any object; a store is told how to write it and how to read it."""
+    written = []
+
+    def to_arrays(result):
+        written.append(result)
+        return {"value": np.asarray(float(result[0, 1]))}
+
+    def from_arrays(arrays):
+        return {(0, 1): float(arrays["value"])}
+
+    def results(running):
+        work, ways = (
+            (lambda task: {(0, 1): float(task)}),
+            {"to_arrays": to_arrays, "from_arrays": from_arrays},
+        )
+        return list(running.results(work, 3, name="pairs", what="pairing", **ways))
+
+    expected = [{(0, 1): 0.0}, {(0, 1): 1.0}, {(0, 1): 2.0}]
+    assert results(HERE) == expected and not written
+    with runner(None, tmp_path / "run.zarr", False, kind="test", configuration=dict) as running:
+        assert results(running) == results(running) == expected == written
+
+
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_results_come_in_order_and_errors_come_through(at_once):
     found = HERE.results(squares, 7, name="squares", what="squaring", at_once=at_once)

@@ -156,7 +156,7 @@ def train_ensemble(
     key_data = np.asarray(jax.random.key_data(as_key(key)))
     if keep_members and store is None:
         raise ValueError("keep_members needs a store to keep them in; add store='ensemble.zarr'.")
-    work = functools.partial(_work, plan, X, Y, parts, key_data, bool(keep_members))
+    work = functools.partial(train_batch, plan, X, Y, parts, key_data, bool(keep_members))
     configuration = _configuration(
         plan, X, Y, parts, key_data, control, keep_members, written=store is not None
     )
@@ -174,10 +174,6 @@ def train_ensemble(
 # --- batches, merged in order -------------------------------------------------------------------------
 
 
-def _work(plan: Plan, X, Y, parts: Partition, key_data, keep: bool, batch: int) -> dict[str, np.ndarray]:
-    return checkpoint.flattened(train_batch(plan, X, Y, parts, key_data, keep, batch))
-
-
 def _total(work, parts: Partition, running: Runner) -> dict[str, Any]:
     results = running.results(
         work,
@@ -186,14 +182,15 @@ def _total(work, parts: Partition, running: Runner) -> dict[str, Any]:
         what="training networks",
         at_once=AT_ONCE,
         size=parts.size,
+        to_arrays=checkpoint.flattened,
+        from_arrays=checkpoint.restored,
         aside=functools.partial(checkpoint.keep_members, parts),
     )
     total: dict[str, Any] = {}
     outputs = Gathered()
     for batch in results:
-        parts_of_batch = checkpoint.restored(batch)
-        outputs = outputs.joined(parts_of_batch.pop("outputs"))
-        total = _merged(total, parts_of_batch)
+        outputs = outputs.joined(batch.pop("outputs"))
+        total = _merged(total, batch)
     return total | {"outputs": outputs.total()}
 
 
