@@ -3,7 +3,7 @@
     python benchmarks/bayes.py [--share 0.1]
 
 writes `benchmarks/results/bayes.md`, all of it in one run, which took 20 minutes on two busy cores; `--share`
-draws fewer networks, which the tables count. The sampler (`fw.sample_posterior`) knows no theory. What was
+draws fewer networks, which the tables count. The sampler (`fw.bayes.sample`) knows no theory. What was
 decided before any number was seen: widths 16, 32 and 64, a polynomial in 1/n through all three, pulls
 below 4.
 """
@@ -72,7 +72,7 @@ CASES = (
 def theory(case: Case, n: int) -> dict[str, np.ndarray]:
     """Every quantity through order 1/n."""
     net = case.network(n)
-    posterior = fw.posterior(net, *case.data, noise=NOISE, order=1, cumulants=True)
+    posterior = fw.bayes.posterior(net, *case.data, noise=NOISE, order=1, cumulants=True)
     variance = posterior.infinite_width.variance
     assert posterior.log_evidence_correction is not None and posterior.given is not None
     outputs = {
@@ -93,8 +93,8 @@ def theory(case: Case, n: int) -> dict[str, np.ndarray]:
     }
 
 
-def sampled(case: Case, n: int, members: int) -> tuple[dict[str, Estimate], fw.SampledPosterior]:
-    result = fw.sample_posterior(
+def sampled(case: Case, n: int, members: int) -> tuple[dict[str, Estimate], fw.records.SampledPosterior]:
+    result = fw.bayes.sample(
         case.network(n),
         *case.data,
         noise=NOISE,
@@ -124,7 +124,7 @@ def sampled(case: Case, n: int, members: int) -> tuple[dict[str, Estimate], fw.S
 def rows(case: Case, share: float) -> list[str]:
     start = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fw.ExpansionWarning)  # narrow networks are the point here
+        warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)  # narrow networks are the point here
         expected = {n: theory(case, n) for n in (*WIDTHS, 10**9)}
     members = {n: round(share * case.share * MEMBERS[n]) for n in WIDTHS}
     measured = {n: sampled(case, n, members[n]) for n in WIDTHS}

@@ -95,7 +95,7 @@ class Row(NamedTuple):
         )
 
 
-def rows(values: np.ndarray, posterior: fw.Posterior) -> list[Row]:
+def rows(values: np.ndarray, posterior: fw.records.Posterior) -> list[Row]:
     """Chains (chains, draws, tests) beside the theory."""
     means, squares = values.mean(axis=1), (values**2).mean(axis=1)
     mean = means.mean(axis=0)
@@ -120,8 +120,8 @@ def section(n: int) -> list[str]:
     values = np.stack([np.asarray(one[0]) for one in chains])
     acceptance = np.mean([float(one[1]) for one in chains])
     seconds = time.perf_counter() - start
-    posterior = fw.posterior(net, X, Y, X_TEST, noise=NOISE, order=1)
-    weighted = fw.sample_posterior(net, X, Y, X_TEST, members=2_000, key=0, noise=NOISE, progress=False)
+    posterior = fw.bayes.posterior(net, X, Y, X_TEST, noise=NOISE, order=1)
+    weighted = fw.bayes.sample(net, X, Y, X_TEST, members=2_000, key=0, noise=NOISE, progress=False)
     table, size = rows(values, posterior), posterior.expansion.size  # type: ignore[union-attr]
     worst = max(abs(row.pulls[1]) for row in table)
     left = max(abs(row.left) for row in table)
@@ -135,7 +135,7 @@ def section(n: int) -> list[str]:
 
 
 def main() -> None:
-    warnings.simplefilter("ignore", fw.ExpansionWarning)
+    warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
     lines = [HEAD, ""]
     for n in map(int, sys.argv[1:] or WIDTHS):
         lines += section(n)

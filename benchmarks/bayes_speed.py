@@ -44,7 +44,7 @@ def data(training: int, tests: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def main() -> None:
-    warnings.simplefilter("ignore", fw.ExpansionWarning)
+    warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
     lines = [HEAD]
     for training, tests in ((50, 10), (90, 10)):
         X, Y, X_test = data(training, tests)
@@ -52,7 +52,7 @@ def main() -> None:
         small = training + tests <= DENSE
         alone = timed(lambda X=X, T=X_test: vertex_alone(np.concatenate([X, T]))) if small else None
         whole = timed(
-            lambda X=X, Y=Y, T=X_test: fw.posterior(NET, X, Y, T, noise=0.1, order=1, progress=False)
+            lambda X=X, Y=Y, T=X_test: fw.bayes.posterior(NET, X, Y, T, noise=0.1, order=1, progress=False)
         )
         memory = psutil.Process().memory_info().rss / 1e9
         shown = (

@@ -71,7 +71,7 @@ def merged(measures, number: int, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def result(measures, one: Case) -> Result:
     number = one.number
-    prepared = fw.finite_width(one.net, *one.problem)
+    prepared = fw.prepare(one.net, *one.problem)
     prediction = prepared.predict(one.algorithm)
     alone = prepared.predict(one.algorithm, covariance=False)
     infinite, remainders = prediction.infinite_width, {}

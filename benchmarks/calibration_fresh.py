@@ -50,7 +50,7 @@ class Size:
         return float(np.hypot(4 * self.correction, self.before))
 
 
-def needed(prediction: fw.Prediction, Y: np.ndarray) -> int | None:
+def needed(prediction: fw.records.Prediction, Y: np.ndarray) -> int | None:
     """Networks whose standard errors are small enough, rms over outputs; None where corrections are large."""
     y = rms(Y)
     spread = y**2 + rms(prediction.infinite_width.variance)
@@ -72,7 +72,7 @@ def needed(prediction: fw.Prediction, Y: np.ndarray) -> int | None:
 
 def place(one: Case, open_places: dict[int, int]) -> dict | None:
     """The widest open place that a candidate fits, with its number of networks."""
-    prepared = fw.finite_width(one.net, *one.problem)
+    prepared = fw.prepare(one.net, *one.problem)
     for width in (width for width, free in open_places.items() if free):
         there = prepared.with_width(width).with_targets(case(one.number, width).Y_train)
         networks = needed(there.predict(one.algorithm), there.Y)

@@ -53,13 +53,13 @@ def case(number: int) -> Case:
     return Case(number, net, (X[:points], Y[:points], X[points:]), noise, kind)
 
 
-def sampled(one: Case, posterior: fw.Posterior, kept: dict, most: int) -> dict[str, np.ndarray]:
+def sampled(one: Case, posterior: fw.records.Posterior, kept: dict, most: int) -> dict[str, np.ndarray]:
     """Means and variances of weighted networks, in rounds until they are precise enough."""
     rounds: list[dict[str, np.ndarray]] = []
     while len(rounds) < most:
         name = f"{one.number}_{len(rounds)}"
         if f"{name}_mean" not in kept:
-            drawn = fw.sample_posterior(
+            drawn = fw.bayes.sample(
                 one.net, *one.data, noise=one.noise, members=ROUND, key=1000 * one.number + len(rounds),
                 progress=False,
             )  # fmt: skip
@@ -106,7 +106,7 @@ class Result:
 
 def result(number: int, kept: dict, most: int) -> Result:
     one = case(number)
-    posterior = fw.posterior(one.net, *one.data, noise=one.noise, order=1)
+    posterior = fw.bayes.posterior(one.net, *one.data, noise=one.noise, order=1)
     seen, parts = sampled(one, posterior, kept, most), {}
     unsure = {"mean": posterior.uncertainty, "variance": posterior.variance_uncertainty}
     for name in unsure:

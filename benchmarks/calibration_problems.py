@@ -75,7 +75,7 @@ def case(number: int, width: int | None = None, members: int | None = None) -> C
     widths = (X.shape[1], *[width] * (depth - 1), outputs)
     net = fw.MLP(widths, name, C_b=float(rng.choice([0.0, 0.1, 0.3])), C_W=scale * C_W[name])
     net = _balanced(net, float(rng.choice([0.1, 0.5])))
-    largest = fw.spectrum(net, X[:points]).eigenvalues.max()
+    largest = fw.textbook.spectrum(net, X[:points]).eigenvalues.max()
     progress = float(np.exp(rng.uniform(np.log(4), np.log(60))))  # largest eigenvalue times the time
     if rng.random() < 0.25:
         algorithm, steps = fw.GradientFlow(time=progress / largest), 4 * FLOW * progress

@@ -51,7 +51,7 @@ def diagrams() -> list[str]:
     C_b, C_W = np.linspace(0.0, 0.5, 200), np.linspace(0.1, 3.0, 200)
     rows = []
     for name in ("tanh", "relu", "gelu", "swish(1.1)", "sin"):
-        _, seconds = timed(lambda name=name: fw.phase_diagram(name, C_b, C_W))
+        _, seconds = timed(lambda name=name: fw.critical.phase_diagram(name, C_b, C_W))
         rows.append(row(name, "200 x 200", seconds, LIMITS["phase diagram"]))
     return rows
 

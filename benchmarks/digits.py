@@ -113,7 +113,7 @@ def untrained(data, width: int, count: int) -> np.ndarray:
     import finitewidth as fw
 
     net, X = network(width), jax.numpy.asarray(np.concatenate([data[0], data[2]]))
-    outputs = jax.jit(jax.vmap(lambda key: fw.apply(net, fw.initialize(net, key), X)))
+    outputs = jax.jit(jax.vmap(lambda key: fw.empirical.apply(net, fw.empirical.initialize(net, key), X)))
     keys = jax.random.split(jax.random.key(2), count)
     return np.concatenate([np.asarray(outputs(part)) for part in np.array_split(keys, max(1, count // 50))])
 

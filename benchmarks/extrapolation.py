@@ -36,7 +36,7 @@ class Outcome:
 
     problem: Problem
     seen: dict[int, dict]  # ensembles by width
-    extrapolation: fw.Extrapolation
+    extrapolation: fw.records.Extrapolation
     cold: float  # processor seconds of the first call
     warm: float
     found: float  # of the first call in a later process, which finds compiled programs
@@ -49,7 +49,7 @@ class Outcome:
         there, seen = getattr(self.extrapolation.at(width), name), self.estimate(width, name)
         return (there.value - seen.value) / np.hypot(there.stderr, seen.stderr)
 
-    def first_order(self, width: int) -> fw.Prediction:
+    def first_order(self, width: int) -> fw.records.Prediction:
         return self.extrapolation.at(width).prediction
 
     def ratio(self, name: str) -> tuple[float, float]:
@@ -66,7 +66,7 @@ def root_mean_square(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-def extrapolated(problem: Problem, members: int, key: int) -> tuple[fw.Extrapolation, float]:
+def extrapolated(problem: Problem, members: int, key: int) -> tuple[fw.records.Extrapolation, float]:
     start = time.process_time()
     extrapolation = fw.extrapolate(
         problem.net(JUDGED[-1]),
@@ -237,7 +237,7 @@ def main() -> None:
     parser.add_argument("--output", default="extrapolation.md", help="file in benchmarks/results")
     parser.add_argument("--first-call", type=int, help="only the seconds of one extrapolation")
     options = parser.parse_args()
-    warnings.simplefilter("ignore", fw.ExpansionWarning)
+    warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
     if options.first_call:
         chosen = next(problem for problem in problems() if problem.name == options.only)
         print(extrapolated(chosen, options.first_call, 0)[1])

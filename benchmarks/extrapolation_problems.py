@@ -115,7 +115,7 @@ def problems() -> list[Problem]:
     ]
 
 
-def trained(problem: Problem, width: int, members: int, before: int = 0) -> fw.Ensemble:
+def trained(problem: Problem, width: int, members: int, before: int = 0) -> fw.records.Ensemble:
     """Networks with the control variate, others than those of an ensemble that was trained before."""
     net = problem.net(width)
     return fw.train_ensemble(
@@ -161,7 +161,7 @@ def merged(first: dict, second: dict) -> dict:
 
 
 def main() -> None:
-    warnings.simplefilter("ignore", fw.ExpansionWarning)
+    warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
     results = json.loads(FILE.read_text()) if FILE.exists() else {}
     names = sys.argv[1:]
     for problem in (one for one in problems() if one.name in names or not names):

@@ -260,7 +260,7 @@ def _damage(file: Path, kind: str, chance: random.Random) -> None:
         file.write_bytes(data[:at] + bytes([data[at] ^ (1 << chance.randrange(8))]) + data[at + 1 :])
 
 
-def _same(one: fw.Ensemble, other: fw.Ensemble) -> bool:
+def _same(one: fw.records.Ensemble, other: fw.records.Ensemble) -> bool:
     pairs = zip((*one.outputs, *one.loss), (*other.outputs, *other.loss), strict=True)
     return all(np.array_equal(first, second) for first, second in pairs)
 

@@ -38,7 +38,7 @@ def problem(count: int, width: int = WIDTH):
     """A network, training data and test inputs."""
     import finitewidth as fw
 
-    warnings.simplefilter("ignore", fw.ExpansionWarning)
+    warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((count + TESTS, INPUT_DIMENSION)), rng.standard_normal((count, 1))
     net = fw.MLP((INPUT_DIMENSION, width, width, 1), "tanh", C_b=0.1)
@@ -69,7 +69,7 @@ def cost(count: int, members: int, steps: float, width: int) -> dict:
 
     net, X, Y, X_test = problem(count, width)
     # a large learning rate is the cheapest way to train real networks
-    algorithm = fw.GradientDescent(0.5 * fw.spectrum(net, X).largest_learning_rate, steps)
+    algorithm = fw.GradientDescent(0.5 * fw.textbook.spectrum(net, X).largest_learning_rate, steps)
     options: dict = dict(algorithm=algorithm, four_leg_tolerance=AGAINST)
     fw.predict(net, X[:3], Y[:3], X_test[:2], **options)  # compile
     start = time.perf_counter()

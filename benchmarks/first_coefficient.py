@@ -195,7 +195,7 @@ def report() -> str:
 
 
 def main() -> None:
-    warnings.simplefilter("ignore", fw.ExpansionWarning)
+    warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
     results = json.loads(FILE.read_text()) if FILE.exists() else {"rounds": 0, "widths": {}}
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
     while results["rounds"] < rounds:

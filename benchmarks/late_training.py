@@ -61,7 +61,7 @@ def _prepared():
     import finitewidth as fw
 
     X, Y, X_test, _ = rivals()
-    statistics = fw.finite_width(network(min(MEMBERS)), X, Y, X_test, four_leg_tolerance=1e-6)
+    statistics = fw.prepare(network(min(MEMBERS)), X, Y, X_test, four_leg_tolerance=1e-6)
     return statistics, largest_eigenvalue(network(), X)
 
 

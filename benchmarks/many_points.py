@@ -154,10 +154,10 @@ def both_routes(points: int, reach: float, four_leg_tolerance: float, **sampled)
     net = network()
     top = largest_eigenvalue(net, X)
     covariance = sampled.get("variance", False)
-    whole = fw.finite_width(
+    whole = fw.prepare(
         net, X, Y, X_test, four_leg_tolerance=four_leg_tolerance, covariance=covariance, route="deterministic"
     )
-    drawn = fw.finite_width(net, X, Y, X_test, route="sampled", budget=1e5, **sampled)
+    drawn = fw.prepare(net, X, Y, X_test, route="sampled", budget=1e5, **sampled)
     algorithms = {"flow": fw.GradientFlow(reach / top), "descent": fw.GradientDescent(1 / top, round(reach))}
     for name, algorithm in algorithms.items():
         yield name, whole.predict(algorithm, covariance=covariance), drawn.predict(algorithm)

@@ -344,7 +344,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", choices=SECTIONS)
     options = parser.parse_args()
-    warnings.simplefilter("ignore", fw.ExpansionWarning)
+    warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
     for name, (title, make) in SECTIONS.items():
         if options.only in (None, name):
             text = f"{stamp()}, {processor()}\n\n{make(options.quick)}"

@@ -115,7 +115,7 @@ class Row(NamedTuple):
     pull_without: float  # the largest, of the pair law
 
 
-def rows(case: Case, ensemble: Ensemble, laws: tuple[fw.Theory, fw.Theory]) -> list[Row]:
+def rows(case: Case, ensemble: Ensemble, laws: tuple[fw.records.Theory, fw.records.Theory]) -> list[Row]:
     sampled = [_sampled(case.make(n), ensemble, laws[0], seed=n) for n in ensemble.widths]
     return [
         _row(name, ensemble, [one[name] for one in sampled], [_tensor(law, name) for law in laws])
@@ -123,11 +123,11 @@ def rows(case: Case, ensemble: Ensemble, laws: tuple[fw.Theory, fw.Theory]) -> l
     ]
 
 
-def _tensor(law: fw.Theory, name: str) -> np.ndarray:
+def _tensor(law: fw.records.Theory, name: str) -> np.ndarray:
     return getattr(law.output, f"{name}1" if name in MEANS else name)
 
 
-def _sampled(net: fw.Network, ensemble: Ensemble, law: fw.Theory, seed: int) -> dict[str, Estimate]:
+def _sampled(net: fw.Network, ensemble: Ensemble, law: fw.records.Theory, seed: int) -> dict[str, Estimate]:
     if ensemble.names != MEANS:
         found = fw.sample_statistics(
             net, X, ensemble.networks, seed, tensors=ensemble.names, neurons=8, progress=False

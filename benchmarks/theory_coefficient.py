@@ -118,7 +118,7 @@ def averaged(part: Callable, n: int, members: int, key) -> fw.Estimate:
     return fw.Estimate(values.mean(0), values.std(0, ddof=1) / np.sqrt(len(values)))
 
 
-def first_order(**options) -> fw.Prediction:
+def first_order(**options) -> fw.records.Prediction:
     return fw.predict(PROBLEM.net(WIDE), *PROBLEM.data, algorithm=PROBLEM.algorithm, **options)
 
 
@@ -198,7 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    warnings.simplefilter("ignore", fw.ExpansionWarning)
+    warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
     text = report(100 if quick else 1)
     print(text)
     if not quick:

@@ -68,8 +68,8 @@ class Case:
 @dataclass(frozen=True)
 class Outcome:
     case: Case
-    prediction: fw.Prediction
-    ensemble: fw.Ensemble
+    prediction: fw.records.Prediction
+    ensemble: fw.records.Ensemble
     seconds: float  # of training the ensemble
     theory_seconds: float
 
@@ -186,7 +186,7 @@ def algorithm_dependence(members: int, widths: tuple[int, ...]) -> list[str]:
     ]
     for width in widths:
         flow = Case("tanh", 1, width, 1, fw.GradientFlow(), members)
-        rate = 0.7 * fw.spectrum(flow.net, flow.data[0]).largest_learning_rate
+        rate = 0.7 * fw.textbook.spectrum(flow.net, flow.data[0]).largest_learning_rate
         descent = replace(flow, algorithm=fw.GradientDescent(rate))
         means = [fw.predict(c.net, *c.data, algorithm=c.algorithm).mean[:, 0] for c in (flow, descent)]
         predicted = means[1] - means[0]
@@ -280,7 +280,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    warnings.simplefilter("ignore", fw.ExpansionWarning)
+    warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
     text = report(quick)
     if not quick:
         (HERE / "results" / "trained_networks.md").write_text(text)

@@ -52,7 +52,7 @@ def load(training: int, tested: int) -> tuple[np.ndarray, ...]:
 def row(name: str, training: int, tested: int) -> Row:
     """Accuracies with the NTK and with the kernel."""
     X, labels, X_test, labels_test = load(training, tested)
-    net, Y = fw.Network(SHAPE, *NETWORKS[name], fw.Dense(10)), fw.one_hot(labels, 10) - 0.1
+    net, Y = fw.Network(SHAPE, *NETWORKS[name], fw.Dense(10)), fw.losses.one_hot(labels, 10) - 0.1
     start = time.perf_counter()
     train, cross = fw.kernels(net, X), fw.kernels(net, X_test, X)
     seconds = time.perf_counter() - start

@@ -20,7 +20,7 @@ BATCHES = 20
 Sampled = dict[float, list[tuple[int, fw.Estimate]]]
 
 
-def squares(curve: fw.Aspect, n: int, members: int, layers: Sequence[int], seed: int) -> np.ndarray:
+def squares(curve: fw.records.Aspect, n: int, members: int, layers: Sequence[int], seed: int) -> np.ndarray:
     """Squared preactivations of some layers of critical tanh networks, (layers, members, n)."""
     rng, kept = np.random.default_rng(seed), []
     z = rng.standard_normal((members, n))  # the first layer at an input of mean square 1
@@ -44,7 +44,7 @@ def fluctuation(z_squared: np.ndarray, K: float) -> fw.Estimate:
     return fw.Estimate(np.mean(found), np.std(found, ddof=1) / np.sqrt(BATCHES))
 
 
-def sampled_networks(curve: fw.Aspect, n: int, members: int, layers: Sequence[int]):
+def sampled_networks(curve: fw.records.Aspect, n: int, members: int, layers: Sequence[int]):
     block = fw.Residual("tanh", fw.Dense(n), gamma=curve.gamma)
     net = fw.Network.critical(1, fw.Dense(n), *[block] * (max(layers) - 1))
     theory = fw.solve(net, [[1.0]], order=0)
@@ -56,7 +56,7 @@ def sampled_networks(curve: fw.Aspect, n: int, members: int, layers: Sequence[in
     ]
 
 
-def table(curves: Sequence[fw.Aspect], sampled: Sampled, width: int) -> str:
+def table(curves: Sequence[fw.records.Aspect], sampled: Sampled, width: int) -> str:
     lines = ["| gamma | layer | V/(n K²), theory | sampled networks |", "|---|---|---|---|"]
     for curve in curves:
         for layer, estimate in sampled.get(curve.gamma, []):
@@ -72,11 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         (WIDTH, DEPTH, MEMBERS, LAYERS) if not options.quick else (8, 10, 40, (3,))
     )
     gammas = GAMMAS[1:2] if options.quick else GAMMAS
-    curves = [fw.aspect("tanh", depth=depth, gamma=gamma) for gamma in gammas]
+    curves = [fw.critical.aspect("tanh", depth=depth, gamma=gamma) for gamma in gammas]
     sampled = {curve.gamma: sampled_networks(curve, width, members, layers) for curve in curves}
     wide = 20 if options.quick else 1000
     over, names = np.linspace(0.0, 0.95, 20), ("tanh", "linear", "relu")[bool(options.quick) :]
-    limits = [[fw.aspect(name, width=wide, gamma=float(gamma)) for gamma in over] for name in names]
+    limits = [[fw.critical.aspect(name, width=wide, gamma=float(gamma)) for gamma in over] for name in names]
     fw.plots.save(fw.plots.depth_and_skips(curves, limits, sampled, width=width), options.output)
     print(table(curves, sampled, width))
     print(f"figure written to {options.output}")

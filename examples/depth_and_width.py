@@ -17,7 +17,7 @@ TRAINING, TEST = 6, 6
 DEPTHS, WIDTHS = (2, 3, 4, 5, 6), (32, 128)
 
 
-def sweep(training: int, test: int, depths: Sequence[int]) -> fw.ExpectedLoss:
+def sweep(training: int, test: int, depths: Sequence[int]) -> fw.records.ExpectedLoss:
     """The expected loss; statistics are computed once for each depth and serve all widths."""
     X, y = load_diabetes(return_X_y=True)
     X = X / X.std(axis=0)

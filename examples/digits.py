@@ -64,18 +64,18 @@ def accuracy(outputs: np.ndarray, labels: np.ndarray) -> float:
 def row(name: str, data: Data) -> Row:
     """One network, four ways to use it."""
     net = fw.MLP((64, 1, 1, 10), **NETWORKS[name])
-    Y = fw.one_hot(data.labels, 10) - 0.1  # the outputs of an untrained network have mean zero
-    Y_validation = fw.one_hot(data.labels_validation, 10) - 0.1
+    Y = fw.losses.one_hot(data.labels, 10) - 0.1  # the outputs of an untrained network have mean zero
+    Y_validation = fw.losses.one_hot(data.labels_validation, 10) - 0.1
     test = data.X_test
     ridge = fw.choose_ridge(net, data.X, Y).best_leave_one_out
     path = fw.trajectory(net, data.X, Y, data.X_validation, times=TIMES)
-    time = fw.stopping_time(path, Y_validation).time
+    time = path.stopping_time(Y_validation).time
     cutoff = 1e-12 if name == "linear" else 0.0  # 600 images have 65 linear features: the NTK is singular
     outputs = (
         fw.fit(net, data.X, Y, cutoff=cutoff).mean(test),
         fw.fit(net, data.X, Y, ridge=ridge).mean(test),
         fw.fit(net, data.X, Y, algorithm=fw.GradientFlow(time)).mean(test),
-        fw.posterior(net, data.X, Y, test, noise=0.01).mean,
+        fw.bayes.posterior(net, data.X, Y, test, noise=0.01).mean,
     )
     return Row(name, *(accuracy(one, data.labels_test) for one in outputs))
 

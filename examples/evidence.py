@@ -16,7 +16,7 @@ Y = 0.6 * np.sin(2 * X[:, :1])
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "evidence", arguments)
-    ranking = fw.rank_by_evidence(candidates(options.quick), X, Y, noise=0.02)
+    ranking = fw.bayes.rank(candidates(options.quick), X, Y, noise=0.02)
     print(ranking)
     fw.plots.save(fw.plots.evidence_of_networks(ranking), options.output)
     print(f"figure written to {options.output}")

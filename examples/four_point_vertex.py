@@ -30,14 +30,14 @@ def sampled_outputs(net: fw.Network, members: int) -> np.ndarray:
 
     @jax.jit
     def some(keys):
-        return jax.vmap(lambda key: fw.apply(net, fw.initialize(net, key), x)[0, 0])(keys)
+        return jax.vmap(lambda key: fw.empirical.apply(net, fw.empirical.initialize(net, key), x)[0, 0])(keys)
 
     keys = jax.random.split(jax.random.key(0), members)
     return np.concatenate([some(part) for part in np.array_split(keys, max(1, members // 20_000))])
 
 
 @in_house_style
-def draw(theory: fw.Theory, outputs: np.ndarray) -> Figure:
+def draw(theory: fw.records.Theory, outputs: np.ndarray) -> Figure:
     """The histogram beside both densities, and the ratio of each to the Gaussian."""
     output = theory.output
     z = np.linspace(-4, 4, 201)  # in standard deviations

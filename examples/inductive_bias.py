@@ -17,14 +17,14 @@ import finitewidth as fw
 TRAINING, TEST, WIDTH = 6, 2, 64
 
 
-def compare(training: int) -> fw.InductiveBias:
+def compare(training: int) -> fw.records.InductiveBias:
     """All algorithms on one problem, with the same statistics."""
     X, y = load_diabetes(return_X_y=True)
     X = X / X.std(axis=0)
     Y = ((y - y.mean()) / y.std())[:, None]
     net = fw.MLP.critical((X.shape[1], WIDTH, WIDTH, 1), "tanh")
     rows, others = slice(training), slice(training, training + TEST)
-    return fw.inductive_bias(fw.finite_width(net, X[rows], Y[rows], X[others]))
+    return fw.textbook.inductive_bias(fw.prepare(net, X[rows], Y[rows], X[others]))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

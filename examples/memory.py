@@ -30,7 +30,7 @@ def network(n: int, activation: str, gammas: Sequence[float], C_W: float) -> fw.
     return fw.Network(1, dense(n), *blocks, activation, dense(8))
 
 
-def estimates(nets: Sequence[fw.Network], theory: fw.Theory, members: int) -> dict[str, fw.Estimate]:
+def estimates(nets: Sequence[fw.Network], theory: fw.records.Theory, members: int) -> dict[str, fw.Estimate]:
     """The limits at 1/n = 0 of the straight lines in 1/n through two widths."""
     tensors = tuple(name for name in NAMES if name not in ("G1", "H1"))
     sampled = [
@@ -44,7 +44,7 @@ def estimates(nets: Sequence[fw.Network], theory: fw.Theory, members: int) -> di
     return limits
 
 
-def _stripped(sampled: fw.SampledStatistics, theory: fw.Theory, name: str) -> fw.Estimate:
+def _stripped(sampled: fw.records.SampledStatistics, theory: fw.records.Theory, name: str) -> fw.Estimate:
     if name not in ("G1", "H1"):
         return getattr(sampled, name)
     mean, limit = (sampled.G, theory.output.K) if name == "G1" else (sampled.H, theory.output.Theta)

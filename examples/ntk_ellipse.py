@@ -33,7 +33,7 @@ def network(width: int) -> fw.MLP:
     return fw.MLP((64, width, width, 1), "tanh", C_b=0.0, C_W=1.0)
 
 
-def train(width: int, members: int) -> fw.Ensemble:
+def train(width: int, members: int) -> fw.records.Ensemble:
     X, Y = two_digits()
     return fw.train_ensemble(
         network(width),

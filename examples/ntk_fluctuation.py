@@ -33,7 +33,9 @@ def sampled_ntks(net: fw.Network, members: int) -> np.ndarray:
 
     @jax.jit
     def of_one(key):
-        slopes = jax.grad(lambda theta: fw.apply(net, theta, x)[0, 0])(fw.initialize(net, key))
+        slopes = jax.grad(lambda theta: fw.empirical.apply(net, theta, x)[0, 0])(
+            fw.empirical.initialize(net, key)
+        )
         parts = jax.tree.map(lambda rate, slope: rate * jax.numpy.sum(slope**2), scales, slopes)
         return sum(jax.tree.leaves(parts))
 
@@ -41,7 +43,7 @@ def sampled_ntks(net: fw.Network, members: int) -> np.ndarray:
 
 
 @in_house_style
-def draw(theories: Sequence[fw.Theory], samples: Sequence[np.ndarray]) -> Figure:
+def draw(theories: Sequence[fw.records.Theory], samples: Sequence[np.ndarray]) -> Figure:
     """One histogram for each width; the band is the predicted mean ± standard deviation."""
     figure = Figure(figsize=(0.8 + 2.8 * len(theories), 3.7))
     grid = figure.subplots(1, len(theories), squeeze=False, sharex=True)[0]

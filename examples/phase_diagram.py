@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "phase_diagram", arguments)
     points = 20 if options.quick else 200
     diagrams = [
-        fw.phase_diagram(name, *(np.linspace(*ends, points) for ends in ranges))
+        fw.critical.phase_diagram(name, *(np.linspace(*ends, points) for ends in ranges))
         for name, ranges in RANGES.items()
     ]
     fw.plots.save(fw.plots.phase_diagrams(diagrams), options.output)

@@ -17,7 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "residual_phases", arguments)
     points = 12 if options.quick else 120
     diagrams = [
-        fw.phase_diagram(name, 0.0, np.linspace(0.01, largest, points), gamma=np.linspace(0, 1, points))
+        fw.critical.phase_diagram(
+            name, 0.0, np.linspace(0.01, largest, points), gamma=np.linspace(0, 1, points)
+        )
         for name, largest in LARGEST.items()
     ]
     fw.plots.save(fw.plots.phase_diagrams(diagrams), options.output)

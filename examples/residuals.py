@@ -22,7 +22,7 @@ ALGORITHM = fw.GradientDescent(0.12, steps=12)
 MEMBERS = {16: 40_000, 24: 40_000, 32: 80_000, 48: 80_000, 64: 160_000, 128: 160_000, 256: 160_000}
 
 
-def run(prepared: fw.FiniteWidth, members: int) -> tuple[fw.Prediction, fw.Ensemble]:
+def run(prepared: fw.records.Prepared, members: int) -> tuple[fw.records.Prediction, fw.records.Ensemble]:
     control = fw.control_variate(prepared.net, *DATA, ALGORITHM)
     ensemble = fw.train_ensemble(
         prepared.net, *DATA, algorithm=ALGORITHM, members=members, key=0, control=control, progress=False
@@ -33,11 +33,11 @@ def run(prepared: fw.FiniteWidth, members: int) -> tuple[fw.Prediction, fw.Ensem
 def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "residuals", arguments)
     warnings.simplefilter(
-        "ignore", fw.ExpansionWarning
+        "ignore", fw.warnings.ExpansionWarning
     )  # narrow networks are included to show where the expansion ends
     members = {4: 40, 8: 40} if options.quick else MEMBERS
     net = fw.MLP((3, 16, 1), "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
-    prepared = fw.finite_width(net, *DATA)  # serves all widths
+    prepared = fw.prepare(net, *DATA)  # serves all widths
     predictions, ensembles = zip(
         *(run(prepared.with_width(width), count) for width, count in members.items()), strict=True
     )

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "starpolation", arguments)
     s = np.linspace(-1.0, 2.0, 13 if options.quick else 121)
     lines = [
-        fw.starpolate(fw.MLP.critical((2, 1, 1, 1, 1), name), PLUS, MINUS, [1.0], [-0.4], s)
+        fw.textbook.starpolate(fw.MLP.critical((2, 1, 1, 1, 1), name), PLUS, MINUS, [1.0], [-0.4], s)
         for name in ACTIVATIONS
     ]
     fw.plots.save(fw.plots.starpolation(lines), options.output)

@@ -37,11 +37,14 @@ def beyond_the_line(width: int, steps: np.ndarray) -> dict[int, np.ndarray]:
     Steps are in units of the change that the linear model makes.
     """
     net = fw.MLP((2, width, width, 1), "tanh", C_b=0.1, C_W=1.5)
-    start = fw.initialize(net, 3)
-    gradient = jax.grad(lambda theta: jnp.sum((fw.apply(net, theta, X) - Y) ** 2) / 2)(start)
+    start = fw.empirical.initialize(net, 3)
+    gradient = jax.grad(lambda theta: jnp.sum((fw.empirical.apply(net, theta, X) - Y) ** 2) / 2)(start)
     direction = jax.tree.map(lambda rate, part: -rate * part, rates(net), gradient)
-    models = {k: fw.taylor(net, start, k) if k else lambda theta, x: fw.apply(net, theta, x) for k in MODELS}
-    _, slope = jax.jvp(lambda theta: fw.apply(net, theta, TEST)[0, 0], (start,), (direction,))
+    models = {
+        k: fw.empirical.taylor(net, start, k) if k else lambda theta, x: fw.empirical.apply(net, theta, x)
+        for k in MODELS
+    }
+    _, slope = jax.jvp(lambda theta: fw.empirical.apply(net, theta, TEST)[0, 0], (start,), (direction,))
 
     def at(model):
         def one(step):

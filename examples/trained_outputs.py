@@ -23,7 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = figure_options(__doc__, "trained_outputs", arguments)
     points, members = (2, 40) if options.quick else (15, 8_000)
     X_test = np.linspace(-2.5, 2.5, points)[:, None]
-    warnings.simplefilter("ignore", fw.ExpansionWarning)  # for the smallest variances, next to training data
+    warnings.simplefilter(
+        "ignore", fw.warnings.ExpansionWarning
+    )  # for the smallest variances, next to training data
     prediction = fw.predict(NET, X, Y, X_test, algorithm=ALGORITHM)
     control = fw.control_variate(NET, X, Y, X_test, ALGORITHM)
     with tempfile.TemporaryDirectory() as folder:

@@ -23,7 +23,7 @@ class Accuracy:
 
     ```python
     two = fw.MLP((2, 64, 64, 2), "tanh")
-    accuracy = fw.accuracy(fw.predict(two, X, fw.one_hot([0, 1, 0], 2), X_test, order=0), [0, 1])
+    accuracy = fw.accuracy(fw.predict(two, X, fw.losses.one_hot([0, 1, 0], 2), X_test, order=0), [0, 1])
     accuracy.expected.value, accuracy.spread, accuracy.of_samples
     ```
     """
@@ -51,7 +51,7 @@ def accuracy(
 
     ```python
     two = fw.MLP((2, 64, 64, 2), "tanh")
-    prediction = fw.predict(two, X, fw.one_hot([0, 1, 0], 2), X_test, order=0)
+    prediction = fw.predict(two, X, fw.losses.one_hot([0, 1, 0], 2), X_test, order=0)
     fw.accuracy(prediction, [0, 1])
     ```
     """

@@ -20,11 +20,11 @@ from jaxtyping import Bool, Float
 from finitewidth.comparison.compare import control_variate
 from finitewidth.comparison.remainders import ORDERS, falls_of_remainders
 from finitewidth.comparison.widths import START, too_narrow, wide_enough, wider_width
+from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_count
 from finitewidth.core.keys import as_key
-from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import HERE
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import LEAST_BATCHES, train_ensemble
@@ -32,7 +32,7 @@ from finitewidth.experiment.scaling import Fall
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.expansion import ExpansionWarning
-from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
+from finitewidth.training.first_order.statistics import Prepared, prepare
 from finitewidth.training.infinite.gaussian import Prediction
 
 CACHED = 4e6  # bytes of the parameters of a batch; larger batches are slower
@@ -76,7 +76,7 @@ class Extrapolation:
     n: int  # the width that was asked for
     widths: tuple[int, ...]  # of the ensembles
     members: int  # of each ensemble
-    prepared: FiniteWidth = field(repr=False)  # the theory through order 1/n
+    prepared: Prepared = field(repr=False)  # the theory through order 1/n
     algorithm: AbstractAlgorithm  # how networks are trained
     falls: Mapping[str, Fall] = field(repr=False)  # of the remainder of mean and variance
     remainders: Mapping[str, Sequence[Estimate]] = field(repr=False)  # networks minus theory at each width
@@ -85,8 +85,8 @@ class Extrapolation:
     def at(self, n: int) -> "Extrapolation":
         """The same at another width of all hidden layers.
 
-        An `fw.ExpansionWarning` comes with a width below those that were trained, where the fitted orders
-        grow without bound, and with variances below zero.
+        An `fw.warnings.ExpansionWarning` comes with a width below those that were trained, where the fitted
+        orders grow without bound, and with variances below zero.
         """
         there = replace(self, n=int(as_count("n", n, lowest=2)))
         _warn_of_width(there)
@@ -168,7 +168,8 @@ def extrapolate(
     Ensembles of narrower networks are trained with control variates, and what order 1/n leaves over is fitted
     with 1/n² and 1/n³. Errors are those of the ensembles and of the orders that the fit neglects, larger
     where the fit is worse than both allow. Each width draws networks of its own. From networks that are too
-    narrow the errors are those of theory alone, with an `fw.ExpansionWarning` that names widths that will do.
+    narrow the errors are those of theory alone, with an `fw.warnings.ExpansionWarning` that names widths that
+    will do.
 
     Args:
         net: A network whose hidden layers all have the same width, and for which order 1/n exists.
@@ -204,7 +205,7 @@ def extrapolate(
     """
     members = checked_members(members)
     narrow = list(checked_widths(net, START if widths is None else widths))
-    prepared = finite_width(net, X_train, Y_train, X_test, covariance=True)
+    prepared = prepare(net, X_train, Y_train, X_test, covariance=True)
     key = as_key(key)
 
     def meaningless(n: int) -> bool:
@@ -323,7 +324,7 @@ def checked_widths(net: Network, widths) -> tuple[int, ...]:
     return narrow
 
 
-def _predicted(prepared: FiniteWidth, algorithm: AbstractAlgorithm, n: int) -> Prediction:
+def _predicted(prepared: Prepared, algorithm: AbstractAlgorithm, n: int) -> Prediction:
     return prepared.with_width(n).predict_with(HERE, algorithm, True)
 
 

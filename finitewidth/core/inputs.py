@@ -47,7 +47,7 @@ def as_targets(
     if array.ndim == 1 and width > 1 and np.issubdtype(array.dtype, np.integer):
         raise ValueError(
             f"{name} holds integer labels, but targets are vectors of n_L = {width} numbers; "
-            f"use fw.one_hot({name}, {width})."
+            f"use fw.losses.one_hot({name}, {width})."
         )
     _require_real(array, name)
     if array.ndim != 2 or array.shape[1] != width:

@@ -20,7 +20,7 @@ import numpy as np
 from finitewidth import __version__
 from finitewidth.core.checkpoint import Store, finished_tasks, opened, read_task, write_task
 from finitewidth.core.cores import SingleThreadedProducts
-from finitewidth.core.progress import Progress, progress
+from finitewidth.core.display.progress import Progress, progress
 
 Work = Callable[[int], Any]
 Arrays = dict[str, np.ndarray]

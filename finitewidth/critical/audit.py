@@ -18,13 +18,13 @@ from finitewidth.critical.activations.classification import Criticality, critica
 from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.critical.architectures.explanation import steps_of_layers
 from finitewidth.critical.architectures.two_inputs import TwoInputs, follow_inputs
-from finitewidth.critical.aspect import ALLOWED, longer_skips
+from finitewidth.critical.aspect_ratio import ALLOWED, longer_skips
 from finitewidth.critical.explanation import settings_in_words, steps_in_words
 from finitewidth.critical.findings import LOST, Finding, losses
-from finitewidth.critical.information import Information
 from finitewidth.critical.initialization import critical_points, is_critical
+from finitewidth.critical.mutual_information import Information
 from finitewidth.critical.one_input import OneInput, is_dense, layer_by_layer, layers_repeated, readers
-from finitewidth.critical.phase_diagram import fixed_point
+from finitewidth.critical.phases import fixed_point
 from finitewidth.critical.stream_audit import stream_advice, stream_findings, stream_lengths
 from finitewidth.critical.tuning import critical_network
 from finitewidth.network.foreign.reading import takes_models

@@ -22,7 +22,7 @@ from finitewidth.experiment.partition import MEMORY_BUDGET
 from finitewidth.network.network import Network
 
 
-def empirical_ntk(
+def ntk(
     f: Function,
     parameters: Any,
     X,
@@ -37,7 +37,7 @@ def empirical_ntk(
     Args:
         f: A network, or any function `f(parameters, X)` with outputs (N, n_L) or (N,) that JAX can
             differentiate, such as a Flax or Equinox model. It must treat each sample on its own.
-        parameters: Those of `fw.initialize` for a network, else any structure of arrays.
+        parameters: Those of `fw.empirical.initialize` for a network, else any structure of arrays.
         X: Inputs (N, n_0).
         X_other: Inputs (M, n_0) of the other side; X by default.
         rates: Learning rates $\lambda$, numbers or arrays in the structure of the parameters or in a prefix
@@ -50,7 +50,7 @@ def empirical_ntk(
         An array (n_L, N, n_L, M), or (N, M) with `average_outputs`.
 
     ```python
-    fw.empirical_ntk(net, fw.initialize(net, key=0), X)
+    fw.empirical.ntk(net, fw.empirical.initialize(net, key=0), X)
     ```
     """
     require_double_precision()

@@ -25,10 +25,10 @@ def initialize(net: Network, key) -> Parameters:
         key: The randomness: a number or a key of JAX.
 
     Returns:
-        A structure of arrays for `fw.apply`, with an entry for each layer that has parameters.
+        A structure of arrays for `fw.empirical.apply`, with an entry for each layer that has parameters.
 
     ```python
-    fw.apply(net, fw.initialize(net, key=0), X)
+    fw.empirical.apply(net, fw.empirical.initialize(net, key=0), X)
     ```
     """
     require_double_precision()
@@ -42,14 +42,14 @@ def apply(net: Network, parameters: Parameters, X) -> Float[Array, "N nL"]:
 
     Args:
         net: The network.
-        parameters: Those of `fw.initialize`, perhaps trained.
+        parameters: Those of `fw.empirical.initialize`, perhaps trained.
         X: Inputs (N, n_0).
 
     Returns:
         Outputs (N, n_L).
 
     ```python
-    fw.apply(net, fw.initialize(net, key=0), X)  # (N, n_L)
+    fw.empirical.apply(net, fw.empirical.initialize(net, key=0), X)  # (N, n_L)
     ```
     """
     require_double_precision()

@@ -13,12 +13,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from finitewidth.core.checkpoint import digest
+from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import over_samples, shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_inputs, merge_inputs
 from finitewidth.core.keys import as_key
 from finitewidth.core.precision import require_double_precision
-from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.experiment.correlators import (
     DIFFERENTIALS,

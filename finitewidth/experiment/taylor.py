@@ -11,24 +11,6 @@ from jaxtyping import Array
 from finitewidth.experiment.functions import Function, as_function, as_parameters
 
 
-def linearize(f: Function, parameters: Any) -> Callable[[Any, Any], Array]:
-    r"""The linearized model, $z(\theta_0) + z'(\theta_0)[\theta - \theta_0]$. The Jacobian is never formed.
-
-    Args:
-        f: A network, or any function `f(parameters, X)` that JAX can differentiate.
-        parameters: $\theta_0$, any structure of arrays.
-
-    Returns:
-        A function of parameters $\theta$ and inputs X.
-
-    ```python
-    start = fw.initialize(net, key=0)
-    fw.linearize(net, start)(start, X)  # the outputs of the network itself
-    ```
-    """
-    return taylor(f, parameters, 1)
-
-
 def taylor(f: Function, parameters: Any, order: int = 2) -> Callable[[Any, Any], Array]:
     r"""The Taylor expansion of a model around given parameters,
 
@@ -45,8 +27,8 @@ def taylor(f: Function, parameters: Any, order: int = 2) -> Callable[[Any, Any],
         A function of parameters $\theta$ and inputs X.
 
     ```python
-    start = fw.initialize(net, key=0)
-    fw.taylor(net, start, order=3)(start, X)  # the outputs of the network itself
+    start = fw.empirical.initialize(net, key=0)
+    fw.empirical.taylor(net, start, order=3)(start, X)  # the outputs of the network itself
     ```
     """
     if order not in (1, 2, 3):

@@ -23,12 +23,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from finitewidth.core.checkpoint import digest
+from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import as_inputs, as_positive, as_targets, merge_inputs
 from finitewidth.core.keys import as_key
 from finitewidth.core.precision import require_double_precision
-from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import runner
 from finitewidth.experiment.partition import MEMORY_BUDGET, Partition, partition
 from finitewidth.experiment.sampling import draw, fan_in, member_key, passages, real_network
@@ -54,10 +54,10 @@ class SampledLayer:
 class SampledPosterior:
     """The posterior of real networks, estimated from weighted samples of the prior.
 
-    `fw.sample_posterior` makes it.
+    `fw.bayes.sample` makes it.
 
     ```python
-    sampled = fw.sample_posterior(net, X, Y, X_test, members=400, key=0, noise=0.1, progress=False)
+    sampled = fw.bayes.sample(net, X, Y, X_test, members=400, key=0, noise=0.1, progress=False)
     sampled.mean.value, sampled.mean.stderr, sampled.effective_members
     ```
     """
@@ -80,7 +80,7 @@ class _Data(NamedTuple):
     root: Float[Any, "N N"] | None  # of the kernel of layer 1, where neurons are drawn and not weights
 
 
-def sample_posterior(
+def sample(
     net: Network,
     X_train,
     Y_train,
@@ -121,7 +121,7 @@ def sample_posterior(
         Estimates with standard errors.
 
     ```python
-    sampled = fw.sample_posterior(net, X, Y, X_test, members=400, key=0, noise=0.1, progress=False)
+    sampled = fw.bayes.sample(net, X, Y, X_test, members=400, key=0, noise=0.1, progress=False)
     sampled.effective_members
     ```
     """

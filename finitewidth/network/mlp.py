@@ -91,10 +91,10 @@ class MLP(Network):
 
         Each layer is set by the activation before it. `lambda_b` and `lambda_W` are shared out over depth by
         the equivalence principle (PDLT section 9.4). `bias_share` takes the place of `lambda_b`: biases add
-        this share of what the weights of their layer add to the NTK (`fw.ntk_shares`). A tenth trains better
-        than lambda_b = 1. `input_scale`, the mean square of the input components, is used for that, and at
-        half-stable points: there the first layer has $C_b = 0$, $C_W = K^*/$`input_scale`, so that signals
-        start at K*.
+        this share of what the weights of their layer add to the NTK (`fw.critical.shares`). A tenth trains
+        better than lambda_b = 1. `input_scale`, the mean square of the input components, is used for that,
+        and at half-stable points: there the first layer has $C_b = 0$, $C_W = K^*/$`input_scale`, so that
+        signals start at K*.
 
         Where activations differ and one of them is half-stable, the kernel is held at its K*: every $C_W$
         keeps gradients ($\chi_\perp = 1$) and every $C_b \ge 0$ restores K. A K* that cannot be reached is

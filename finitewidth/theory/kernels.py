@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.cores import SingleThreadedProducts
+from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
-from finitewidth.core.progress import Progress
 from finitewidth.core.storage import read_arrays, write_arrays
 from finitewidth.core.tasks import runner
 from finitewidth.gaussian.two_legs.averages import ACCURACY
@@ -42,7 +42,7 @@ class Kernels:
     ```python
     kernels = fw.kernels(net, X)
     kernels.save("kernels.npz")
-    fw.Kernels.load("kernels.npz").Theta
+    fw.records.Kernels.load("kernels.npz").Theta
     ```
     """
 

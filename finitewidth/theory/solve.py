@@ -9,10 +9,10 @@ import numpy as np
 
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.cores import SingleThreadedProducts
+from finitewidth.core.display.progress import Progress
 from finitewidth.core.inputs import as_inputs, merge_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
-from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.gaussian import reserve
 from finitewidth.gaussian.four_legs.averages import four_legs

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from finitewidth.core.progress import Progress
+from finitewidth.core.display.progress import Progress
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.foreign.reading import takes_models
@@ -69,7 +69,7 @@ def predict(
         order: 0 is infinite width, 1 is through order 1/n.
         ridge: A number that is added to the diagonal of the training NTK, as in `fit`.
         cutoff: Eigenvalues below this share of the largest count as zero, as in `fit`.
-        four_leg_tolerance: The accuracy of four-leg averages, as in `finite_width`.
+        four_leg_tolerance: The accuracy of four-leg averages, as in `prepare`.
         covariance: True asks for the covariance beyond 64 samples, False leaves it out.
         route: "deterministic" or "sampled"; chosen by the number of samples by default.
         tolerance: The standard error of a sampled mean, over the largest shift, rms over the outputs; 0.03 by
@@ -86,8 +86,9 @@ def predict(
             finished tasks and all of them.
 
     Returns:
-        An `fw.Prediction` with `mean` (M, n_L), `std` and `covariance`, at order 1 also `contributions`,
-        `uncertainty`, `verdict` and `infinite_width`; an `fw.SampledPrediction` where networks are drawn.
+        An `fw.records.Prediction` with `mean` (M, n_L), `std` and `covariance`, at order 1 also
+        `contributions`, `uncertainty`, `verdict` and `infinite_width`; an `fw.records.SampledPrediction`
+        where networks are drawn.
 
     ```python
     prediction = fw.predict(net, X, Y, X_test, algorithm=fw.GradientDescent(0.1, steps=100))

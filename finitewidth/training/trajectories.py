@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs, as_targets
-from finitewidth.core.progress import Progress
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, as_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.foreign.reading import takes_models
@@ -26,7 +26,21 @@ from finitewidth.training.infinite.fitting import check_ridge, require_ntk
 from finitewidth.training.infinite.function_space import sampled_trajectory
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.sampled import SampledPrediction
-from finitewidth.training.textbook.generalization import TestLoss, test_loss
+from finitewidth.training.infinite.test_loss import TestLoss
+
+
+@shown("time", "loss")
+@dataclass(frozen=True, eq=False)
+class Stopping:
+    """Where on a path the expected loss on held-out data is lowest."""
+
+    index: int
+    time: float
+    losses: tuple[TestLoss, ...] = field(repr=False)  # one for each time of the path
+
+    @property
+    def loss(self) -> TestLoss:
+        return self.losses[self.index]
 
 
 @shown(
@@ -48,6 +62,7 @@ class Trajectory:
     path = fw.trajectory(net, X, Y, X_test, times=[0, 1, 10])
     path.mean[-1], path[0].std, len(path)
     path.stderr, path.uncertainty, path.verdict
+    path.stopping_time(Y_test).time
     ```
     """
 
@@ -92,6 +107,20 @@ class Trajectory:
     def verdict(self) -> Verdict:
         """Whether order 1/n can be trusted at all times: the worst verdict of them."""
         return worst(p.verdict for p in self.predictions if isinstance(p, Prediction))
+
+    def stopping_time(self, Y_validation, *, loss: AbstractLoss = MSE()) -> Stopping:
+        """Early stopping: the time whose expected loss on the path's test inputs is lowest.
+
+        Args:
+            Y_validation: Targets of the test inputs (M, n_L).
+            loss: The loss.
+
+        Returns:
+            The `time` and its `loss`.
+        """
+        losses = tuple(one.test_loss(Y_validation, loss=loss) for one in self.predictions)
+        index = int(np.argmin([float(one.total) for one in losses]))
+        return Stopping(index, float(self.times[index]), losses)
 
 
 @takes_models
@@ -143,7 +172,7 @@ def trajectory(
         progress: A progress bar, for order 1.
 
     Returns:
-        `mean` and `std` have an axis of times in front, and `path[i]` is an `fw.Prediction`.
+        `mean` and `std` have an axis of times in front, and `path[i]` is an `fw.records.Prediction`.
 
     ```python
     path = fw.trajectory(net, X, Y, X_test, times=[0, 1, 10])
@@ -182,38 +211,3 @@ def _stops(algorithm: AbstractAlgorithm, times) -> list[AbstractAlgorithm]:
     if np.ndim(times) != 1 or np.size(times) == 0:
         raise ValueError(f"times must be a row of one or more numbers, got {times!r}.")
     return [as_algorithm(algorithm).at_time(float(time)) for time in times]
-
-
-@shown("time", "loss")
-@dataclass(frozen=True, eq=False)
-class Stopping:
-    """Where on a path the expected loss on held-out data is lowest."""
-
-    index: int
-    time: float
-    losses: tuple[TestLoss, ...] = field(repr=False)  # one for each time of the path
-
-    @property
-    def loss(self) -> TestLoss:
-        return self.losses[self.index]
-
-
-def stopping_time(path: Trajectory, Y_validation, *, loss: AbstractLoss = MSE()) -> Stopping:
-    """Early stopping: the time of a path whose expected loss on the path's test inputs is lowest.
-
-    Args:
-        path: A result of `fw.trajectory`.
-        Y_validation: Targets of its test inputs (M, n_L).
-        loss: The loss.
-
-    Returns:
-        The `time` and its `loss`, an `fw.TestLoss`.
-
-    ```python
-    path = fw.trajectory(net, X, Y, X_test, times=[0, 1, 10])
-    fw.stopping_time(path, Y_test).time
-    ```
-    """
-    losses = tuple(test_loss(one, Y_validation, loss=loss) for one in path.predictions)
-    index = int(np.argmin([float(one.total) for one in losses]))
-    return Stopping(index, float(path.times[index]), losses)

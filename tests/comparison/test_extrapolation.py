@@ -130,7 +130,7 @@ def test_wider_networks_are_chosen_where_orders_behind_the_fit_are_the_error():
     assert all(case.wider(100) is None for case in steep)  # narrow ones are at most half as wide
 
 
-def narrow(widths: tuple[int, ...] | None, members: int, **options) -> fw.Extrapolation:
+def narrow(widths: tuple[int, ...] | None, members: int, **options) -> fw.records.Extrapolation:
     options = {"progress": False, **options}
     return fw.extrapolate(
         network(), X[:3], Y, X[3:], algorithm=DESCENT, widths=widths, members=members, **options
@@ -233,14 +233,16 @@ SEEN = {  # 192 000 networks of width 128, "one input" of benchmarks/results/ext
 }
 
 
-def steep(widths: tuple[int, ...], n: int = 128, **options) -> fw.Extrapolation:
+def steep(widths: tuple[int, ...], n: int = 128, **options) -> fw.records.Extrapolation:
     net = fw.MLP((1, n, n, 1), "tanh", C_b=0.3, C_W=1.5)
     return fw.extrapolate(net, **STEEP, widths=widths, members=100, progress=False, **options)
 
 
 @pytest.mark.long
 def test_networks_that_are_too_narrow_are_not_surer_than_theory():
-    with pytest.warns(fw.ExpansionWarning, match=r"meaningless at widths 2, 3, 4: .* widths=\(24, 32, 48\)"):
+    with pytest.warns(
+        fw.warnings.ExpansionWarning, match=r"meaningless at widths 2, 3, 4: .* widths=\(24, 32, 48\)"
+    ):
         there = steep((2, 3, 4))
     theory = there.prediction
     assert there.too_narrow == (2, 3, 4)
@@ -267,9 +269,9 @@ def test_a_series_is_learned_only_where_order_one_is_not_meaningless():
 
 
 @pytest.fixture(scope="module")
-def fitted() -> fw.Extrapolation:
+def fitted() -> fw.records.Extrapolation:
     """A made-up series of two outputs at widths 24, 32 and 48; one variance is below zero at width 10."""
-    prepared = fw.finite_width(network(), X[:2], Y[:2], X[2:], covariance=True)
+    prepared = fw.prepare(network(), X[:2], Y[:2], X[2:], covariance=True)
     first = {name: np.full((2, 1), 1.0) for name in ("mean", "variance")}
     size = {"mean": 1.0, "variance": -20.0}
     left = {
@@ -277,7 +279,7 @@ def fitted() -> fw.Extrapolation:
         for name, a in size.items()
     }
     falls = falls_of_remainders(START, left, first)
-    return fw.Extrapolation(128, START, 100, prepared, DESCENT, falls, left)
+    return fw.records.Extrapolation(128, START, 100, prepared, DESCENT, falls, left)
 
 
 def test_an_extrapolation_has_arrays_with_names(fitted):
@@ -291,7 +293,7 @@ def test_widths_below_the_trained_ones_and_variances_below_zero_are_said(fitted)
     message = (
         r"width 10 is below the trained widths 24, 32, 48, .* are below zero .*\(1 of 2\); use width 24 "
     )
-    with pytest.warns(fw.ExpansionWarning, match=message):
+    with pytest.warns(fw.warnings.ExpansionWarning, match=message):
         below = fitted.at(10)
     for part in below.std:
         np.testing.assert_array_equal(np.isnan(part), below.below_zero)

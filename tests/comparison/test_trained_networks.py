@@ -18,7 +18,9 @@ def shallow(width: int, activation: str = "tanh", outputs: int = 1) -> fw.MLP:
     return fw.MLP((3, width, outputs), activation, C_b=0.1, C_W=1.2, lambda_b=0.5)
 
 
-def trained(net: fw.MLP, Y: np.ndarray, algorithm, members: int) -> tuple[fw.Prediction, fw.Ensemble]:
+def trained(
+    net: fw.MLP, Y: np.ndarray, algorithm, members: int
+) -> tuple[fw.records.Prediction, fw.records.Ensemble]:
     data = X[:3], Y, X[3:]
     control = fw.control_variate(net, *data, algorithm)
     options = {"members": members, "key": 5, "control": control, "progress": False}
@@ -27,7 +29,7 @@ def trained(net: fw.MLP, Y: np.ndarray, algorithm, members: int) -> tuple[fw.Pre
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore::finitewidth.ExpansionWarning")
+@pytest.mark.filterwarnings("ignore::finitewidth.warnings.ExpansionWarning")
 def test_what_is_left_falls_as_one_over_width_and_as_its_square():
     """Powers 1 and 2, each within 0.5 since the next order is seen at these widths."""
     widths, left = (12, 24, 48), {"infinite width": [], "order 1/n": []}
@@ -56,7 +58,7 @@ def test_algorithms_end_at_different_means(tmp_path):
     At width 128 order 1/n^2 is below two standard errors of the difference.
     """
     net = shallow(128)
-    limit = fw.spectrum(net, X[:3]).largest_learning_rate
+    limit = fw.textbook.spectrum(net, X[:3]).largest_learning_rate
     chosen = [fw.GradientDescent(fraction * limit) for fraction in (0.15, 0.7)]
     ends = [member_outputs(net, Y[:, :1], how, 3000, tmp_path / f"{k}.zarr") for k, how in enumerate(chosen)]
     predicted = [fw.predict(net, X[:3], Y[:, :1], X[3:], algorithm=how).mean.ravel() for how in chosen]

@@ -63,7 +63,7 @@ def wait_for(condition, seconds=120.0):
         time.sleep(0.01)
 
 
-def assert_same_bits(one: fw.Ensemble, other: fw.Ensemble):
+def assert_same_bits(one: fw.records.Ensemble, other: fw.records.Ensemble):
     for name in ("outputs", "output_covariance", "loss", "steps"):
         for first, second in zip(getattr(one, name), getattr(other, name), strict=True):
             np.testing.assert_array_equal(first, second, err_msg=name)

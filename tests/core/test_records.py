@@ -54,25 +54,25 @@ def test_everything_that_a_public_function_returns_shows_itself_in_a_notebook():
 RECORDS = {
     "prediction": lambda: fw.predict(NET, X[:3], Y, X[2:], algorithm=FLOW),
     "infinite": lambda: fw.predict(NET, X[:3], Y, X[2:], order=0),
-    "posterior": lambda: fw.posterior(NET, X[:3], Y, X[3:], noise=0.1),
-    "evidence": lambda: fw.evidence(NET, X[:3], Y, noise=0.1),
+    "posterior": lambda: fw.bayes.posterior(NET, X[:3], Y, X[3:], noise=0.1),
+    "evidence": lambda: fw.bayes.evidence(NET, X[:3], Y, noise=0.1),
     "fitted": lambda: fw.fit(NET, X[:3], Y),
     "trajectory": lambda: fw.trajectory(NET, X[:3], Y, X[3:], times=[0.0, 1.0], order=0),
     "kernels": lambda: fw.kernels(NET, X),
     "theory": lambda: fw.solve(NET, X, order=0),
     "layer": lambda: fw.solve(NET, X, order=0).output,
     "layer at order 1": lambda: fw.solve(NET, X[:2]).output,
-    "neighbour": lambda: fw.neighbour(NET, X[0], X[1]),
-    "nearby inputs": lambda: fw.delta_expansion(NET, X[0], X[0] + 0.01),
-    "finite angle": lambda: fw.finite_angle(fw.MLP((2, 8, 1), "relu"), [1.0, 0.0], [0.0, 1.0]),
+    "neighbour": lambda: fw.textbook.neighbour(NET, X[0], X[1]),
+    "nearby inputs": lambda: fw.textbook.delta_expansion(NET, X[0], X[0] + 0.01),
+    "finite angle": lambda: fw.textbook.finite_angle(fw.MLP((2, 8, 1), "relu"), [1.0, 0.0], [0.0, 1.0]),
     "ridges": lambda: fw.choose_ridge(NET, X[:3], Y),
-    "hidden layer": lambda: fw.posterior(NET, X[:3], Y, X[3:], noise=0.1, order=1).layer(1),
-    "spectrum": lambda: fw.spectrum(NET, X),
+    "hidden layer": lambda: fw.bayes.posterior(NET, X[:3], Y, X[3:], noise=0.1, order=1).layer(1),
+    "spectrum": lambda: fw.textbook.spectrum(NET, X),
     "criticality": lambda: fw.criticality("relu"),
-    "susceptibilities": lambda: fw.susceptibilities("tanh", K=0.5, C_W=1.0),
+    "susceptibilities": lambda: fw.critical.susceptibilities("tanh", K=0.5, C_W=1.0),
     "audit": lambda: fw.audit(NET),
-    "information": lambda: fw.information(NET, X[0]),
-    "test loss": lambda: fw.test_loss(fw.predict(NET, X[:3], Y, X[3:], order=0), [[0.2]]),
+    "information": lambda: fw.critical.information(NET, X[0]),
+    "test loss": lambda: fw.predict(NET, X[:3], Y, X[3:], order=0).test_loss([[0.2]]),
     "estimate": lambda: fw.Estimate(np.float64(0.5), np.float64(0.01)),
 }
 
@@ -126,7 +126,7 @@ def test_errors_that_nothing_has_are_not_shown():
 
 
 def test_a_posterior_shows_its_uncertainties():
-    record = fw.posterior(NET, X[:3], Y, X[3:], noise=0.1, order=1)
+    record = fw.bayes.posterior(NET, X[:3], Y, X[3:], noise=0.1, order=1)
     data = record.to_xarray()
     for name in ("uncertainty", "variance_uncertainty"):
         np.testing.assert_array_equal(data[name], getattr(record, name))
@@ -136,7 +136,7 @@ def test_a_posterior_shows_its_uncertainties():
 def test_a_trajectory_has_the_errors_of_its_elements_and_their_worst_verdict():
     narrow = fw.MLP((2, 4, 4, 1), "tanh", C_W=1.5)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fw.ExpansionWarning)
+        warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
         path = fw.trajectory(narrow, X[:3], 30 * Y, X[2:], times=[0.0, 3.0], order=1)
     assert path[0].verdict == "trusted" and path[1].verdict == path.verdict == "meaningless"
     np.testing.assert_array_equal(path.uncertainty[1], path[1].uncertainty)
@@ -146,7 +146,7 @@ def test_a_trajectory_has_the_errors_of_its_elements_and_their_worst_verdict():
 
 def test_a_trajectory_of_drawn_members_has_standard_errors():
     two, entropy = fw.MLP((2, 8, 2), "tanh"), fw.CrossEntropy()
-    labels = fw.one_hot([0, 1, 0], 2)
+    labels = fw.losses.one_hot([0, 1, 0], 2)
     path = fw.trajectory(two, X[:3], labels, X[3:], times=[0.5, 1.0], loss=entropy, members=20)
     np.testing.assert_array_equal(path.stderr[1], path[1].mean.stderr)
     assert path.verdict == "trusted" and not path.uncertainty.any() and "stderr=[" in repr(path)

@@ -149,7 +149,7 @@ def test_a_prediction_that_was_stopped_goes_on_with_the_same_bits(tmp_path, few_
     plain = predict()
     assert_same_bits(predict(store=store), plain)
     assert done_in(store, "legs") == 12
-    prepared = fw.finite_width(NET, X[:4], Y[:4], X[4:], covariance=False, store=tmp_path / "one.zarr")
+    prepared = fw.prepare(NET, X[:4], Y[:4], X[4:], covariance=False, store=tmp_path / "one.zarr")
     assert_same_bits(prepared.predict(store=tmp_path / "two.zarr"), plain)
 
 
@@ -212,7 +212,7 @@ def test_projectors_are_known_by_what_they_do(tmp_path):
     store = tmp_path / "run.zarr"
 
     def own(factor):
-        return fw.Projectors(Z_A=lambda a, b: factor / (a * b))
+        return fw.algorithms.Projectors(Z_A=lambda a, b: factor / (a * b))
 
     first = predict(covariance=True, algorithm=own(0.1), store=store)
     again = predict(covariance=True, algorithm=own(0.1), store=store)
@@ -253,7 +253,7 @@ def test_a_sweep_that_was_stopped_goes_on_with_the_same_bits(tmp_path):
 
 def test_a_sweep_warns_also_of_what_it_had_on_disk(tmp_path):
     for _ in range(2):
-        with pytest.warns(fw.ExpansionWarning, match="order 1/n is doubtful"):
+        with pytest.warns(fw.warnings.ExpansionWarning, match="order 1/n is doubtful"):
             sweep(depths=(3,), widths=(2,), store=tmp_path / "sweep.zarr")
 
 

@@ -1,4 +1,4 @@
-"""How deep, how wide, with which skips: `fw.aspect`, and the audit and learning rates of residual networks.
+"""How deep, how wide, with which skips: `fw.critical.aspect`; audit and rates of residual networks.
 
 Criteria: closed forms 1e-12, the audit 1e-9, laws of deep networks as stated.
 """
@@ -11,7 +11,7 @@ from helpers.command_line import call
 from helpers.problems import also_long, refused
 
 import finitewidth as fw
-from finitewidth.critical.aspect import DEEPEST, scale_invariant_vertex
+from finitewidth.critical.aspect_ratio import DEEPEST, scale_invariant_vertex
 from finitewidth.theory.single_stream import single_stream
 
 Dense, Residual = fw.Dense, fw.Residual
@@ -24,7 +24,7 @@ def residual(activation, depth, n, gamma, inputs=8):
 
 @pytest.mark.parametrize("activation, gamma", [("tanh", -0.8), *also_long(("gelu", 0.9))])
 def test_the_audit_trusts_the_depth_and_doubts_what_is_deeper(activation, gamma):
-    advice = fw.aspect(activation, width=12, gamma=gamma)
+    advice = fw.critical.aspect(activation, width=12, gamma=gamma)
     verdict = fw.audit(residual(activation, advice.depth, 12, gamma))
     assert verdict.healthy and verdict.aspect_verdict.startswith("trusted")
     assert verdict.report.expansion_parameter == pytest.approx(advice.ratio, rel=1e-9)
@@ -34,31 +34,33 @@ def test_the_audit_trusts_the_depth_and_doubts_what_is_deeper(activation, gamma)
 
 
 def test_each_of_three_answers_gives_the_others_back():
-    found = fw.aspect("tanh", width=20, depth=25)
+    found = fw.critical.aspect("tanh", width=20, depth=25)
     assert 0 < found.gamma < 1 and 0.995 * 0.3 <= found.ratio <= 0.3
     assert (found.C_b, found.C_W) == (0.0, pytest.approx(1 - found.gamma**2))
-    assert fw.aspect("tanh", depth=25, gamma=found.gamma).width == 20
-    assert fw.aspect("tanh", width=20, gamma=found.gamma).depth in (25, 26)
-    assert fw.aspect("tanh", width=4000, depth=25).gamma == 0.0  # wide enough without skips
+    assert fw.critical.aspect("tanh", depth=25, gamma=found.gamma).width == 20
+    assert fw.critical.aspect("tanh", width=20, gamma=found.gamma).depth in (25, 26)
+    assert fw.critical.aspect("tanh", width=4000, depth=25).gamma == 0.0  # wide enough without skips
     assert "gamma = 0.8" in found.explanation and "C_W = 0.2" in found.explanation
 
 
 def test_twice_as_wide_is_twice_as_deep():
-    depths = [fw.aspect("linear", width=n, gamma=0.6, allowed=0.1).depth - 1 for n in (200, 400)]
+    depths = [fw.critical.aspect("linear", width=n, gamma=0.6, allowed=0.1).depth - 1 for n in (200, 400)]
     assert depths[1] == 2 * depths[0] == 2 * math.floor(20 / (2 * (1 - 0.6**4)))
 
 
 @pytest.mark.long
 def test_usable_depth_of_odd_activations_grows_as_the_law_says():
     """1/(1 - gamma^4), with corrections of log(l)/l: 10 per cent at a hundred layers."""
-    depths = {gamma: fw.aspect("tanh", width=250, gamma=gamma).depth for gamma in (0.3, 0.7)}
+    depths = {gamma: fw.critical.aspect("tanh", width=250, gamma=gamma).depth for gamma in (0.3, 0.7)}
     assert depths[0.7] / depths[0.3] == pytest.approx((1 - 0.3**4) / (1 - 0.7**4), rel=0.1)
 
 
 def test_short_skips_of_relu_and_gelu_make_networks_fluctuate_more():
     """Memory: noise of neighbouring layers adds up before it is averaged out."""
     for name in ("relu", "gelu"):
-        none, short, long = (fw.aspect(name, depth=12, gamma=gamma).width for gamma in (0.0, 0.4, 0.95))
+        none, short, long = (
+            fw.critical.aspect(name, depth=12, gamma=gamma).width for gamma in (0.0, 0.4, 0.95)
+        )
         assert long < none < short
 
 
@@ -93,13 +95,13 @@ def test_relu_networks_with_skips_follow_the_closed_form():
 )
 def test_what_cannot_be_answered_is_refused(options, message):
     with refused(message):
-        fw.aspect("tanh", **options)
+        fw.critical.aspect("tanh", **options)
 
 
 @pytest.mark.parametrize("name, message", [("sigmoid", "no critical point"), ("elu", "'elu' has a kink")])
 def test_activations_without_an_answer_are_refused(name, message):
     with refused(message):
-        fw.aspect(name, width=10, gamma=0.5)
+        fw.critical.aspect(name, width=10, gamma=0.5)
 
 
 # --- the audit and the command ---------------------------------------------------------------------------
@@ -110,7 +112,7 @@ def test_the_audit_of_a_residual_network_says_how_to_repair_it(capsys, tmp_path)
     verdict = fw.audit(net)
     assert not verdict.healthy and not verdict.findings and verdict.deepest < 24
     (advice,) = verdict.advice
-    better = fw.aspect("tanh", width=12, depth=24)
+    better = fw.critical.aspect("tanh", width=12, depth=24)
     assert (
         "times wider" in advice
         and f"gamma = {better.gamma:.3g} and C_b = 0, C_W = {better.C_W:.3g}" in advice

@@ -77,7 +77,7 @@ def test_advice_names_the_critical_point_or_another_activation():
 def test_the_depth_limit_is_that_of_the_correlation_length():
     found = fw.audit(network("tanh", depth=20, C_W=1.5))
     assert found.findings == ()
-    chi = fw.phase_diagram("tanh", [0.0], [1.5]).chi_perp.item()
+    chi = fw.critical.phase_diagram("tanh", [0.0], [1.5]).chi_perp.item()
     assert found.depth_limit == pytest.approx(math.log(LOST) / math.log(chi), rel=0.02)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import finitewidth as fw
-from finitewidth.critical.exponents import fit_power
+from finitewidth.critical.fitted_exponents import fit_power
 from finitewidth.critical.one_input import layer_by_layer
 from finitewidth.critical.tuning import products_above
 
@@ -105,7 +105,7 @@ def test_nearby_inputs_are_moved_by_the_product_of_chi_perpendicular():
     "activation", ["tanh", "linear", "relu", pytest.param(tilted, marks=pytest.mark.long)]
 )
 def test_fitted_exponents_are_the_stated_ones(activation):
-    stated, fitted = fw.criticality(activation).exponents, fw.fit_exponents(activation)
+    stated, fitted = fw.criticality(activation).exponents, fw.critical.exponents(activation)
     assert set(stated) == set(fitted)
     for name, p in stated.items():
         assert fitted[name].stderr < 0.02, name
@@ -252,7 +252,7 @@ def test_networks_that_cannot_be_critical_are_refused(activation, options, compl
 
 def test_exponents_need_depth():
     with pytest.raises(ValueError, match="depth must be at least 100"):
-        fw.fit_exponents("tanh", depth=20)
+        fw.critical.exponents("tanh", depth=20)
 
 
 # --- at and off criticality over 1000 layers -------------------------------------------------------------
@@ -268,7 +268,7 @@ def test_a_critical_tanh_network_keeps_signals_polynomial_over_1000_layers():
 
 
 def test_below_criticality_the_kernel_dies_at_the_predicted_correlation_length():
-    diagram = fw.phase_diagram("tanh", [0.0], [0.95])
+    diagram = fw.critical.phase_diagram("tanh", [0.0], [0.95])
     length = diagram.correlation_length_parallel.item()
     assert length == pytest.approx(-1 / math.log(0.95), rel=EXACT)
     theory = fw.solve(fw.MLP((1, *[1] * 1000), "tanh", C_W=0.95), [[1.0]], layers=[300, 600, 1000])
@@ -279,7 +279,7 @@ def test_below_criticality_the_kernel_dies_at_the_predicted_correlation_length()
 
 def test_above_criticality_nearby_inputs_separate_at_the_predicted_correlation_length():
     """Inputs 1e-5 apart in angle, once their norm has settled."""
-    diagram = fw.phase_diagram("tanh", [0.0], [1.5])
+    diagram = fw.critical.phase_diagram("tanh", [0.0], [1.5])
     length = diagram.correlation_length_perp.item()
     assert diagram.region.item() == "chaotic"
     X = math.sqrt(2) * np.asarray([[math.cos(a), math.sin(a)] for a in (0.5, 0.50001)])

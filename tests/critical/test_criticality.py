@@ -54,7 +54,7 @@ def test_susceptibilities_are_integrals_against_hermite_polynomials(name, K):
         slope = lambda z: mpmath.diff(function, z, h=mpmath.mpf(10) ** -12)  # noqa: E731
         growth = mpmath.quad(lambda x: function(root * x) ** 2 * (x * x - 1) * weight(x), cuts) / (2 * K)
         square = mpmath.quad(lambda x: slope(root * x) ** 2 * weight(x), cuts)
-    found = fw.susceptibilities(name, K, C_W=1.3)
+    found = fw.critical.susceptibilities(name, K, C_W=1.3)
     assert found.parallel == pytest.approx(1.3 * float(growth), rel=INTEGRAL)
     assert found.perpendicular == pytest.approx(1.3 * float(square), rel=INTEGRAL)
 
@@ -62,7 +62,7 @@ def test_susceptibilities_are_integrals_against_hermite_polynomials(name, K):
 def test_hardtanh_counts_the_delta_functions_of_its_kinks():
     K = np.asarray([1e-3, 0.1, 1.0, 30.0, 1e4])
     inside = np.asarray([math.erf(1 / math.sqrt(2 * k)) for k in K])
-    found = fw.susceptibilities("hardtanh", K, C_W=2.0)
+    found = fw.critical.susceptibilities("hardtanh", K, C_W=2.0)
     np.testing.assert_allclose(found.perpendicular, 2 * inside, rtol=EXACT)
     parallel = 2 * (inside - 2 * np.exp(-1 / (2 * K)) / np.sqrt(2 * np.pi * K))
     np.testing.assert_allclose(found.parallel, parallel, rtol=1e-11, atol=1e-15)
@@ -70,23 +70,23 @@ def test_hardtanh_counts_the_delta_functions_of_its_kinks():
 
 def test_sine_at_any_variance_is_its_closed_form():
     K = np.geomspace(1e-8, 1e8, 33)
-    found = fw.susceptibilities("sin", K)
+    found = fw.critical.susceptibilities("sin", K)
     np.testing.assert_allclose(found.parallel, np.exp(-2 * K), rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(found.perpendicular, (1 + np.exp(-2 * K)) / 2, rtol=EXACT)
 
 
 def test_susceptibilities_at_zero_are_limits_from_above():
     for name in ("relu", "selu", "elu", "tanh", "hardtanh", "softplus", "polynomial(0.5, 1, 2)"):
-        zero, near = fw.susceptibilities(name, 0.0), fw.susceptibilities(name, 1e-20)
+        zero, near = fw.critical.susceptibilities(name, 0.0), fw.critical.susceptibilities(name, 1e-20)
         assert zero.parallel == pytest.approx(near.parallel, rel=1e-8)
         assert zero.perpendicular == pytest.approx(near.perpendicular, rel=1e-8)
     raised = fw.Activation(lambda z: 1 + jnp.abs(z), kinks=(0.0,))
-    assert fw.susceptibilities(raised, 0.0).parallel == math.inf
+    assert fw.critical.susceptibilities(raised, 0.0).parallel == math.inf
 
 
 def test_susceptibilities_keep_the_shape_of_K():
-    assert isinstance(fw.susceptibilities("tanh", 0.5).parallel, float)
-    assert fw.susceptibilities("tanh", np.full((2, 3), 0.5)).perpendicular.shape == (2, 3)
+    assert isinstance(fw.critical.susceptibilities("tanh", 0.5).parallel, float)
+    assert fw.critical.susceptibilities("tanh", np.full((2, 3), 0.5)).perpendicular.shape == (2, 3)
 
 
 @pytest.mark.parametrize("K", [0.3, 3.0])
@@ -132,7 +132,9 @@ def test_named_activations_fall_into_their_classes(name):
     assert (point.C_W is None) == (CLASSES[name] == "none")
     if point.C_W is not None:
         assert point.residual < ROOT
-        chi = fw.susceptibilities(name, point.K_star if point.K_star is not None else 0.37, point.C_W)
+        chi = fw.critical.susceptibilities(
+            name, point.K_star if point.K_star is not None else 0.37, point.C_W
+        )
         assert chi.parallel == pytest.approx(1.0, abs=ROOT)
         assert chi.perpendicular == pytest.approx(1.0, abs=ROOT)
 
@@ -158,7 +160,7 @@ def test_every_named_activation_is_classified():
 )
 def test_functions_of_a_user_fall_into_their_classes(function, kind, C_W):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fw.KinkWarning)
+        warnings.simplefilter("ignore", fw.warnings.KinkWarning)
         point = fw.criticality(function)
     assert (point.universality_class, point.converged) == (kind, True)
     assert point.C_W is None if C_W is None else point.C_W == pytest.approx(C_W, rel=1e-8)
@@ -357,7 +359,7 @@ def test_noise_around_zero_is_no_root(monkeypatch):
 # --- bad input -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::finitewidth.KinkWarning")
+@pytest.mark.filterwarnings("ignore::finitewidth.warnings.KinkWarning")
 @pytest.mark.parametrize(
     "function, complaint",
     [
@@ -384,7 +386,7 @@ def test_bad_activations_are_refused_with_the_reason(function, complaint):
         ((sinh, 1e9), "grows too fast to be averaged"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::finitewidth.KinkWarning")
+@pytest.mark.filterwarnings("ignore::finitewidth.warnings.KinkWarning")
 def test_bad_questions_about_susceptibilities_are_refused(arguments, complaint):
     with pytest.raises(ValueError, match=complaint):
-        fw.susceptibilities(*arguments)
+        fw.critical.susceptibilities(*arguments)

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.special import gammaln
 
 import finitewidth as fw
-from finitewidth.critical.information import Information, best_ratio, fluctuation_rate
+from finitewidth.critical.mutual_information import Information, best_ratio, fluctuation_rate
 
 
 def entropy_of_mixture(m, v):
@@ -51,7 +51,7 @@ def test_mutual_information_is_the_difference_of_entropies():
 
 def test_linear_networks_have_the_stated_fluctuation():
     """V = 2 (L - 1) K^2 for one input, and G1 = 0."""
-    found = fw.information(fw.MLP((3, 50, 50, 50, 4), "linear", C_W=1.0), [1.0, -0.5, 0.3])
+    found = fw.critical.information(fw.MLP((3, 50, 50, 50, 4), "linear", C_W=1.0), [1.0, -0.5, 0.3])
     np.testing.assert_allclose(found.v, 2 * 3 / 50, rtol=1e-12)
     np.testing.assert_allclose(found.best_aspect_ratio, 4 / (32 * found.nu), rtol=1e-12)
     assert found.within_range and "within the" in found.reading
@@ -76,7 +76,7 @@ def test_aspect_ratios_of_the_classes(activation, nu, two, ten):
 def test_the_audit_says_it_in_one_line():
     net = fw.MLP.critical((3, *[40] * 9, 2), "relu")
     audit = fw.audit(net)
-    direct = fw.information(net, np.ones(3))
+    direct = fw.critical.information(net, np.ones(3))
     np.testing.assert_allclose(audit.information.v, direct.v, rtol=1e-9)
     np.testing.assert_allclose(audit.information.G, direct.G, rtol=1e-9)
     assert "beyond the" in audit.information.reading
@@ -84,12 +84,12 @@ def test_the_audit_says_it_in_one_line():
 
 def test_bad_input_is_named():
     net = fw.MLP((2, 8, 3), "tanh")
-    found = fw.information(net, [1.0, 2.0])
+    found = fw.critical.information(net, [1.0, 2.0])
     with refused("outputs must be at most the n_L = 3 outputs"):
         found.entropy(4)
     with refused("first . second must be at most the n_L = 3"):
         found.mutual_information(2, 2)
     with refused("x must be one input of 2 numbers, got 2 rows"):
-        fw.information(net, np.ones((2, 2)))
+        fw.critical.information(net, np.ones((2, 2)))
     with refused("'perceptron' has no critical point"):
         fluctuation_rate(fw.criticality("perceptron"))

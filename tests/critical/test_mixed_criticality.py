@@ -246,10 +246,12 @@ def test_the_width_of_a_network_of_different_activations_is_judged_by_solve():
 
 
 def test_laws_are_those_of_one_activation():
-    laws = fw.asymptotes(fw.solve(fw.MLP.critical((2, 8, 8, 1), ("tanh", "relu")), [[1.0, 1.0]], order=0))
+    laws = fw.critical.asymptotes(
+        fw.solve(fw.MLP.critical((2, 8, 8, 1), ("tanh", "relu")), [[1.0, 1.0]], order=0)
+    )
     assert laws.K is None and laws.Theta is None
     assert laws.K_law == laws.Theta_law == "known for one activation only"
-    for ask in (fw.criticality, fw.fit_exponents, lambda a: fw.phase_diagram(a, [0.0], [1.0])):
+    for ask in (fw.criticality, fw.critical.exponents, lambda a: fw.critical.phase_diagram(a, [0.0], [1.0])):
         with refused("activation must be a name, an Activation or a function of z"):
             ask(("tanh", "relu"))
 

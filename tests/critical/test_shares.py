@@ -18,25 +18,25 @@ NETWORKS = [
 @pytest.mark.parametrize("net", NETWORKS, ids=["tanh", "mixed", "residual", "shortcut"])
 def test_shares_sum_to_the_ntk_of_the_theory(net):
     X = np.array([[1.0, -1.0, 0.5]])
-    shares = fw.ntk_shares(net, input_scale=float(np.mean(X**2)))
+    shares = fw.critical.shares(net, input_scale=float(np.mean(X**2)))
     assert len(shares.biases) == len(shares.weights)
     np.testing.assert_allclose(shares.Theta, float(fw.kernels(net, X).Theta[0, 0]), rtol=1e-9)
 
 
 def test_a_share_is_the_ntk_of_a_network_in_which_nothing_else_learns():
     net = NETWORKS[0]
-    shares = fw.ntk_shares(net, input_scale=0.8)
+    shares = fw.critical.shares(net, input_scale=0.8)
     for l in (0, 4, 9):
         alone = [0.0] * net.depth
         alone[l] = net.lambda_W[l]
-        only = fw.ntk_shares(net.replace(lambda_b=0.0, lambda_W=tuple(alone)), input_scale=0.8)
+        only = fw.critical.shares(net.replace(lambda_b=0.0, lambda_W=tuple(alone)), input_scale=0.8)
         np.testing.assert_allclose(only.Theta, shares.weights[l], rtol=1e-12)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "gelu", ("gelu", "relu", "gelu", "relu")])
 def test_biases_add_their_share_of_what_the_weights_of_their_layer_add(activation):
     net = fw.MLP.critical((3, 4, 4, 4, 4, 2), activation, lambda_W=2.0, input_scale=0.7, bias_share=0.1)
-    shares = fw.ntk_shares(net, input_scale=0.7)
+    shares = fw.critical.shares(net, input_scale=0.7)
     np.testing.assert_allclose(shares.biases, 0.1 * shares.weights, rtol=1e-9)
     usual = fw.MLP.critical((3, 4, 4, 4, 4, 2), activation, lambda_W=2.0, input_scale=0.7)
     assert net.replace(lambda_b=usual.lambda_b) == usual
@@ -45,13 +45,13 @@ def test_biases_add_their_share_of_what_the_weights_of_their_layer_add(activatio
 def test_bias_share_of_residual_networks():
     layers = [fw.Dense(6), *[fw.Residual("tanh", fw.Dense(6), gamma=1.0)] * 5, "tanh", fw.Dense(1)]
     net = fw.Network.critical(4, *layers, input_scale=2.0, bias_share=0.25)
-    shares = fw.ntk_shares(net, input_scale=2.0)
+    shares = fw.critical.shares(net, input_scale=2.0)
     np.testing.assert_allclose(shares.biases, 0.25 * shares.weights, rtol=1e-9)
     np.testing.assert_allclose(shares.weights, 2.0 / 7, rtol=1e-9)
 
 
 def test_equal_rates_give_biases_of_deep_tanh_networks_most_of_the_ntk():
-    shares = fw.ntk_shares(fw.MLP.critical((64, *[8] * 31, 10), "tanh"))
+    shares = fw.critical.shares(fw.MLP.critical((64, *[8] * 31, 10), "tanh"))
     assert shares.biases.sum() > 0.6 * shares.Theta
     assert "layer   biases  weights" in str(shares)
 
@@ -64,15 +64,18 @@ def test_equal_rates_give_biases_of_deep_tanh_networks_most_of_the_ntk():
             lambda: fw.MLP.critical((3, 4, 1), "tanh", bias_share=-1.0),
             "bias_share must be finite and at least 0",
         ),
-        (lambda: fw.ntk_shares(NETWORKS[0], input_scale=0.0), "input_scale must be a finite number above 0"),
         (
-            lambda: fw.ntk_shares(
+            lambda: fw.critical.shares(NETWORKS[0], input_scale=0.0),
+            "input_scale must be a finite number above 0",
+        ),
+        (
+            lambda: fw.critical.shares(
                 fw.Network(3, fw.Dense(4), fw.LayerNorm(lambda_offset=1.0), "relu", fw.Dense(1))
             ),
             "gain and offset learn",
         ),
         (
-            lambda: fw.ntk_shares(fw.Network((5, 3), fw.SelfAttention(8), fw.Flatten(), fw.Dense(1))),
+            lambda: fw.critical.shares(fw.Network((5, 3), fw.SelfAttention(8), fw.Flatten(), fw.Dense(1))),
             "SelfAttention",
         ),
     ],

@@ -74,12 +74,12 @@ def test_ntk_of_a_function_is_its_definition_in_blocks_of_any_size(
 
     monkeypatch.setattr("finitewidth.experiment.empirical.cheaper_blocks", only)
     within = by_jacobian(plain, PARAMETERS, X, X, RATES)
-    H = fw.empirical_ntk(plain, PARAMETERS, X, rates=RATES, memory=memory)
+    H = fw.empirical.ntk(plain, PARAMETERS, X, rates=RATES, memory=memory)
     np.testing.assert_allclose(H, within, rtol=1e-12, atol=1e-13)
-    averaged = fw.empirical_ntk(plain, PARAMETERS, X, rates=RATES, memory=memory, average_outputs=True)
+    averaged = fw.empirical.ntk(plain, PARAMETERS, X, rates=RATES, memory=memory, average_outputs=True)
     np.testing.assert_allclose(averaged, np.einsum("iaib->ab", within) / 2, rtol=1e-12, atol=1e-13)
     between = by_jacobian(plain, PARAMETERS, X, OTHER, RATES)
-    H = fw.empirical_ntk(plain, PARAMETERS, X, OTHER, rates=RATES, memory=memory)
+    H = fw.empirical.ntk(plain, PARAMETERS, X, OTHER, rates=RATES, memory=memory)
     np.testing.assert_allclose(H, between, rtol=1e-12, atol=1e-13)
     assert (chosen[0].rows, chosen[0].neurons) == (rows, neurons)
 
@@ -88,17 +88,17 @@ def test_ntk_of_a_network_is_that_of_its_function_with_its_rates():
     net = fw.Network(
         3, fw.Dense(4, C_b=0.1), fw.Residual("tanh", fw.Dense(4), gamma=0.6), "relu", fw.Dense(2)
     )
-    parameters = jax.jit(lambda: fw.initialize(net, key=3))()
-    f = functools.partial(fw.apply, net)
+    parameters = jax.jit(lambda: fw.empirical.initialize(net, key=3))()
+    f = functools.partial(fw.empirical.apply, net)
     expected = by_jacobian(f, parameters, X, X, rates(net))
     for memory in (1e9, 4000):
-        np.testing.assert_allclose(fw.empirical_ntk(net, parameters, X, memory=memory), expected, rtol=1e-11)
-        between = fw.empirical_ntk(net, parameters, X[:3], X[3:], memory=memory)
+        np.testing.assert_allclose(fw.empirical.ntk(net, parameters, X, memory=memory), expected, rtol=1e-11)
+        between = fw.empirical.ntk(net, parameters, X[:3], X[3:], memory=memory)
         np.testing.assert_allclose(between, expected[:, :3, :, 3:], rtol=1e-11)
-    averaged = fw.empirical_ntk(net, parameters, X, average_outputs=True)
+    averaged = fw.empirical.ntk(net, parameters, X, average_outputs=True)
     np.testing.assert_allclose(averaged, np.einsum("iaib->ab", expected) / 2, rtol=1e-11)
-    np.testing.assert_allclose(fw.empirical_ntk(f, parameters, X, rates=rates(net)), expected, rtol=1e-11)
-    unit = fw.empirical_ntk(net, parameters, X, rates=1.0)
+    np.testing.assert_allclose(fw.empirical.ntk(f, parameters, X, rates=rates(net)), expected, rtol=1e-11)
+    unit = fw.empirical.ntk(net, parameters, X, rates=1.0)
     np.testing.assert_allclose(
         unit, by_jacobian(f, parameters, X, X, jax.tree.map(lambda _: 1.0, parameters))
     )
@@ -119,7 +119,7 @@ def test_equinox_models_of_one_output_and_of_whole_numbers():
     learns, fixed = eqx.partition(model, eqx.is_inexact_array)
     tokens = np.array([[0, 3, 3], [5, 1, 0], [2, 2, 4]])
     f = lambda p, x: jax.vmap(eqx.combine(p, fixed))(x)  # noqa: E731
-    H = fw.empirical_ntk(f, learns, tokens)
+    H = fw.empirical.ntk(f, learns, tokens)
     double = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), learns)
     expected = by_jacobian(
         lambda p, x: f(p, x)[:, None], double, tokens, tokens, jax.tree.map(lambda _: 1.0, double)
@@ -131,7 +131,9 @@ def test_equinox_models_of_one_output_and_of_whole_numbers():
     def moved(parameters, tokens):
         step = jax.tree.map(lambda leaf: 0.1 * jnp.cos(leaf), parameters)
         tangent = jax.jvp(lambda p: f(p, tokens), (parameters,), (step,))
-        return sum(tangent), fw.linearize(f, learns)(jax.tree.map(jnp.add, parameters, step), tokens)
+        return sum(tangent), fw.empirical.taylor(f, learns, order=1)(
+            jax.tree.map(jnp.add, parameters, step), tokens
+        )
 
     expected, linear = moved(double, jnp.asarray(tokens))
     np.testing.assert_allclose(linear, expected, rtol=1e-12)
@@ -141,8 +143,8 @@ def test_work_decides_between_products_of_gradients_and_derivatives_along_them()
     """Many outputs of dense weights: derivatives; one output, or weights that positions share: products."""
 
     def chosen(net, average=False):
-        parameters = jax.jit(lambda: fw.initialize(net, 0))()
-        model = ntk_blocks.Model(functools.partial(fw.apply, net), parameters, None)
+        parameters = jax.jit(lambda: fw.empirical.initialize(net, 0))()
+        model = ntk_blocks.Model(functools.partial(fw.empirical.apply, net), parameters, None)
         X = jnp.zeros((4, *net.input_shape))
         return type(ntk_blocks.cheaper_blocks(model, X, (4, 4), average, 1e9))
 
@@ -159,7 +161,7 @@ def test_work_decides_between_products_of_gradients_and_derivatives_along_them()
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_taylor_models_of_a_function_err_by_one_power_more_than_their_order(order):
     steps = 0.2 * 0.5 ** np.arange(5)
-    model = fw.taylor(plain, PARAMETERS, order)
+    model = fw.empirical.taylor(plain, PARAMETERS, order)
 
     @jax.jit
     def error(step):
@@ -175,16 +177,16 @@ def test_linearized_networks_learn_as_their_ntk_says():
     """One small step of gradient descent moves the outputs of any network by its NTK."""
     net = fw.Network((4, 2), fw.SelfAttention(3), fw.GlobalAveragePool(), fw.Dense(2))
     x = jnp.asarray(np.random.default_rng(4).standard_normal((3, 4, 2)))
-    start = jax.jit(lambda: fw.initialize(net, 5))()
+    start = jax.jit(lambda: fw.empirical.initialize(net, 5))()
 
     @jax.jit
     def descended(start):
-        gradient = jax.grad(lambda p: jnp.sum(fw.apply(net, p, x) ** 2) / 2)(start)
+        gradient = jax.grad(lambda p: jnp.sum(fw.empirical.apply(net, p, x) ** 2) / 2)(start)
         moved = jax.tree.map(lambda p, g, rate: p - rate * g, start, gradient, rates(net))
-        return fw.apply(net, start, x), fw.linearize(net, start)(moved, x)
+        return fw.empirical.apply(net, start, x), fw.empirical.taylor(net, start, order=1)(moved, x)
 
     before, after = map(np.asarray, descended(start))
-    H = fw.empirical_ntk(net, start, x)
+    H = fw.empirical.ntk(net, start, x)
     np.testing.assert_allclose(after, before - np.einsum("iajb,bj->ai", H, before), rtol=1e-11)
 
 
@@ -193,40 +195,43 @@ def test_linearized_networks_learn_as_their_ntk_says():
 
 def test_what_is_no_model_is_refused_with_the_remedy():
     with refused("f must be a function of parameters and inputs or an fw.Network, got"):
-        fw.empirical_ntk("tanh", PARAMETERS, X)
+        fw.empirical.ntk("tanh", PARAMETERS, X)
     with refused("which has no derivatives; pass what learns only"):
-        fw.empirical_ntk(plain, {"in": jnp.arange(3)}, X)
+        fw.empirical.ntk(plain, {"in": jnp.arange(3)}, X)
     with refused("parameters has a leaf that is no array"):
-        fw.linearize(plain, {"in": jnp.tanh})
+        fw.empirical.taylor(plain, {"in": jnp.tanh}, order=1)
     with refused("parameters has no arrays"):
-        fw.linearize(plain, {})
+        fw.empirical.taylor(plain, {}, order=1)
     with refused("rates must have the structure of the parameters or a prefix of it"):
-        fw.empirical_ntk(plain, PARAMETERS, X, rates={"in": 1.0})
+        fw.empirical.ntk(plain, PARAMETERS, X, rates={"in": 1.0})
     with refused("rates has an array that does not fit"):
-        fw.empirical_ntk(plain, PARAMETERS, X, rates={"in": jnp.ones((2, 3, 6)), "out": 1.0})
+        fw.empirical.ntk(plain, PARAMETERS, X, rates={"in": jnp.ones((2, 3, 6)), "out": 1.0})
     with refused("rates must be numbers of at least 0"):
-        fw.empirical_ntk(plain, PARAMETERS, X, rates=-1.0)
+        fw.empirical.ntk(plain, PARAMETERS, X, rates=-1.0)
     with refused(re.escape("shape (5, n_L) or (5,) for 5 samples, got (5, 2, 1)")):
-        fw.empirical_ntk(lambda p, x: plain(p, x)[:, :, None], PARAMETERS, X)
+        fw.empirical.ntk(lambda p, x: plain(p, x)[:, :, None], PARAMETERS, X)
     with refused("memory must be a positive number of bytes, got 0"):
-        fw.empirical_ntk(plain, PARAMETERS, X, memory=0)
+        fw.empirical.ntk(plain, PARAMETERS, X, memory=0)
     with refused("is too little for one gradient of 31 parameters"):
-        fw.empirical_ntk(plain, PARAMETERS, X, memory=100)
+        fw.empirical.ntk(plain, PARAMETERS, X, memory=100)
     with refused("X must be an array with samples along its first axis"):
-        fw.empirical_ntk(plain, PARAMETERS, 1.0)
+        fw.empirical.ntk(plain, PARAMETERS, 1.0)
     with refused("order must be 1, 2 or 3, got 4"):
-        fw.taylor(plain, PARAMETERS, 4)
+        fw.empirical.taylor(plain, PARAMETERS, 4)
     with refused("parameters must have the structure of those around which"):
-        fw.linearize(plain, PARAMETERS)({"in": 0.0}, X)
+        fw.empirical.taylor(plain, PARAMETERS, order=1)({"in": 0.0}, X)
 
 
 def test_networks_take_inputs_of_their_shape_and_no_masks():
     net = fw.Network((4, 4, 1), fw.Conv(2), fw.Dropout(0.5), fw.Flatten(), fw.Dense(1))
-    parameters = fw.initialize(net, 0)
+    parameters = fw.empirical.initialize(net, 0)
     with refused("draws masks, anew at every step of training"):
-        fw.empirical_ntk(net, parameters, np.zeros((2, 4, 4, 1)))
+        fw.empirical.ntk(net, parameters, np.zeros((2, 4, 4, 1)))
     with refused("draws masks, anew at every step of training"):
-        fw.linearize(net, parameters)
+        fw.empirical.taylor(net, parameters, order=1)
     with refused(re.escape("X must have shape (samples, 4, 4, 1), got (2, 16)")):
-        fw.apply(net, parameters, np.zeros((2, 16)))
-    assert jax.eval_shape(lambda p: fw.apply(net, p, np.zeros((2, 4, 4, 1))), parameters).shape == (2, 1)
+        fw.empirical.apply(net, parameters, np.zeros((2, 16)))
+    assert jax.eval_shape(lambda p: fw.empirical.apply(net, p, np.zeros((2, 4, 4, 1))), parameters).shape == (
+        2,
+        1,
+    )

@@ -152,7 +152,7 @@ def test_endless_training_ends_at_the_training_error():
 
 
 def test_training_that_does_not_reach_its_error_says_so():
-    with pytest.warns(fw.UnfinishedWarning, match="6 of 6 members did not come to the end"):
+    with pytest.warns(fw.warnings.UnfinishedWarning, match="6 of 6 members did not come to the end"):
         found = trained(
             algorithm=fw.GradientDescent(0.01), training_error=1e-8, max_steps=3, record_at=(0, 1)
         )
@@ -161,7 +161,7 @@ def test_training_that_does_not_reach_its_error_says_so():
 
 @pytest.mark.long
 def test_a_flow_that_runs_out_of_steps_says_so():
-    with pytest.warns(fw.UnfinishedWarning, match="3 of 3 members did not come to the end"):
+    with pytest.warns(fw.warnings.UnfinishedWarning, match="3 of 3 members did not come to the end"):
         found = trained(
             FLAT, members=3, algorithm=fw.GradientFlow(50.0), record_at=(0, 1), tolerance=1e-10, max_steps=5
         )
@@ -207,7 +207,7 @@ def test_a_control_variate_of_the_exact_prediction_removes_all_variance():
     kept = np.linalg.matrix_power(np.eye(2) - 0.3 * theta[:2, :2], 7)
     gain = theta[:, :2] @ (np.eye(2) - kept) @ np.linalg.inv(theta[:2, :2])
     L = np.eye(4) - gain @ np.eye(4)[:2]
-    control = fw.Control(lambda z: jnp.asarray(L) @ z, 0.0, linear=True)
+    control = fw.records.Control(lambda z: jnp.asarray(L) @ z, 0.0, linear=True)
     found = trained(FLAT, members=50, algorithm=fw.GradientDescent(0.3, 7), control=control)
     np.testing.assert_allclose(found.controlled.mean.value, (gain @ Y)[2:], rtol=1e-10)
     K = FLAT.C_b[0] + FLAT.C_W[0] / 3 * GENERIC @ GENERIC.T
@@ -225,7 +225,7 @@ def test_a_control_variate_from_infinite_width_saves_variance_and_does_not_bias(
     kept = np.linalg.matrix_power(np.eye(2) - 0.2 * theta[:2, :2], 10)
     gain = theta[:, :2] @ (np.eye(2) - kept) @ np.linalg.inv(theta[:2, :2])
     L = np.eye(4) - gain @ np.eye(4)[:2]
-    control = fw.Control(lambda z: jnp.asarray(L) @ z, np.zeros((4, 2)), linear=True)
+    control = fw.records.Control(lambda z: jnp.asarray(L) @ z, np.zeros((4, 2)), linear=True)
     found = trained(net, members=400, algorithm=fw.GradientDescent(0.2, 10), control=control)
     assert np.min(found.controlled.variance_ratio) > 4
     ratio = (found.mean.stderr / found.controlled.mean.stderr) ** 2
@@ -282,7 +282,9 @@ def test_kernels_move_as_the_inverse_width():
 
 def test_members_that_diverge_are_counted_and_left_out():
     net = fw.MLP((3, 2, 2), "linear", C_b=0.1, C_W=1.2)
-    with pytest.warns(fw.DivergenceWarning, match=r"of 60 members diverged and are not in the estimates"):
+    with pytest.warns(
+        fw.warnings.DivergenceWarning, match=r"of 60 members diverged and are not in the estimates"
+    ):
         found = trained(net, members=60, algorithm=fw.GradientDescent(0.5, 200))
     assert 0 < found.diverged < 60
     assert np.isfinite(found.mean.value).all() and np.isfinite(found.covariance.value).all()
@@ -321,8 +323,8 @@ def test_a_singular_ntk_is_named():
         ({"keep_members": True}, "keep_members needs a store"),
         ({"net": fw.MLP((3, 4, 2), "perceptron")}, "'perceptron' cannot be trained by gradients"),
         ({"memory": 100}, "memory of .* is too little"),
-        ({"control": fw.Control(lambda z: z[:1], 0.0)}, "control must take outputs"),
-        ({"control": fw.Control(lambda z: z, 1.0, linear=True)}, "its mean is not; use mean=0.0"),
+        ({"control": fw.records.Control(lambda z: z[:1], 0.0)}, "control must take outputs"),
+        ({"control": fw.records.Control(lambda z: z, 1.0, linear=True)}, "its mean is not; use mean=0.0"),
     ],
 )
 def test_bad_input_is_refused(changes, message):

@@ -49,7 +49,9 @@ def seen(width, gamma=0.0):
 def foretold_and_seen(width, key, gamma=0.0):
     """Outputs of one network after descent: by its NTK alone, with the differentials, and trained."""
     z, last, after = jax.tree.map(np.asarray, seen(width, gamma)(key))
-    foretold = fw.predict_network(z, last.H, last.dH, last.ddI, last.ddII, Y, fw.GradientDescent(ETA, STEPS))
+    foretold = fw.empirical.trained_outputs(
+        z, last.H, last.dH, last.ddI, last.ddII, Y, fw.GradientDescent(ETA, STEPS)
+    )
     return foretold, after
 
 

@@ -68,7 +68,7 @@ def test_outputs_and_ntk_of_different_activations_are_those_of_the_definition():
 
 
 @functools.cache
-def trained(net: fw.Network, count: int = 3) -> fw.Ensemble:
+def trained(net: fw.Network, count: int = 3) -> fw.records.Ensemble:
     options = {"algorithm": fw.GradientDescent(0.1, 4), "members": count, "key": 3, "batch_size": count}
     return fw.train_ensemble(net, X[:2], Y, X[2:], **options, ntk=True, kernels=True)
 

@@ -159,7 +159,7 @@ def test_training_of_any_network_is_that_of_the_definition(tmp_path):
             )
         return outputs(TRAINED, parameters, IMAGES)
 
-    control = fw.Control(jnp.zeros_like, np.zeros((3, 2)))
+    control = fw.records.Control(jnp.zeros_like, np.zeros((3, 2)))
     ensemble = trained(control=control, store=tmp_path / "run.zarr", keep_members=True, kernels=True)
     each = [descended(member_key(jax.random.key(7), m)) for m in range(3)]
     np.testing.assert_allclose(ensemble.member_outputs()[:, -1], each, rtol=1e-10, atol=1e-12)

@@ -22,10 +22,10 @@ def pulls(estimate, expected):
 def test_posteriors_of_networks_are_those_of_theory():
     """One hidden layer of 24 neurons; at 20000 networks the neglected order 1/n^2 is below the errors."""
     net = fw.MLP((3, 24, 2), "tanh", C_b=0.1, C_W=1.4)
-    sampled = fw.sample_posterior(net, X, Y, X_TEST, members=20_000, key=24, noise=NOISE, progress=False)
+    sampled = fw.bayes.sample(net, X, Y, X_TEST, members=20_000, key=24, noise=NOISE, progress=False)
     assert 10_000 < sampled.effective_members <= 20_000
-    posterior = fw.posterior(net, X, Y, X_TEST, noise=NOISE, order=1)
-    evidence = fw.evidence(net, X, Y, noise=NOISE, order=1, gradient=False)
+    posterior = fw.bayes.posterior(net, X, Y, X_TEST, noise=NOISE, order=1)
+    evidence = fw.bayes.evidence(net, X, Y, noise=NOISE, order=1, gradient=False)
     assert np.abs(pulls(sampled.mean, posterior.mean)).max() < 4
     assert np.abs(pulls(sampled.covariance, posterior.covariance)).max() < 4
     assert abs(pulls(sampled.log_evidence, evidence.value)) < 4
@@ -39,8 +39,8 @@ def test_third_and_fourth_cumulants_are_those_of_theory():
     widths, gaps = (12, 24, 48), {"third": [], "fourth": []}
     for n in widths:
         net = fw.MLP((3, n, 2), "tanh", C_b=0.1, C_W=1.4)
-        sampled = fw.sample_posterior(net, X, Y, X_TEST, members=8_000, key=n, noise=NOISE, progress=False)
-        posterior = fw.posterior(net, X, Y, X_TEST, noise=NOISE, order=1, cumulants=True)
+        sampled = fw.bayes.sample(net, X, Y, X_TEST, members=8_000, key=n, noise=NOISE, progress=False)
+        posterior = fw.bayes.posterior(net, X, Y, X_TEST, noise=NOISE, order=1, cumulants=True)
         variance = posterior.infinite_width.variance
         for name, estimate, expected in (
             ("third", sampled.third_cumulant, posterior.skewness * variance**1.5),
@@ -56,9 +56,9 @@ def test_third_and_fourth_cumulants_are_those_of_theory():
 def test_neurons_and_weights_are_drawn_from_one_prior(monkeypatch):
     net = fw.MLP((3, 12, 12, 2), "relu", C_b=0.1, C_W=1.8)
     options = {"members": 8000, "noise": NOISE, "layers": True, "progress": False}
-    by_neurons = fw.sample_posterior(net, X, Y, X_TEST, key=1, **options)
+    by_neurons = fw.bayes.sample(net, X, Y, X_TEST, key=1, **options)
     monkeypatch.setattr(weighted, "_root", lambda net, X: None)
-    by_weights = fw.sample_posterior(net, X, Y, X_TEST, key=2, **options)
+    by_weights = fw.bayes.sample(net, X, Y, X_TEST, key=2, **options)
     for name in ("mean", "covariance", "log_evidence"):
         one, two = getattr(by_neurons, name), getattr(by_weights, name)
         assert np.abs((one.value - two.value) / np.hypot(one.stderr, two.stderr)).max() < 4
@@ -70,8 +70,8 @@ def test_neurons_and_weights_are_drawn_from_one_prior(monkeypatch):
 def test_one_network_of_infinite_width_is_the_posterior():
     """Networks as wide as 4000 hardly differ: sixty of them agree with the posterior to their own spread."""
     net = fw.MLP((3, 4000, 1), "gelu", C_b=0.1, C_W=1.5)
-    sampled = fw.sample_posterior(net, X, Y[:, :1], members=60, key=3, noise=NOISE, progress=False)
-    posterior = fw.posterior(net, X, Y[:, :1], noise=NOISE)
+    sampled = fw.bayes.sample(net, X, Y[:, :1], members=60, key=3, noise=NOISE, progress=False)
+    posterior = fw.bayes.posterior(net, X, Y[:, :1], noise=NOISE)
     np.testing.assert_allclose(sampled.mean.value, posterior.mean, atol=0.02)
     np.testing.assert_allclose(sampled.covariance.value, posterior.covariance, atol=0.02)
 
@@ -80,8 +80,8 @@ def test_residual_networks_have_the_posteriors_of_theory():
     """Weights are drawn here, and not neurons; at width 64 what is left is below the errors."""
     body = fw.Residual("tanh", fw.Dense(64, C_b=0.1, C_W=0.8), gamma=0.8)
     net = fw.Network(3, fw.Dense(64, C_b=0.1), body, "tanh", fw.Dense(2, C_b=0.1))
-    posterior = fw.posterior(net, X, Y, X_TEST, noise=NOISE, order=1)
-    sampled = fw.sample_posterior(net, X, Y, X_TEST, members=2_000, key=0, noise=NOISE, progress=False)
+    posterior = fw.bayes.posterior(net, X, Y, X_TEST, noise=NOISE, order=1)
+    sampled = fw.bayes.sample(net, X, Y, X_TEST, members=2_000, key=0, noise=NOISE, progress=False)
     assert np.abs(pulls(sampled.mean, posterior.mean)).max() < 4
     assert np.abs(pulls(sampled.covariance, posterior.covariance)).max() < 4
 
@@ -90,22 +90,22 @@ def test_close_inputs_are_sampled_and_close_training_inputs_refused():
     """Kernels of forty inputs on a line are indefinite by rounding."""
     net, line = fw.MLP((1, 96, 96, 1), "tanh", C_b=0.3, C_W=1.5), np.linspace(-2, 2, 40)[:, None]
     options = {"members": 400, "key": 0, "progress": False}
-    sampled = fw.sample_posterior(net, line[::20], np.sin(line[::20]), line, **options)
-    posterior = fw.posterior(net, line[::20], np.sin(line[::20]), line)
+    sampled = fw.bayes.sample(net, line[::20], np.sin(line[::20]), line, **options)
+    posterior = fw.bayes.posterior(net, line[::20], np.sin(line[::20]), line)
     assert np.abs(sampled.mean.value - posterior.mean).max() < 0.05
     with refused("training inputs are so close .*pass noise= above zero"):
-        fw.sample_posterior(net.replace(widths=(1, 48, 48, 1)), line, np.sin(line), **options)
+        fw.bayes.sample(net.replace(widths=(1, 48, 48, 1)), line, np.sin(line), **options)
 
 
 def test_bad_input_is_named():
     net = fw.MLP((3, 4, 2), "tanh")
     with refused("noise must be zero or a positive number, got -1"):
-        fw.sample_posterior(net, X, Y, members=10, key=0, noise=-1)
+        fw.bayes.sample(net, X, Y, members=10, key=0, noise=-1)
     with refused("noise=0 asks networks with 1 features to fit 2 samples exactly"):
-        fw.sample_posterior(fw.MLP((3, 1, 2), "tanh"), X, Y, members=10, key=0)
+        fw.bayes.sample(fw.MLP((3, 1, 2), "tanh"), X, Y, members=10, key=0)
     with refused("the last layer must be dense, got a Residual"):
         ending = fw.Network(3, fw.Dense(2), fw.Residual(fw.Dense(2), gamma=1.0))
-        fw.sample_posterior(ending, X, Y, members=10, key=0)
+        fw.bayes.sample(ending, X, Y, members=10, key=0)
 
 
 def test_networks_are_ranked_by_evidence():
@@ -114,11 +114,11 @@ def test_networks_are_ranked_by_evidence():
     shallow = fw.MLP((3, 300, 1), "tanh", C_b=0.0, C_W=0.3)
     inputs = RANDOM.normal(size=(6, 3))
     targets = np.linalg.cholesky(fw.kernels(deep, inputs).K) @ RANDOM.normal(size=(6, 1))
-    ranking = fw.rank_by_evidence({"deep": deep, "shallow": shallow}, inputs, targets, noise=0.01)
+    ranking = fw.bayes.rank({"deep": deep, "shallow": shallow}, inputs, targets, noise=0.01)
     assert ranking.best.name == "deep" and "log evidence" in str(ranking)
-    expected = fw.evidence(deep, inputs, targets, noise=0.01, order=1, gradient=False).value
+    expected = fw.bayes.evidence(deep, inputs, targets, noise=0.01, order=1, gradient=False).value
     assert ranking["deep"].evidence.value == expected
-    far = fw.rank_by_evidence([deep], inputs, 30 * targets, noise=0.01)
+    far = fw.bayes.rank([deep], inputs, 30 * targets, noise=0.01)
     assert far.best is None and far.rows[0].evidence.verdict == "meaningless"
     with refused("networks must be one network or more with different names"):
-        fw.rank_by_evidence([deep, deep], inputs, targets)
+        fw.bayes.rank([deep, deep], inputs, targets)

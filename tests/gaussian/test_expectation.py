@@ -237,7 +237,7 @@ def test_a_users_copy_agrees_with_the_named_activation(name):
 
 
 def test_an_undeclared_kink_is_averaged_as_a_kink():
-    with pytest.warns(fw.KinkWarning):
+    with pytest.warns(fw.warnings.KinkWarning):
         mine = fw.Activation(lambda z: jnp.maximum(z, 0))
     K = kernel_of(GENERIC)
     found = two_legs(mine, K, orders_of("relu"))

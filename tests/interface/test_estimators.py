@@ -52,7 +52,7 @@ def test_regressor_is_the_posterior_with_its_noise(width):
     options = {"activation": "gelu", "C_b": 0.1, "C_W": 1.5, "noise": 0.2, **PLAIN}
     model = fw.sklearn.WideNetworkRegressor(inference="posterior", width=width, **options).fit(X[:4], Y[:4])
     net = fw.MLP((3, width or 2, width or 2, 2), "gelu", C_b=0.1, C_W=1.5)
-    expected = fw.posterior(net, X[:4], Y[:4], X_TEST, noise=0.2, order=0 if width is None else 1)
+    expected = fw.bayes.posterior(net, X[:4], Y[:4], X_TEST, noise=0.2, order=0 if width is None else 1)
     mean, std = clone(model).fit(X[:4], Y[:4]).predict(X_TEST, return_std=True)
     np.testing.assert_allclose(mean, expected.mean, rtol=1e-9)
     np.testing.assert_allclose(std, np.sqrt(expected.variance + 0.2), rtol=1e-9)

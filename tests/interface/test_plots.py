@@ -26,10 +26,10 @@ X1 = np.array([[-1.0], [1.0]])
 DEEP = fw.MLP.critical((2, *[32] * 11, 1), "tanh")
 
 
-def prediction(net: fw.MLP, samples: int = 4) -> fw.Prediction:
-    def at(order: int, mean: np.ndarray, leading=None) -> fw.Prediction:
+def prediction(net: fw.MLP, samples: int = 4) -> fw.records.Prediction:
+    def at(order: int, mean: np.ndarray, leading=None) -> fw.records.Prediction:
         factors = ((np.eye(1), (1.0 + 0.1 * order) * np.eye(samples)),)
-        return fw.Prediction(net, fw.GradientFlow(), order, mean, factors, 1.0, 0.0, leading=leading)
+        return fw.records.Prediction(net, fw.GradientFlow(), order, mean, factors, 1.0, 0.0, leading=leading)
 
     mean = np.linspace(-1, 1, samples)[:, None]
     return at(1, mean + 0.5 / net.widths[-2], at(0, mean))
@@ -51,10 +51,10 @@ def ensemble(net: fw.MLP, samples: int = 4, records: int = 1, *, ntk: bool = Fal
     )  # fmt: skip
 
 
-def sampled(net: fw.MLP, layer: int, count: int = 1) -> fw.SampledStatistics:
+def sampled(net: fw.MLP, layer: int, count: int = 1) -> fw.records.SampledStatistics:
     shapes = {"G": (count,) * 2, "H": (count,) * 2} | {name: (count,) * 4 for name in "VAB"}
     found = {name: fw.Estimate(np.ones(s), np.full(s, STDERR)) for name, s in shapes.items()}
-    return fw.SampledStatistics(net, layer, 100, found)
+    return fw.records.SampledStatistics(net, layer, 100, found)
 
 
 def kernels_over_depth() -> Figure:
@@ -86,16 +86,18 @@ def starpolation() -> Figure:
     nets = [fw.MLP.critical((2, 1, 1), name) for name in ("linear", "relu")]
     line = np.linspace(-1, 2, 7)
     return fw.plots.starpolation(
-        [fw.starpolate(net, [1.0, 0.0], [0.0, 1.0], [1.0], [0.0], line) for net in nets]
+        [fw.textbook.starpolate(net, [1.0, 0.0], [0.0, 1.0], [1.0], [0.0], line) for net in nets]
     )
 
 
 def phase_diagrams() -> Figure:
-    return fw.plots.phase_diagrams(fw.phase_diagram("tanh", np.linspace(0, 0.3, 8), np.linspace(0.5, 2, 8)))
+    return fw.plots.phase_diagrams(
+        fw.critical.phase_diagram("tanh", np.linspace(0, 0.3, 8), np.linspace(0.5, 2, 8))
+    )
 
 
 def spectrum() -> Figure:
-    return fw.plots.spectrum(fw.spectrum(fw.MLP((2, 1, 1), "relu", C_W=2.0), RNG.random((4, 2))))
+    return fw.plots.spectrum(fw.textbook.spectrum(fw.MLP((2, 1, 1), "relu", C_W=2.0), RNG.random((4, 2))))
 
 
 def inductive_bias() -> Figure:
@@ -104,13 +106,15 @@ def inductive_bias() -> Figure:
         "gradient flow": RNG.random((3, 3)),
         "descent": -RNG.random((3, 3)),
     }
-    return fw.plots.inductive_bias(fw.InductiveBias(np.arange(1, 4.0), ratios, {}))
+    return fw.plots.inductive_bias(fw.records.InductiveBias(np.arange(1, 4.0), ratios, {}))
 
 
 def expected_loss() -> Figure:
     one, two = RNG.random(3), RNG.random((3, 2))
     depths, widths = np.arange(2, 5.0), np.array([32.0, 64.0])
-    return fw.plots.expected_loss(fw.ExpectedLoss(depths, widths, two, two, one, one, one, one, 0 * two, one))
+    return fw.plots.expected_loss(
+        fw.records.ExpectedLoss(depths, widths, two, two, one, one, one, one, 0 * two, one)
+    )
 
 
 def memory() -> Figure:
@@ -122,8 +126,11 @@ def memory() -> Figure:
 
 
 def depth_and_skips() -> Figure:
-    over = [[fw.aspect(name, width=20, gamma=gamma) for gamma in (0.0, 0.9)] for name in ("relu", "linear")]
-    curves = [fw.aspect("linear", depth=20, gamma=gamma) for gamma in (0.0, 0.9)]
+    over = [
+        [fw.critical.aspect(name, width=20, gamma=gamma) for gamma in (0.0, 0.9)]
+        for name in ("relu", "linear")
+    ]
+    curves = [fw.critical.aspect("linear", depth=20, gamma=gamma) for gamma in (0.0, 0.9)]
     point = (10, fw.Estimate(np.array(0.2), np.array(STDERR)))
     return fw.plots.depth_and_skips(curves, over, {0.9: [point]}, width=32)
 
@@ -131,18 +138,18 @@ def depth_and_skips() -> Figure:
 def posterior_and_training() -> Figure:
     net, x, y = fw.MLP((1, 16, 1), "tanh", C_b=0.1), X1, X1**2
     tests = np.linspace(-2, 2, 4)[:, None]
-    posterior = fw.posterior(net, x, y, tests, noise=0.5, order=1)
+    posterior = fw.bayes.posterior(net, x, y, tests, noise=0.5, order=1)
     trained = prediction(net)
     estimates = [
         fw.Estimate(np.ones(s), np.full(s, STDERR)) for s in ((4, 1), (4, 1, 4, 1), (), (4, 1), (4, 1))
     ]
-    weighted = fw.SampledPosterior(net, 100, 50.0, *estimates, {})
+    weighted = fw.records.SampledPosterior(net, 100, 50.0, *estimates, {})
     return fw.plots.posterior_and_training(posterior, trained, trained, tests, (x, y), weighted)
 
 
 def evidence_of_networks() -> Figure:
     nets = [fw.MLP((1, width, 1), "tanh", C_b=0.1) for width in (2, 16)]
-    return fw.plots.evidence_of_networks(fw.rank_by_evidence(nets, X1, 3 * X1, noise=0.1))
+    return fw.plots.evidence_of_networks(fw.bayes.rank(nets, X1, 3 * X1, noise=0.1))
 
 
 SAMPLED = (kernels_over_depth, fluctuations, trained_outputs, residuals, ntk_ellipses)
@@ -257,15 +264,15 @@ def test_drawing_leaves_the_style_of_the_user_alone():
 def test_what_is_no_record_is_refused(tmp_path):
     with refused("theories must be a result of fw.solve, or several of them in a list, got 3"):
         fw.plots.kernels_over_depth(3)
-    with refused("diagrams must be a result of fw.phase_diagram, got str"):
+    with refused("diagrams must be a result of fw.critical.phase_diagram, got str"):
         fw.plots.phase_diagrams(["tanh"])
-    with refused("modes must be a result of fw.spectrum, got int"):
+    with refused("modes must be a result of fw.textbook.spectrum, got int"):
         fw.plots.spectrum(3)
     with refused("tensors must be among V, .*, got 'W'"):
         fw.plots.fluctuations(fw.solve(DEEP, [[1.0, -1.0]]), tensors=("W",))
     with refused("for which there is no theory; solve that network"):
         fw.plots.fluctuations(fw.solve(DEEP, [[1.0, -1.0]]), [sampled(fw.MLP((2, 3, 1), "tanh"), 2)])
-    with refused("curves must be a result of fw.aspect"):
+    with refused("curves must be a result of fw.critical.aspect"):
         fw.plots.depth_and_skips([3], [], width=10)
     with refused("theories, without, sampled and titles must be equally many, got 1, 1, 0 and 1"):
         fw.plots.memory(*[fw.solve(DEEP, [[1.0, -1.0]])] * 2, [], ["one"])
@@ -277,14 +284,14 @@ def test_what_is_no_record_is_refused(tmp_path):
 
 def test_a_posterior_is_drawn_from_blocks_of_inputs_with_sampled_networks_at_some():
     net, x = fw.MLP((1, 16, 1), "tanh", C_b=0.1), np.linspace(-2, 2, 4)[:, None]
-    blocks = [fw.posterior(net, X1, X1**2, part, noise=0.5, order=1) for part in (x[:2], x[2:])]
+    blocks = [fw.bayes.posterior(net, X1, X1**2, part, noise=0.5, order=1) for part in (x[:2], x[2:])]
     trained, data = [prediction(net, 2)] * 2, (X1, X1**2)
     estimates = [
         fw.Estimate(np.ones(s), np.full(s, STDERR)) for s in ((2, 1), (2, 1, 2, 1), (), (2, 1), (2, 1))
     ]
-    weighted = fw.SampledPosterior(net, 100, 50.0, *estimates, {})
+    weighted = fw.records.SampledPosterior(net, 100, 50.0, *estimates, {})
     figure = fw.plots.posterior_and_training(blocks, trained, trained, x, data, weighted, x[::2])
-    whole = fw.posterior(net, X1, X1**2, x, noise=0.5, order=1)
+    whole = fw.bayes.posterior(net, X1, X1**2, x, noise=0.5, order=1)
     drawn = [line.get_ydata() for line in figure.axes[0].lines]
     assert any(len(y) == 4 and np.allclose(y, whole.mean[:, 0], atol=1e-7) for y in drawn)
     with refused("sampled_x must be inputs among x"):
@@ -294,12 +301,12 @@ def test_a_posterior_is_drawn_from_blocks_of_inputs_with_sampled_networks_at_som
 
 
 @pytest.fixture(scope="module")
-def meaningless() -> fw.Prediction:
+def meaningless() -> fw.records.Prediction:
     """Too narrow for its targets; some variances through order 1/n are below zero."""
     X, Y = [[1.0, 0.5], [-0.5, 1.5], [0.5, -1.0], [-1.0, -0.5]], [[3.0], [-3.0], [1.5], [-1.5]]
     places = [[0.8, 0.0], [-0.2, 0.9], [0.0, -1.2], [2.0, 2.0], [1.0, -2.0]]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fw.ExpansionWarning)
+        warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
         net = fw.MLP.critical((2, 4, 4, 1), "tanh")
         found = fw.predict(net, X, Y, places, algorithm=fw.GradientDescent(0.1, 300))
     assert found.verdict == "meaningless" and 0 < found.below_zero.sum() < 5

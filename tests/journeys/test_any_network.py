@@ -57,7 +57,7 @@ def test_the_end_of_training_is_a_linear_system():
     near(path.mean[0], 0)
     near(path.mean[1], prediction.mean)
     near(path[1].covariance, prediction.covariance)
-    assert fw.stopping_time(path, Y_TEST).index in (0, 1)
+    assert path.stopping_time(Y_TEST).index in (0, 1)
 
 
 def test_a_ridge_and_its_choice():
@@ -73,7 +73,7 @@ def test_a_ridge_and_its_choice():
 
 
 def test_the_spectrum_is_that_of_the_tangent_kernel():
-    spectrum = fw.spectrum(NET, X)
+    spectrum = fw.textbook.spectrum(NET, X)
     near(spectrum.eigenvalues, np.linalg.eigvalsh(TRAIN.Theta))
     with refused("learning_rate"):
         fw.fit(NET, X, Y, algorithm=fw.GradientDescent(1.1 * spectrum.largest_learning_rate))
@@ -82,37 +82,37 @@ def test_the_spectrum_is_that_of_the_tangent_kernel():
 def test_posterior_and_evidence():
     noisy = TRAIN.K + 0.2 * np.eye(6)
     gain = np.linalg.solve(noisy, CROSS.K.T).T
-    posterior = fw.posterior(NET, X, Y, X_TEST, noise=0.2)
+    posterior = fw.bayes.posterior(NET, X, Y, X_TEST, noise=0.2)
     near(posterior.mean, gain @ Y)
     near(posterior.covariance[:, 0, :, 0], TEST.K - gain @ CROSS.K.T)
-    evidence = fw.evidence(NET, X, Y, noise=0.2)
+    evidence = fw.bayes.evidence(NET, X, Y, noise=0.2)
     density = scipy.stats.multivariate_normal(np.zeros(6), noisy)
     near(evidence.value, sum(density.logpdf(column) for column in Y.T))
     assert evidence.gradient is None
 
 
 def test_training_the_last_layer_is_bayesian():
-    bayesian = fw.bayesian_rates(NET)
+    bayesian = fw.bayes.rates(NET)
     near(fw.kernels(bayesian, X).Theta, TRAIN.K)
-    near(fw.predict(bayesian, X, Y, X_TEST, order=0).mean, fw.posterior(NET, X, Y, X_TEST).mean, 1e-8)
+    near(fw.predict(bayesian, X, Y, X_TEST, order=0).mean, fw.bayes.posterior(NET, X, Y, X_TEST).mean, 1e-8)
     sequences = X[:, 0, :4]
     with refused(
-        "SelfAttention learns at rates equal to its variances and cannot be frozen; use fw.posterior"
+        "SelfAttention learns at rates equal to its variances and cannot be frozen; use fw.bayes.posterior"
     ):
-        fw.bayesian_rates(ATTENTIVE)
-    assert fw.posterior(ATTENTIVE, sequences, Y[:, :1], noise=0.1).mean.shape == (6, 1)
+        fw.bayes.rates(ATTENTIVE)
+    assert fw.bayes.posterior(ATTENTIVE, sequences, Y[:, :1], noise=0.1).mean.shape == (6, 1)
     ends_in_a_skip = fw.Network(2, fw.Dense(3), fw.Residual("erf", fw.Dense(3)))
     with refused("the last layer is a Residual, whose skip its last weights do not move"):
-        fw.bayesian_rates(ends_in_a_skip)
+        fw.bayes.rates(ends_in_a_skip)
 
 
 def test_losses_of_trained_networks():
     prediction = fw.predict(NET, X, Y, X_TEST, order=0)
-    loss = fw.test_loss(prediction, Y_TEST)
+    loss = prediction.test_loss(Y_TEST)
     near(loss.bias, np.sum((prediction.mean - Y_TEST) ** 2) / 2)
-    soft = fw.one_hot(np.arange(6) % 2, 2, smoothing=0.1)
+    soft = fw.losses.one_hot(np.arange(6) % 2, 2, smoothing=0.1)
     end = fw.predict(NET, X, soft, X_TEST, loss=fw.CrossEntropy(), order=0)
-    near(end.mean, fw.predict(NET, X, fw.outputs_of(soft), X_TEST, order=0).mean)
+    near(end.mean, fw.predict(NET, X, fw.losses.outputs_of(soft), X_TEST, order=0).mean)
     stopped = fw.predict(
         NET, X, soft, X_TEST, loss=fw.CrossEntropy(), algorithm=fw.GradientFlow(0.5), order=0, members=8
     )
@@ -128,8 +128,8 @@ def test_a_control_variate_is_what_training_would_keep():
 
 def test_pairs_of_images():
     both = fw.kernels(NET, X[:2])
-    near(fw.neighbour(NET, X[0], X[1]).ratio, both.Theta[1, 0] / both.Theta[0, 0])
-    star = fw.starpolate(NET, X[0], X[1], Y[0], Y[1], s=[0.0, 0.3, 1.0])
+    near(fw.textbook.neighbour(NET, X[0], X[1]).ratio, both.Theta[1, 0] / both.Theta[0, 0])
+    star = fw.textbook.starpolate(NET, X[0], X[1], Y[0], Y[1], s=[0.0, 0.3, 1.0])
     near(star.mean[[2, 0]], Y[:2])
     with refused("only dense layers have one; use .mean"):
         _ = star.curvature
@@ -271,7 +271,7 @@ FIRST_ORDER = {
     "solve": lambda: fw.solve(NET, X),
     "predict": lambda: fw.predict(NET, X, Y),
     "trajectory": lambda: fw.trajectory(NET, X, Y, times=[1.0], order=1),
-    "finite_width": lambda: fw.finite_width(NET, X, Y),
+    "finite_width": lambda: fw.prepare(NET, X, Y),
     "unroll": lambda: fw.unroll(NET, X),
     "expected_loss": lambda: fw.expected_loss(NET, X, Y, X_TEST, Y_TEST, depths=[2], widths=[8]),
 }
@@ -283,7 +283,7 @@ def test_order_one_names_the_layer_and_order_zero(name):
         FIRST_ORDER[name]()
 
 
-def solved() -> fw.Layer:
+def solved() -> fw.records.Layer:
     return fw.solve(NET, X, order=0).output
 
 
@@ -295,7 +295,10 @@ REFUSED = [
     ),
     (lambda: solved().V, "V is of order 1/n, .* not the Conv of this network; K and Theta are there"),
     (lambda: solved().H, "H1 is of order 1/n"),
-    (lambda: fw.delta_expansion(NET, X[0], X[1]), "delta_expansion knows dense layers .* use fw.neighbour"),
+    (
+        lambda: fw.textbook.delta_expansion(NET, X[0], X[1]),
+        "delta_expansion knows dense layers .* use fw.textbook.neighbour",
+    ),
     (lambda: fw.kernels(NET, X.reshape(6, 40)), r"X must have shape \(samples, 4, 5, 2\), got \(6, 40\)"),
     (lambda: fw.fit(NET, X.swapaxes(1, 2), Y), r"X_train must have shape \(samples, 4, 5, 2\)"),
     (lambda: fw.fit(NET, X, Y[:5]), "Y_train has 5 rows but X_train has 6 samples"),

@@ -15,9 +15,13 @@ MOST_MODULES = 16  # in one folder
 # everything that the interface is made for; the package itself holds the version
 LIBRARY = {"core", "network", "theory", "critical", "training", "experiment", "comparison", ""}
 
+# The public rooms: modules that name what users reach as fw.bayes and so on, and hold nothing of their own
+FACES = ("algorithms", "bayes", "empirical", "losses", "records", "textbook", "warnings")
+
 # Rooms and the rooms inside them. Each may import itself, the rooms beside it and the rooms inside those.
 MAY_IMPORT: dict[str, set[str]] = {
     "": {"core", "interface"},  # the package itself: lazy names and `python -m finitewidth`
+    "faces": LIBRARY,
     "core.display": set(),
     "core": {"", "core.display"},  # the package holds the version
     "network.layers": {"core"},
@@ -117,6 +121,8 @@ def room_of(module: str) -> str:
     parts = module.split(".")
     rooms = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     inside = len(parts) > 1 or MODULES[module].name == "__init__.py"
+    if module in FACES:
+        return "faces"
     return next((room for room in rooms if room in MAY_IMPORT), "") if inside else ""
 
 

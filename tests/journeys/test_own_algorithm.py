@@ -18,7 +18,7 @@ TOLERANCE = 1e-9  # two derivations of one number
 
 
 @dataclass(frozen=True)
-class Rates(fw.AbstractAlgorithm):
+class Rates(fw.algorithms.AbstractAlgorithm):
     """Gradient descent with a learning rate for each step; symbols as sums over steps."""
 
     rates: tuple[float, ...]
@@ -44,7 +44,7 @@ class Rates(fw.AbstractAlgorithm):
             bend = (1 - eta * l)[:, None, None] * bend - eta * slope
             slope = (1 - eta * l)[:, None] * slope - eta * power
             power = (1 - eta * l) * power
-        return fw.Symbols(f, f_2, f_3, self.sums(l), functools.partial(self.absorbed, l))
+        return fw.algorithms.Symbols(f, f_2, f_3, self.sums(l), functools.partial(self.absorbed, l))
 
     def absorbed(self, l, e):
         later = np.cumprod([1.0, *(1 - eta * l[e] for eta in self.rates[:0:-1])])[::-1]
@@ -77,14 +77,14 @@ class Rates(fw.AbstractAlgorithm):
 
 
 @dataclass(frozen=True)
-class OnlyItsEnd(fw.AbstractAlgorithm):
+class OnlyItsEnd(fw.algorithms.AbstractAlgorithm):
     """The least that an algorithm can be."""
 
     end: float = 3.0  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
-class HalfSquare(fw.AbstractLoss):
+class HalfSquare(fw.losses.AbstractLoss):
     """The squared error that does not say it is."""
 
     def value(self, z, y):
@@ -95,7 +95,7 @@ class HalfSquare(fw.AbstractLoss):
 
 
 @dataclass(frozen=True)
-class LogCosh(fw.AbstractLoss):
+class LogCosh(fw.losses.AbstractLoss):
     """Quadratic near the target, linear far from it."""
 
     def value(self, z, y):
@@ -208,7 +208,7 @@ def test_a_loss_is_refused_where_it_says_nothing():
 def test_the_expected_test_loss_takes_a_loss_of_ones_own():
     prediction = fw.predict(NET, X, Y, X_TEST, order=0)
     mine, by_hand = (
-        fw.test_loss(prediction, Y[:2], loss=loss)
+        prediction.test_loss(Y[:2], loss=loss)
         for loss in (LogCosh(), lambda z, y: jnp.sum(jnp.logaddexp(z - y, y - z) - np.log(2)))
     )
     assert mine.total == by_hand.total and not mine.exact

@@ -166,17 +166,17 @@ def test_what_cannot_be_shown_says_why():
 def test_the_tabs_say_what_the_library_says():
     asked = values.read("activation=relu&depth=20&width=64&gamma=0.8")
     skips = residual.residual(asked)
-    there = fw.aspect("relu", width=64, gamma=0.8)
+    there = fw.critical.aspect("relu", width=64, gamma=0.8)
     assert skips["reached"] == there.depth
     np.testing.assert_allclose(skips["ratio"][there.depth - 1], there.ratio, rtol=1e-12)
-    assert f"width {fw.aspect('relu', depth=20, gamma=0.8).width} or more" in skips["text"][2]
+    assert f"width {fw.critical.aspect('relu', depth=20, gamma=0.8).width} or more" in skips["text"][2]
     assert answers.theory(asked)["regression"]["infinite"]["mean"]  # the other tabs have no skips
     asked = values.read("depth=2&width=20&points=2&noise=0.3")
     found = bayes.bayes(asked)
     json.dumps(found, allow_nan=False)
     x, y = problem.training_points(asked)
     net = fw.MLP.critical((2, 20, 1), "tanh")
-    expected = fw.posterior(
+    expected = fw.bayes.posterior(
         net, problem.inputs(x), y[:, None], problem.inputs(found["finite"]["x"]), noise=0.3, order=1
     )
     np.testing.assert_allclose(found["finite"]["mean"], expected.mean[:, 0], atol=1e-4)

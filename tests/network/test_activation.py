@@ -128,7 +128,7 @@ KINKED = {
 
 @pytest.mark.parametrize("function, kinks, order, words", KINKED.values(), ids=KINKED)
 def test_undeclared_kinks_are_found_and_named(function, kinks, order, words):
-    with pytest.warns(fw.KinkWarning, match="has a kink that was not declared") as caught:
+    with pytest.warns(fw.warnings.KinkWarning, match="has a kink that was not declared") as caught:
         activation = fw.Activation(function)
     assert words in str(caught[0].message)
     assert f"declare it as kinks={kinks}" in str(caught[0].message)
@@ -149,7 +149,7 @@ def _bend(at: float):
 def test_a_kink_far_out_is_not_missed():
     """sigma = z + max(z - at, 0) at variance 1000: <sigma' sigma'> = 1 + 3 P(z > at)."""
     K = np.array([[1000.0, 0.0], [0.0, 1000.0]])
-    with pytest.warns(fw.KinkWarning, match="z = 40"):
+    with pytest.warns(fw.warnings.KinkWarning, match="z = 40"):
         found = fw.Activation(_bend(40.0))
     for activation in (found, fw.Activation(_bend(40.0), kinks=(40.0,))):
         assert activation.jump_order == 1 and not activation.is_scale_invariant
@@ -165,7 +165,7 @@ def test_a_kink_far_out_is_not_missed():
 
 
 def test_a_warning_names_only_the_kinks_that_were_not_declared():
-    with pytest.warns(fw.KinkWarning, match=r"declare it as kinks=\(1.0,\)"):
+    with pytest.warns(fw.warnings.KinkWarning, match=r"declare it as kinks=\(1.0,\)"):
         activation = fw.Activation(lambda z: jnp.clip(z, -1, 1), kinks=(-1.0,))
     assert activation.kinks == (-1.0, 1.0)
 

@@ -128,7 +128,7 @@ def test_the_two_step_update_leaves_the_universal_projectors_only():
 
 
 def test_an_algorithm_may_be_given_by_its_projectors():
-    flow = fw.Projectors(
+    flow = fw.algorithms.Projectors(
         Z_A=lambda a, b: 1 / (a * (a + b)),
         Z_IA=lambda a, b, c: -(1 / (a + b) + 1 / (a + c)) / (2 * a * (a + b + c)),
         Z_IIA=lambda a, b, c: -1 / (a * (a + b) * (a + b + c)),

@@ -25,7 +25,7 @@ def assert_near(found, exact, most: float) -> None:
     assert np.max(np.abs(np.asarray(found) - exact)) <= most * np.max(np.abs(exact))
 
 
-def both(kernels: fw.Kernels) -> tuple[np.ndarray, np.ndarray]:
+def both(kernels: fw.records.Kernels) -> tuple[np.ndarray, np.ndarray]:
     assert kernels.Theta is not None
     return kernels.K, kernels.Theta
 
@@ -266,7 +266,7 @@ def test_theories_and_kernels_of_images_are_kept(tmp_path):
     theory, kernels = fw.solve(net, IMAGES, order=0), fw.kernels(net, IMAGES, IMAGES[:2])
     theory.save(tmp_path / "theory.zarr")
     kernels.save(tmp_path / "kernels.npz")
-    again, loaded = fw.load(tmp_path / "theory.zarr"), fw.Kernels.load(tmp_path / "kernels.npz")
+    again, loaded = fw.load(tmp_path / "theory.zarr"), fw.records.Kernels.load(tmp_path / "kernels.npz")
     assert again.net == loaded.net == net and repr(again) == repr(theory)
     np.testing.assert_array_equal(again.X, IMAGES)
     np.testing.assert_array_equal(again.layer(2).Theta, theory.layer(2).Theta)

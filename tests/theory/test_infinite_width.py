@@ -354,7 +354,7 @@ def test_kernels_survive_the_disk(activation, tmp_path):
     net = fw.MLP(WIDTHS, activation, **HYPERPARAMETERS["one value per layer"])
     saved = fw.kernels(net, INPUTS["generic"], INPUTS["repeated"], layer=3)
     saved.save(tmp_path / "kernels.npz")
-    loaded = fw.Kernels.load(tmp_path / "kernels.npz")
+    loaded = fw.records.Kernels.load(tmp_path / "kernels.npz")
     assert (loaded.net, loaded.layer, loaded.error) == (net, 3, saved.error)
     np.testing.assert_array_equal(loaded.K, saved.K)
     if activation == "perceptron":
@@ -425,7 +425,7 @@ def test_a_damaged_file_is_named(damage, saved, tmp_path):
     flipped = whole[:200] + bytes(255 - byte for byte in whole[200:260]) + whole[260:]
     path.write_bytes({"half": whole[: len(whole) // 2], "flipped": flipped}.get(damage, damage))
     with refused(r"path '.*kernels.npz' is not a file that finitewidth wrote, or is damaged"):
-        fw.Kernels.load(path)
+        fw.records.Kernels.load(path)
 
 
 def test_files_of_other_programs_are_named(tmp_path):
@@ -433,12 +433,12 @@ def test_files_of_other_programs_are_named(tmp_path):
     np.save(tmp_path / "other.npy", np.eye(2))
     for name in ("other.npz", "other.npy"):
         with refused(rf"path '.*{name}' is not a file that finitewidth wrote, or is damaged"):
-            fw.Kernels.load(tmp_path / name)
+            fw.records.Kernels.load(tmp_path / name)
     write_arrays(tmp_path / "empty.npz", {"K": np.eye(2)}, {"kind": "kernels"})
     with refused(r"'.*empty.npz' has no 'network' and is no file of kernels"):
-        fw.Kernels.load(tmp_path / "empty.npz")
+        fw.records.Kernels.load(tmp_path / "empty.npz")
     with refused(r"path '.*nothing.npz' does not exist; check the name"):
-        fw.Kernels.load(tmp_path / "nothing.npz")
+        fw.records.Kernels.load(tmp_path / "nothing.npz")
     with refused(r"path '.*nothing.zarr' does not exist; check the name"):
         fw.load(tmp_path / "nothing.zarr")
 

@@ -70,7 +70,7 @@ def test_training_from_disk_is_training_in_memory(small_panels, tmp_path):
 def test_accuracy_that_is_not_reached_is_said(small_panels, tmp_path, monkeypatch):
     monkeypatch.setattr(iterative, "MOST_ITERATIONS", 2)
     X = inputs(60, 4)
-    with pytest.warns(fw.AccuracyWarning, match="not accuracy=1e-12, in 2 iterations; add a ridge"):
+    with pytest.warns(fw.warnings.AccuracyWarning, match="not accuracy=1e-12, in 2 iterations; add a ridge"):
         fitted = fw.fit(NET, X, X[:, :2], store=tmp_path / "kernel.zarr", accuracy=1e-12)
     residual = fw.kernels(NET, X).Theta @ fitted.weights - X[:, :2]
     reached = (np.linalg.norm(residual, axis=0) / np.linalg.norm(X[:, :2], axis=0)).max()

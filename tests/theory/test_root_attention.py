@@ -108,7 +108,7 @@ def test_averages_depend_on_their_pair_alone(tmp_path):
         assert lowest > -4 * whole.sampling_error * np.abs(matrix).max()
     assert panels.sampling_error == pytest.approx(whole.sampling_error)
     whole.save(tmp_path / "kernels.npz")
-    again = fw.Kernels.load(tmp_path / "kernels.npz")
+    again = fw.records.Kernels.load(tmp_path / "kernels.npz")
     assert again.net == net and again.sampling_error == whole.sampling_error
 
 

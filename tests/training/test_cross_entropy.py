@@ -13,8 +13,8 @@ from finitewidth.training.infinite.sampled import gaussian_members
 RANDOM = np.random.default_rng(11)
 X, X_TEST = RANDOM.normal(size=(6, 3)), RANDOM.normal(size=(4, 3))
 LABELS = np.array([0, 1, 2, 0, 1, 2])
-SOFT = fw.one_hot(LABELS, 3, smoothing=0.2)
-HARD = fw.one_hot(LABELS, 3)
+SOFT = fw.losses.one_hot(LABELS, 3, smoothing=0.2)
+HARD = fw.losses.one_hot(LABELS, 3)
 NET = fw.MLP((3, 8, 8, 3), "tanh", C_b=0.1, C_W=1.3)
 LOSS = fw.CrossEntropy()
 
@@ -24,20 +24,20 @@ def test_labels_become_probabilities_and_outputs_and_come_back():
     np.testing.assert_allclose(SOFT.sum(axis=1), 1, rtol=1e-15)
     np.testing.assert_array_equal(HARD, np.eye(3)[LABELS])
     for temperature in (1.0, 2.5):
-        y = fw.outputs_of(SOFT, temperature=temperature)
+        y = fw.losses.outputs_of(SOFT, temperature=temperature)
         np.testing.assert_allclose(y.mean(axis=1), 0, atol=1e-15)
-        np.testing.assert_allclose(fw.softmax(y / temperature), SOFT, rtol=1e-14)
+        np.testing.assert_allclose(jax.nn.softmax(y / temperature), SOFT, rtol=1e-14)
     shift = RANDOM.normal(size=(6, 1))
-    np.testing.assert_allclose(fw.softmax(fw.outputs_of(SOFT) + shift), SOFT, rtol=1e-13)
+    np.testing.assert_allclose(jax.nn.softmax(fw.losses.outputs_of(SOFT) + shift), SOFT, rtol=1e-13)
 
 
 def test_shifts_of_all_targets_do_not_change_predicted_probabilities():
     """PDLT section 10.2.3."""
-    y = fw.outputs_of(SOFT)
+    y = fw.losses.outputs_of(SOFT)
     shift = RANDOM.normal(size=(6, 1))
     first, second = (fw.predict(NET, X, t, X_TEST, order=0).mean for t in (y, y + shift))
     assert np.abs(first - second).max() > 0.1
-    np.testing.assert_allclose(fw.softmax(first), fw.softmax(second), rtol=1e-9)
+    np.testing.assert_allclose(jax.nn.softmax(first), jax.nn.softmax(second), rtol=1e-9)
 
 
 @pytest.mark.parametrize("temperature", [2.0, *also_long(1.0)])
@@ -48,11 +48,11 @@ def test_the_end_of_training_is_what_long_descent_reaches(temperature):
     K, Theta = both.K, both.Theta
     z = start = gaussian_members(K, 5, 3, 0)
     for _ in range(40_000):
-        q = fw.softmax(z[:, :6] / temperature)
+        q = jax.nn.softmax(z[:, :6] / temperature)
         z = z - 0.15 * temperature * (Theta[:, :6] @ (q - SOFT))
     gain = Theta[:, :6] @ np.linalg.inv(Theta[:6, :6])
     centred = start - start.mean(axis=2, keepdims=True)
-    y = fw.outputs_of(SOFT, temperature=temperature)
+    y = fw.losses.outputs_of(SOFT, temperature=temperature)
     expected = start - np.einsum("da,mai->mdi", gain, centred[:, :6] - y)  # the component mean never moves
     np.testing.assert_allclose(z, expected, rtol=0, atol=1e-4)
     theory = fw.predict(NET, X, SOFT, X_TEST, loss=loss, order=0)
@@ -72,9 +72,9 @@ def test_descent_steps_are_the_iteration_in_function_space():
     both = fw.kernels(NET, np.concatenate([X, X_TEST]))
     z = gaussian_members(both.K, 3, 3, 4)
     for _ in range(steps):
-        z = z - rate * np.einsum("da,mai->mdi", both.Theta[:, :6], fw.softmax(z[:, :6]) - HARD)
+        z = z - rate * np.einsum("da,mai->mdi", both.Theta[:, :6], jax.nn.softmax(z[:, :6]) - HARD)
     np.testing.assert_allclose(found.outputs, z[:, 6:], rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(found.probabilities_of_members, fw.softmax(z[:, 6:]), rtol=1e-10)
+    np.testing.assert_allclose(found.probabilities_of_members, jax.nn.softmax(z[:, 6:]), rtol=1e-10)
 
 
 def test_flow_is_the_limit_of_small_steps():
@@ -135,10 +135,10 @@ def test_real_networks_feel_the_temperature():
     value, residual = loss.value(z, jnp.asarray(SOFT)), loss.gradient(z, jnp.asarray(SOFT))
     slope = jax.grad(lambda z: -jnp.sum(jnp.asarray(SOFT) * jax.nn.log_softmax(z / 2.5)))(z)
     np.testing.assert_allclose(residual, slope, rtol=1e-12, atol=1e-14)
-    certain = fw.Prediction(
+    certain = fw.records.Prediction(
         NET, fw.GradientFlow(), 0, np.asarray(z), ((np.eye(3), np.zeros((6, 6))),), 1.0, 0.0
     )
-    np.testing.assert_allclose(value, fw.test_loss(certain, SOFT, loss=loss).total, rtol=1e-12)
+    np.testing.assert_allclose(value, certain.test_loss(SOFT, loss=loss).total, rtol=1e-12)
 
 
 def test_cross_entropy_overfits_and_early_stopping_helps():
@@ -147,20 +147,24 @@ def test_cross_entropy_overfits_and_early_stopping_helps():
     net = fw.MLP((3, 8, 8, 2), "relu", C_W=2.0)
     labels = [(points[:, 0] > 0).astype(int) for points in (inputs, held_out)]
     wrong = random.random(20) < 0.25
-    targets = fw.one_hot(np.where(wrong, 1 - labels[0], labels[0]), 2)
+    targets = fw.losses.one_hot(np.where(wrong, 1 - labels[0], labels[0]), 2)
     path = fw.trajectory(net, inputs, targets, held_out, loss=LOSS, times=[0.01, 0.3, 30.0], members=200)
-    best = fw.stopping_time(path, fw.one_hot(labels[1], 2), loss=LOSS)
+    best = path.stopping_time(fw.losses.one_hot(labels[1], 2), loss=LOSS)
     assert best.time == 0.3 and best.loss.stderr > 0
 
 
 @pytest.mark.parametrize(
     "targets, change, message",
     [
-        (HARD, {}, "one-hot labels.*training has no end; stop at a finite time, or use fw.one_hot"),
+        (HARD, {}, "one-hot labels.*training has no end; stop at a finite time, or use fw.losses.one_hot"),
         (SOFT + 0.1, {}, "must hold probabilities, but row 0 sums to 1.3"),
-        (LABELS, {}, r"integer labels.*fw.one_hot\(Y_train, 3\)"),
+        (LABELS, {}, r"integer labels.*fw.losses.one_hot\(Y_train, 3\)"),
         (SOFT, dict(ridge=1.0), "ridge and cutoff"),
-        (SOFT, dict(algorithm=fw.Schedule([0.1])), r"algorithm=Schedule\(1 updates\) is for loss=fw.MSE"),
+        (
+            SOFT,
+            dict(algorithm=fw.algorithms.Schedule([0.1])),
+            r"algorithm=Schedule\(1 updates\) is for loss=fw.MSE",
+        ),
         (
             SOFT,
             dict(algorithm=fw.GradientDescent(50.0)),
@@ -182,12 +186,12 @@ def test_bad_input_is_named(targets, change, message):
 
 def test_bad_labels_are_named():
     with refused("labels must lie between 0 and 1, got 2"):
-        fw.one_hot(LABELS, 2)
+        fw.losses.one_hot(LABELS, 2)
     with refused("labels must be whole numbers"):
-        fw.one_hot(LABELS + 0.5, 3)
+        fw.losses.one_hot(LABELS + 0.5, 3)
     with refused("smoothing must lie between 0 and 1"):
-        fw.one_hot(LABELS, 3, smoothing=1.0)
+        fw.losses.one_hot(LABELS, 3, smoothing=1.0)
     with refused("row 0 of probabilities has an entry of zero"):
-        fw.outputs_of(HARD)
+        fw.losses.outputs_of(HARD)
     with refused("temperature must be a positive number, got 0"):
         fw.CrossEntropy(0)

@@ -29,11 +29,11 @@ def test_expected_loss_is_that_of_the_prediction(sweep):
     scale = 3.0**-0.5
     net = fw.MLP.critical((3, 64, 64, 1), "tanh")
     prediction = fw.predict(net, X[:4], scale * Y[:4], X[4:])
-    loss = fw.test_loss(prediction, scale * Y[4:])
+    loss = prediction.test_loss(scale * Y[4:])
     assert sweep.target_scale[1] == pytest.approx(scale)
     assert sweep.bias[1, 1] == pytest.approx(loss.bias / scale**2, rel=1e-9)
     assert sweep.variance[1, 1] == pytest.approx(loss.variance / scale**2, rel=1e-9)
-    infinite = fw.test_loss(prediction.infinite_width, scale * Y[4:])
+    infinite = prediction.infinite_width.test_loss(scale * Y[4:])
     assert sweep.infinite_total[1] == pytest.approx(infinite.total / scale**2, rel=1e-9)
 
 
@@ -74,7 +74,7 @@ def test_networks_of_unequal_layers_have_other_widths_but_no_other_depth():
     with refused("net has different activations in its layers, tanh, sin; pass a function of widths"):
         fw.expected_loss(net, *data, depths=(2, 3), widths=(32,))
     sweep = fw.expected_loss(net, *data, depths=(3,), widths=(64,))
-    loss = fw.test_loss(fw.predict(net.replace(widths=(3, 64, 64, 1)), *data[:3]), Y[4:])
+    loss = fw.predict(net.replace(widths=(3, 64, 64, 1)), *data[:3]).test_loss(Y[4:])
     assert sweep.total[0, 0] == pytest.approx(loss.total, rel=1e-9)
 
 
@@ -82,15 +82,15 @@ def test_targets_keep_their_size_where_the_kernel_does_not_fall_and_algorithms_a
     """Off criticality, for descent that is stopped early."""
     net, how = fw.MLP((3, 32, 1), "tanh", C_b=0.3, C_W=1.5), fw.GradientDescent(0.05, steps=7)
     found = fw.expected_loss(net, X[:4], Y[:4], X[4:], Y[4:], depths=(2,), widths=(32,), algorithm=how)
-    loss = fw.test_loss(fw.predict(net, X[:4], Y[:4], X[4:], algorithm=how), Y[4:])
+    loss = fw.predict(net, X[:4], Y[:4], X[4:], algorithm=how).test_loss(Y[4:])
     assert found.target_scale[0] == 1
     assert found.total[0, 0] == pytest.approx(loss.total, rel=1e-9)
 
 
 def test_algorithms_differ_in_the_projector_that_knows_them():
     net = fw.MLP((3, 64, 64, 1), "tanh", C_b=0.1)
-    prepared = fw.finite_width(net, X[:4], Y[:4], X[4:])
-    found = fw.inductive_bias(prepared)
+    prepared = fw.prepare(net, X[:4], Y[:4], X[4:])
+    found = fw.textbook.inductive_bias(prepared)
     l = found.eigenvalues
     np.testing.assert_allclose(found.ratios["gradient flow"], 2 * l / (l[:, None] + l), rtol=1e-9)
     assert not found.ratios["two-step"].any()

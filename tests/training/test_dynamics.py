@@ -118,7 +118,7 @@ def test_early_stopping_finds_the_lowest_expected_loss():
     noisy = Y + RANDOM.normal(size=Y.shape)
     times = np.geomspace(0.01, 1e4, 40)
     path = fw.trajectory(NET, X, noisy, X, times=times)
-    best = fw.stopping_time(path, Y)
+    best = path.stopping_time(Y)
     losses = [one.total for one in best.losses]
     assert losses[best.index] == min(losses) == best.loss.total
     assert best.time == times[best.index] and 0 < best.index < 39  # noise is not worth learning
@@ -145,7 +145,7 @@ def test_bad_times_are_named(change, message):
 
 
 def test_spectrum_says_how_fast_and_how_long(tmp_path):
-    spectrum = fw.spectrum(NET, X)
+    spectrum = fw.textbook.spectrum(NET, X)
     Theta = BOTH.Theta[:7, :7]
     np.testing.assert_allclose(spectrum.eigenvalues, np.linalg.eigvalsh(Theta), rtol=1e-10)
     np.testing.assert_allclose(spectrum.condition, np.linalg.cond(Theta), rtol=1e-9)
@@ -156,7 +156,7 @@ def test_spectrum_says_how_fast_and_how_long(tmp_path):
     )
     np.testing.assert_allclose(spectrum.learned(fw.GradientFlow()), 1, rtol=1e-14)
     for name in ("spectrum.svg", "spectrum.png"):
-        fw.save_spectrum(spectrum, tmp_path / name)
+        fw.plots.save_spectrum(spectrum, tmp_path / name)
         assert (tmp_path / name).stat().st_size > 5000
     with refused("path must end in .svg, .png or .pdf"):
-        fw.save_spectrum(spectrum, tmp_path / "spectrum.txt")
+        fw.plots.save_spectrum(spectrum, tmp_path / "spectrum.txt")

@@ -147,7 +147,7 @@ ALGORITHMS = {
 
 @pytest.fixture(scope="module")
 def prepared():
-    return fw.finite_width(NET, X[:3], Y, X)
+    return fw.prepare(NET, X[:3], Y, X)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
@@ -237,12 +237,12 @@ def test_statistics_serve_other_widths_of_any_network_of_dense_layers():
     """Also where activations differ and the network is no MLP."""
     layers = lambda n: (fw.Dense(n, C_b=0.1), "tanh", fw.Dense(n), "sin", fw.Dense(2))  # noqa: E731
     narrow, wide = (fw.Network(3, *layers(n)) for n in (64, 96))
-    adapted = fw.finite_width(narrow, X[:3], Y, X).with_width(96)
+    adapted = fw.prepare(narrow, X[:3], Y, X).with_width(96)
     assert adapted.net == wide and adapted.n == 96
     anew = fw.predict(fw.MLP((3, 96, 96, 2), ("tanh", "sin"), C_b=(0.1, 0, 0)), X[:3], Y, X)
     np.testing.assert_allclose(adapted.predict().mean, anew.mean, rtol=TOLERANCE, atol=TOLERANCE)
     with refused("widths=.3, 64, 48, 2. has unequal hidden layers.*prepare the other network"):
-        fw.finite_width(NET, X[:3], Y, X).with_width(96)
+        fw.prepare(NET, X[:3], Y, X).with_width(96)
 
 
 def test_linear_networks_keep_only_what_their_depth_makes():
@@ -385,7 +385,7 @@ def test_width_one_is_refused_and_narrow_networks_are_warned_of():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fw.predict(NET.replace(widths=(3, 2, 2, 2)), X[:3], Y, X)
-    assert [w.category for w in caught] == [fw.ExpansionWarning]
+    assert [w.category for w in caught] == [fw.warnings.ExpansionWarning]
     assert "depth over width 1" in str(caught[0].message)
 
 
@@ -405,5 +405,5 @@ def test_width_one_is_refused_and_narrow_networks_are_warned_of():
     ],
 )
 def test_each_way_out_of_the_range_of_the_expansion_is_warned_of(expansion, message):
-    with pytest.warns(fw.ExpansionWarning, match=message):
+    with pytest.warns(fw.warnings.ExpansionWarning, match=message):
         warn_of(expansion, 10.0)

@@ -32,7 +32,7 @@ def members_of(prediction, count, seed):
 def test_squared_loss_is_bias_plus_variance():
     """(10.52) against 20000 draws of the ensemble."""
     prediction = fw.predict(NET, X, Y, X_TEST, order=0)
-    found = fw.test_loss(prediction, Y_TEST)
+    found = prediction.test_loss(Y_TEST)
     losses = ((members_of(prediction, 20_000, 0) - Y_TEST) ** 2).sum(axis=(1, 2)) / 2
     assert abs(losses.mean() - found.total) / (losses.std() / np.sqrt(losses.size)) < 4
     np.testing.assert_allclose(found.bias, ((prediction.mean - Y_TEST) ** 2).sum() / 2, rtol=1e-12)
@@ -43,17 +43,17 @@ def test_squared_loss_is_bias_plus_variance():
 def test_a_squared_loss_by_hand_gives_the_same_split():
     """(10.55) for a quadratic loss is (10.52)."""
     prediction = fw.predict(NET, X, Y, X_TEST, order=0)
-    by_hand = fw.test_loss(prediction, Y_TEST, loss=lambda z, y: jnp.sum((z - y) ** 2) / 2)
-    found = fw.test_loss(prediction, Y_TEST)
+    by_hand = prediction.test_loss(Y_TEST, loss=lambda z, y: jnp.sum((z - y) ** 2) / 2)
+    found = prediction.test_loss(Y_TEST)
     np.testing.assert_allclose([by_hand.bias, by_hand.variance], [found.bias, found.variance], rtol=1e-12)
 
 
 @pytest.mark.parametrize("loss", [fw.CrossEntropy(), fw.CrossEntropy(2.0)])
 def test_variance_of_any_loss_is_its_hessian_with_the_covariance(loss):
     """(10.55): shrinking all fluctuations by s leaves an error of order s^4 beside the s^2 that is kept."""
-    soft, targets = fw.softmax(Y), fw.softmax(Y_TEST)
+    soft, targets = jax.nn.softmax(Y), jax.nn.softmax(Y_TEST)
     prediction = fw.predict(NET, X, soft, X_TEST, loss=loss, order=0)
-    found = fw.test_loss(prediction, targets, loss=loss)
+    found = prediction.test_loss(targets, loss=loss)
     assert not found.exact
     draws = members_of(prediction, 20_000, 1) - prediction.mean
 
@@ -69,17 +69,17 @@ def test_variance_of_any_loss_is_its_hessian_with_the_covariance(loss):
 
 
 def test_a_sampled_ensemble_is_averaged_member_by_member():
-    targets = fw.one_hot(np.arange(5) % 3, 3)
+    targets = fw.losses.one_hot(np.arange(5) % 3, 3)
     algorithm = fw.GradientFlow(1.0)
     sampled = fw.predict(
-        NET, X, fw.softmax(Y), X_TEST, loss=fw.CrossEntropy(), algorithm=algorithm, order=0, members=50
+        NET, X, jax.nn.softmax(Y), X_TEST, loss=fw.CrossEntropy(), algorithm=algorithm, order=0, members=50
     )
-    found = fw.test_loss(sampled, targets, loss=fw.CrossEntropy())
+    found = sampled.test_loss(targets, loss=fw.CrossEntropy())
     losses = -(targets * np.log(sampled.probabilities_of_members)).sum(axis=(1, 2))
     np.testing.assert_allclose(found.total, losses.mean(), rtol=1e-12)
     np.testing.assert_allclose(found.stderr, losses.std(ddof=1) / np.sqrt(50), rtol=1e-12)
     with refused("loss must be fw.MSE"):
-        fw.test_loss(sampled, targets, loss="hinge")
+        sampled.test_loss(targets, loss="hinge")
 
 
 # --- one training and one test input -----------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_a_sampled_ensemble_is_averaged_member_by_member():
 
 def test_a_neighbour_is_a_prediction_from_one_sample():
     """(10.56)-(10.63)."""
-    found = fw.neighbour(NET, X[0], X_TEST[0])
+    found = fw.textbook.neighbour(NET, X[0], X_TEST[0])
     prediction = fw.predict(NET, X[:1], Y[:1], X_TEST[:1], order=0)
     np.testing.assert_allclose(found.bias(Y[0], Y_TEST[0]), prediction.mean[0] - Y_TEST[0], rtol=1e-12)
     np.testing.assert_allclose(found.variance, prediction.variance[0, 0], rtol=1e-10)
@@ -128,7 +128,7 @@ def test_expansion_is_the_limit_of_differences(activation, unequal):
     errors = {}
     for size in (0.08, 0.04):
         plus, minus = pair(size, unequal)
-        expansion = fw.delta_expansion(net, plus, minus)
+        expansion = fw.textbook.delta_expansion(net, plus, minus)
         for layer in (2, 4):
             for name, value in measured(net, plus, minus, layer).items():
                 if unequal == 0 and name.endswith("1"):
@@ -147,7 +147,10 @@ def test_robustness_and_variance_of_nearby_inputs(unequal):
     gaps = []
     for size in (0.025, 0.0125):
         plus, minus = pair(size, unequal)
-        exact, expansion = fw.neighbour(NET, plus, minus), fw.delta_expansion(NET, plus, minus)
+        exact, expansion = (
+            fw.textbook.neighbour(NET, plus, minus),
+            fw.textbook.delta_expansion(NET, plus, minus),
+        )
         robustness, variance = expansion.robustness[-1], expansion.variance[-1]
         gaps.append([abs(exact.robustness - robustness), abs(exact.variance - variance)])
         assert abs(exact.robustness / robustness - 1) < 0.1 and abs(exact.variance / variance - 1) < 0.1
@@ -156,13 +159,13 @@ def test_robustness_and_variance_of_nearby_inputs(unequal):
 
 def test_kinks_have_no_expansion():
     with refused("has a kink, and its kernels"):
-        fw.delta_expansion(fw.MLP((3, 8, 1), "relu"), *pair(0.1))
+        fw.textbook.delta_expansion(fw.MLP((3, 8, 1), "relu"), *pair(0.1))
     with refused("x_plus has 2 columns"):
-        fw.delta_expansion(NET, [1.0, 2.0], [1.0, 2.0])
+        fw.textbook.delta_expansion(NET, [1.0, 2.0], [1.0, 2.0])
     with refused("is not scale-invariant"):
-        fw.finite_angle(NET, *pair(0.1))
+        fw.textbook.finite_angle(NET, *pair(0.1))
     with refused("must have equal norms"):
-        fw.finite_angle(fw.MLP((3, 8, 1), "relu"), *pair(0.1, 0.7))
+        fw.textbook.finite_angle(fw.MLP((3, 8, 1), "relu"), *pair(0.1, 0.7))
 
 
 # --- asymptotic laws ---------------------------------------------------------------------------------
@@ -174,7 +177,7 @@ def test_finite_angles_are_the_kernels_of_scale_invariant_networks():
         (3, 8, 8, 8, 1), "leaky_relu(0.2)", C_b=0.1, C_W=1.7, lambda_b=0.3, lambda_W=(1.0, 0.0, 2.0, 1.0)
     )
     plus, minus = np.array([1.0, 2.0, 2.0]), np.array([2.0, -1.0, 2.0])
-    found = fw.finite_angle(net, plus, minus)
+    found = fw.textbook.finite_angle(net, plus, minus)
     theory = fw.solve(net, np.stack([plus, minus]), order=0)
     for l in range(1, 5):
         K, Theta = theory.layer(l).K, theory.layer(l).Theta
@@ -182,7 +185,7 @@ def test_finite_angles_are_the_kernels_of_scale_invariant_networks():
         np.testing.assert_allclose(np.cos(found.psi[l - 1]), K[0, 1] / K[0, 0], rtol=1e-12)
         np.testing.assert_allclose(found.Theta_d[l - 1], Theta[0, 0], rtol=1e-12)
         np.testing.assert_allclose(found.cos_zeta[l - 1], Theta[0, 1] / Theta[0, 0], rtol=1e-12)
-    exact = fw.neighbour(net, plus, minus)
+    exact = fw.textbook.neighbour(net, plus, minus)
     np.testing.assert_allclose(found.robustness[-1], exact.robustness, rtol=1e-11)
     np.testing.assert_allclose(found.variance[-1], exact.variance, rtol=1e-11)
 
@@ -192,7 +195,7 @@ def test_deep_scale_invariant_networks_forget_the_angle(activation, C_W):
     """(10.93)-(10.95) at depth 10000, learning rates in proportion to 1/L: 1/4, -3/4 and 9/16 K."""
     depth = 10_000
     net = fw.MLP((2, *[1] * depth), activation, C_W=C_W, lambda_b=0.7 / depth, lambda_W=1.3 / depth)
-    found = fw.finite_angle(net, [1.0, 0.0], [0.0, 1.0])
+    found = fw.textbook.finite_angle(net, [1.0, 0.0], [0.0, 1.0])
     assert abs(found.cos_zeta[-1] - 1 / 4) < 0.002 and abs(found.robustness[-1] + 3 / 4) < 0.002
     assert abs(found.variance[-1] / found.K_d[-1] - 9 / 16) < 0.004
     errors = np.abs(found.cos_zeta[[99, 999, 9999]] - 1 / 4)
@@ -203,7 +206,7 @@ def test_deep_linear_networks_keep_the_angle():
     """(10.98): cos zeta tends to (lb + lW K cos psi) / (lb + lW K)."""
     depth, lb, lW = 5000, 0.7, 1.3
     net = fw.MLP((2, *[1] * depth), "linear", lambda_b=lb / depth, lambda_W=lW / depth)
-    found = fw.finite_angle(net, [1.0, 0.0], [0.6, 0.8])
+    found = fw.textbook.finite_angle(net, [1.0, 0.0], [0.6, 0.8])
     K = 0.5
     np.testing.assert_allclose(found.K_d[-1], K, rtol=1e-12)
     expected = (lb + lW * K * 0.6) / (lb + lW * K)
@@ -219,7 +222,7 @@ def test_odd_activations_stay_robust_under_learning_rate_equivalence():
     depth, lb, lW = 300, 0.8, 1.1
     layers = np.arange(1, depth + 1)
     net = fw.MLP((3, *[1] * depth), "tanh", lambda_b=tuple(lb / layers), lambda_W=lW)
-    found = fw.delta_expansion(net, *pair(0.05))
+    found = fw.textbook.delta_expansion(net, *pair(0.05))
     np.testing.assert_allclose(found.Theta00[-1], lb + lW / 2, rtol=0.03)
     square = found.K2 * layers  # delta^2 of (10.71), up to logarithms
     np.testing.assert_allclose(found.Theta2[-1] / square[-1], lW, rtol=0.04)
@@ -238,7 +241,7 @@ def test_equal_learning_rates_lose_robustness_with_depth(activation, a_1):
     """
     depth, lb, lW = 400, 0.8, 1.1
     net = fw.MLP((3, *[1] * depth), activation, lambda_b=lb, lambda_W=lW)
-    found = fw.delta_expansion(net, *pair(0.05))
+    found = fw.textbook.delta_expansion(net, *pair(0.05))
     np.testing.assert_allclose(found.Theta00[-1] / depth, lb / 2, rtol=0.03)
     square = found.K2[-1] * depth  # delta^2
     np.testing.assert_allclose(found.Theta2[-1] / square, lW - a_1 * lb / 2, rtol=0.02)
@@ -252,13 +255,13 @@ def test_equal_learning_rates_lose_robustness_with_depth(activation, a_1):
 def test_starpolation_is_exact_at_every_s():
     s = np.linspace(-1.5, 2.5, 9)
     plus, minus = X[0], X[1]
-    found = fw.starpolate(NET, plus, minus, Y[0], Y[1], s)
+    found = fw.textbook.starpolate(NET, plus, minus, Y[0], Y[1], s)
     Theta = fw.kernels(NET, np.stack([plus, minus])).Theta
     line = s[:, None] * plus + (1 - s)[:, None] * minus
     inverse = np.array([[Theta[1, 1], -Theta[0, 1]], [-Theta[0, 1], Theta[0, 0]]]) / np.linalg.det(Theta)
     expected = fw.kernels(NET, line, np.stack([plus, minus])).Theta @ inverse @ Y[:2]  # (10.106)
     np.testing.assert_allclose(found.mean, expected, rtol=1e-10, atol=1e-12)
-    ends = fw.starpolate(NET, plus, minus, Y[0], Y[1], [1.0, 0.0])
+    ends = fw.textbook.starpolate(NET, plus, minus, Y[0], Y[1], [1.0, 0.0])
     np.testing.assert_allclose(ends.mean, Y[:2], rtol=1e-10)
     assert ends.variance.max() < 1e-12
 
@@ -266,7 +269,7 @@ def test_starpolation_is_exact_at_every_s():
 def test_linear_networks_starpolate_linearly_and_with_certainty():
     """(10.104)."""
     net = fw.MLP((3, 8, 8, 3), "linear", C_b=0.1, C_W=1.2)
-    found = fw.starpolate(net, X[0], X[1], Y[0], Y[1], np.linspace(-2, 3, 11))
+    found = fw.textbook.starpolate(net, X[0], X[1], Y[0], Y[1], np.linspace(-2, 3, 11))
     np.testing.assert_allclose(found.mean, found.linear, rtol=1e-9, atol=1e-10)
     assert found.variance.max() < 1e-10
     assert abs(found.curvature) < 1e-14
@@ -284,7 +287,7 @@ def test_nearby_starpolation_bends_by_the_curvature(activation):
     for size in (0.1, 0.05):
         for difference, seen in errors.items():
             y = 1.0 + difference * size, 1.0 - difference * size
-            found = fw.starpolate(net, *pair(size), [y[0]], [y[1]], s)
+            found = fw.textbook.starpolate(net, *pair(size), [y[0]], [y[1]], s)
             seen.append(np.abs(found.mean - found.expanded_mean).max())
         variances.append(found.variance)
         bend = found.expanded_mean - found.linear
@@ -296,13 +299,13 @@ def test_nearby_starpolation_bends_by_the_curvature(activation):
 
 
 def test_starpolation_names_what_it_cannot_expand():
-    found = fw.starpolate(NET, *pair(0.1, 0.7), Y[0], Y[1], 0.5)
+    found = fw.textbook.starpolate(NET, *pair(0.1, 0.7), Y[0], Y[1], 0.5)
     with refused("is for inputs of equal norm"):
         _ = found.expanded_mean
-    relu = fw.starpolate(fw.MLP((3, 8, 1), "relu"), X[0], X[1], [1.0], [2.0], 0.5)
+    relu = fw.textbook.starpolate(fw.MLP((3, 8, 1), "relu"), X[0], X[1], [1.0], [2.0], 0.5)
     with refused("a kinked activation has no expansion"):
         _ = relu.curvature
     with refused("s must be a finite number"):
-        fw.starpolate(NET, X[0], X[1], Y[0], Y[1], np.nan)
+        fw.textbook.starpolate(NET, X[0], X[1], Y[0], Y[1], np.nan)
     with refused("y_minus must have shape"):
-        fw.starpolate(NET, X[0], X[1], Y[0], Y[1][:2], 0.5)
+        fw.textbook.starpolate(NET, X[0], X[1], Y[0], Y[1][:2], 0.5)

@@ -16,7 +16,7 @@ import finitewidth as fw
 from finitewidth.network.algorithms.clock import Clock
 from finitewidth.theory.unrolled.pair_corrections import pair_corrections
 from finitewidth.training.first_order.modes import with_free_symbols
-from finitewidth.training.first_order.statistics import FiniteWidth
+from finitewidth.training.first_order.statistics import Prepared
 from finitewidth.training.many_points.moments import Replay
 from finitewidth.training.many_points.times import Times, kronecker
 
@@ -24,12 +24,12 @@ PULL = 4.0
 CONTRIBUTIONS = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
 
 
-def whole(net: fw.MLP) -> FiniteWidth:
-    return fw.finite_width(net, INPUTS[:6], TARGETS, INPUTS[6:], four_leg_tolerance=1e-6)
+def whole(net: fw.MLP) -> Prepared:
+    return fw.prepare(net, INPUTS[:6], TARGETS, INPUTS[6:], four_leg_tolerance=1e-6)
 
 
 @pytest.fixture(scope="module")
-def prepared() -> FiniteWidth:
+def prepared() -> Prepared:
     return whole(NET)
 
 
@@ -234,7 +234,7 @@ def test_many_samples_before_the_end_are_sampled_by_themselves(monkeypatch):
 # --- the variance -------------------------------------------------------------------------------------
 
 
-def variance_pulls(estimate: fw.Prediction, exact: fw.Prediction) -> dict[str, np.ndarray]:
+def variance_pulls(estimate: fw.records.Prediction, exact: fw.records.Prediction) -> dict[str, np.ndarray]:
     """Of every contribution to the variance of each output, of all together, and averaged over outputs."""
     assert estimate.sampling is not None and estimate.sampling.variance is not None
     errors = estimate.sampling.variance.contributions

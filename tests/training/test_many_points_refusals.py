@@ -83,7 +83,7 @@ def test_samples_are_the_number_of_neurons(samples):
         assert "10 to 20 percent too small" in repr(sampling)
 
 
-@pytest.mark.filterwarnings("ignore::finitewidth.ExpansionWarning")
+@pytest.mark.filterwarnings("ignore::finitewidth.warnings.ExpansionWarning")
 def test_samples_too_few_for_a_standard_error_are_refused():
     with pytest.raises(
         ValueError, match=r"samples=1000 are too few .*; use samples=(\d+) or more"
@@ -138,7 +138,7 @@ def test_a_refusal_for_memory_says_how_many_inputs_fit(monkeypatch, route, words
     X, options = np.random.default_rng(5).standard_normal((120, 3)), {"route": route}
     options |= {"covariance": True} if route == "deterministic" else {}
     with pytest.raises(ValueError, match=words) as refusal:
-        fw.finite_width(NET, X[:100], np.zeros((100, 2)), X[100:], **options)
+        fw.prepare(NET, X[:100], np.zeros((100, 2)), X[100:], **options)
     found = re.search(words, str(refusal.value))
     assert found is not None and 5 < int(found[1]) < 120
 
@@ -236,11 +236,11 @@ def test_a_finite_time_without_a_route_is_refused_before_any_work(monkeypatch, s
 def test_a_store_names_the_argument_that_differs(tmp_path):
     data, store = (NET, INPUTS[:6], TARGETS, INPUTS[6:]), tmp_path / "run.zarr"
     prepared = {"route": "sampled", "store": store}
-    fw.finite_width(*data, **prepared, tolerance=0.1)
+    fw.prepare(*data, **prepared, tolerance=0.1)
     with pytest.raises(ValueError, match="its tolerance is 0.1, not 0.2; use another store"):
-        fw.finite_width(*data, **prepared, tolerance=0.2)
+        fw.prepare(*data, **prepared, tolerance=0.2)
     with pytest.raises(ValueError, match="its samples is None, not 5000; use another store"):
-        fw.finite_width(*data, **prepared, samples=5000)
+        fw.prepare(*data, **prepared, samples=5000)
 
 
 def test_times_are_said_as_people_say_them():

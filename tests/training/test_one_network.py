@@ -56,7 +56,7 @@ def by_component(array):
 
 
 def predicted(z, y, tensors, algorithm):
-    return fw.predict_network(
+    return fw.empirical.trained_outputs(
         z.reshape(SAMPLES, OUTPUTS), *map(by_component, tensors), y.reshape(TRAINING, OUTPUTS), algorithm
     )
 
@@ -141,4 +141,4 @@ def test_what_no_network_can_have_is_refused(network, changes, message):
         filled = np.isscalar(value) and name != "algorithm"
         good[name] = np.full_like(good[name], value) if filled else value
     with refused(message):
-        fw.predict_network(**good)
+        fw.empirical.trained_outputs(**good)

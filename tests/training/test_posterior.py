@@ -115,7 +115,7 @@ def test_deep_linear_networks_are_exact(hidden):
         RANDOM.normal(size=(2, 5)),
         RANDOM.normal(size=(3, 2)),
     )
-    posterior = fw.posterior(net, inputs, targets, tests, order=1)
+    posterior = fw.bayes.posterior(net, inputs, targets, tests, order=1)
     K = fw.kernels(net, inputs).K
     q = targets.T @ np.linalg.solve(K, targets)
     near(posterior.mean, posterior.infinite_width.mean)
@@ -124,7 +124,7 @@ def test_deep_linear_networks_are_exact(hidden):
     )
     near(posterior.covariance - posterior.infinite_width.covariance, expected)
     Q = (L - 1) / 4 * (np.trace(q @ q) - 2 * 6 * np.trace(q) + 36)
-    near(fw.evidence(net, inputs, targets, order=1, gradient=False).correction, Q / n)
+    near(fw.bayes.evidence(net, inputs, targets, order=1, gradient=False).correction, Q / n)
     near(posterior.log_evidence_correction, Q / n)
 
 
@@ -133,8 +133,8 @@ def test_training_the_last_layer_is_the_posterior_without_learning_of_hidden_lay
     """At width 64000 training, which resums H1, agrees to its own order 1/n^2."""
     n = 64_000
     net = mlp(activation, n)
-    posterior = fw.posterior(net, X, Y, X_TEST, order=1)
-    trained = fw.predict(fw.bayesian_rates(net), X, Y, X_TEST)
+    posterior = fw.bayes.posterior(net, X, Y, X_TEST, order=1)
+    trained = fw.predict(fw.bayes.rates(net), X, Y, X_TEST)
     kept = ("kernel_shift", "vertex_without_data")
     mean = sum(posterior.contributions[name] for name in kept)
     near(n * (trained.mean - trained.infinite_width.mean), n * mean, 1e-3)
@@ -168,20 +168,20 @@ def test_contractions_of_the_vertex_are_those_of_the_whole_tensor(activation, mo
 
 def test_order_zero_is_infinite_width():
     net = mlp("tanh")
-    assert isinstance(fw.posterior(net, X, Y, X_TEST), fw.Posterior)
+    assert isinstance(fw.bayes.posterior(net, X, Y, X_TEST), fw.records.Posterior)
     first, zeroth = (
-        fw.posterior(net, X, Y, X_TEST, noise=0.1, order=1),
-        fw.posterior(net, X, Y, X_TEST, noise=0.1),
+        fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1, order=1),
+        fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1),
     )
     near(first.infinite_width.mean, zeroth.mean)
     near(first.infinite_width.covariance, zeroth.covariance)
-    assert fw.evidence(net, X, Y, noise=0.1).correction == 0.0
+    assert fw.bayes.evidence(net, X, Y, noise=0.1).correction == 0.0
     with refused("at infinite width hidden layers do not learn from data; use order=1"):
         zeroth.layer(1)
 
 
 def test_without_noise_the_posterior_at_training_inputs_is_the_data():
-    posterior = fw.posterior(mlp("relu"), X, Y, order=1, cumulants=True)
+    posterior = fw.bayes.posterior(mlp("relu"), X, Y, order=1, cumulants=True)
     near(posterior.mean, Y)
     np.testing.assert_allclose(posterior.covariance, 0.0, atol=1e-12)
     np.testing.assert_allclose(posterior.excess_kurtosis, 0.0, atol=1e-6)
@@ -191,17 +191,19 @@ def test_an_input_seen_twice_is_seen_once_with_half_the_noise():
     """Also at order 1/n: the mean of two observations is all that depends on the network."""
     net, twice = mlp("gelu"), np.concatenate([X, X[:1]])
     two = np.concatenate([Y, Y[:1] + 0.4])
-    doubled = fw.posterior(net, np.repeat(X, 2, axis=0), np.repeat(Y, 2, axis=0), X_TEST, noise=0.2, order=1)
-    once = fw.posterior(net, X, Y, X_TEST, noise=0.1, order=1)
+    doubled = fw.bayes.posterior(
+        net, np.repeat(X, 2, axis=0), np.repeat(Y, 2, axis=0), X_TEST, noise=0.2, order=1
+    )
+    once = fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1, order=1)
     near(doubled.mean, once.mean)
     near(doubled.covariance, once.covariance)
-    assert np.isfinite(fw.posterior(net, twice, two, X_TEST, noise=0.2, order=1).mean).all()
+    assert np.isfinite(fw.bayes.posterior(net, twice, two, X_TEST, noise=0.2, order=1).mean).all()
 
 
 def test_outputs_are_predicted_jointly():
     """Another target of output 2 changes the mean of output 1, at order 1/n only."""
     net, other = mlp("tanh"), Y * np.array([1.0, -0.5])
-    one, two = (fw.posterior(net, X, targets, X_TEST, noise=0.1, order=1) for targets in (Y, other))
+    one, two = (fw.bayes.posterior(net, X, targets, X_TEST, noise=0.1, order=1) for targets in (Y, other))
     near(one.infinite_width.mean[:, 0], two.infinite_width.mean[:, 0])
     assert np.abs(one.mean[:, 0] - two.mean[:, 0]).min() > 1e-5
     between = one.covariance[:, 0, :, 1]
@@ -213,9 +215,9 @@ def test_the_posterior_of_two_data_sets_is_that_of_the_second_given_the_first():
     1/n, which the first two moments and cumulants of that posterior give."""
     net, noise = mlp("tanh", 200, outputs=1), 0.1
     y = Y[:, :1]
-    both = fw.evidence(net, X, y, noise=noise, order=1, gradient=False)
-    first = fw.evidence(net, X[:2], y[:2], noise=noise, order=1, gradient=False)
-    posterior = fw.posterior(net, X[:2], y[:2], X[2:], noise=noise, order=1, cumulants=True)
+    both = fw.bayes.evidence(net, X, y, noise=noise, order=1, gradient=False)
+    first = fw.bayes.evidence(net, X[:2], y[:2], noise=noise, order=1, gradient=False)
+    posterior = fw.bayes.posterior(net, X[:2], y[:2], X[2:], noise=noise, order=1, cumulants=True)
     m, s = posterior.infinite_width.mean[0, 0], posterior.infinite_width.variance[0, 0] + noise
     u = (y[2, 0] - m) / np.sqrt(s)
     moved = (posterior.mean[0, 0] - m) / np.sqrt(s)
@@ -237,9 +239,9 @@ def test_gradient_of_the_evidence_is_that_of_finite_differences(activation):
     net, h = mlp(activation, 30, C_b=(0.1, 0.2, 0.3), C_W=(1.3, 1.0, 0.8)), 1e-3
 
     def value(net, noise=0.2):
-        return fw.evidence(net, X, Y, noise=noise, order=1, gradient=False).value
+        return fw.bayes.evidence(net, X, Y, noise=noise, order=1, gradient=False).value
 
-    gradient = fw.evidence(net, X, Y, noise=0.2, order=1).gradient
+    gradient = fw.bayes.evidence(net, X, Y, noise=0.2, order=1).gradient
     for name, layer in (("C_b", 2), ("C_W", 2), ("C_b", 0), ("C_W", 1)):
         changed = [list(getattr(net, name)) for _ in range(2)]
         changed[0][layer] += h
@@ -254,7 +256,7 @@ def test_gradient_of_the_evidence_is_that_of_finite_differences(activation):
 def test_the_kernel_of_a_hidden_layer_climbs_the_gradient_of_the_evidence(activation):
     """E[Ghat | y] - E[Ghat] = V g / n with g by finite differences of the infinite-width evidence."""
     net, noise, h = mlp(activation), 0.1, 1e-5
-    posterior = fw.posterior(net, X, Y, noise=noise, order=1)
+    posterior = fw.bayes.posterior(net, X, Y, noise=noise, order=1)
     layer = posterior.layer(2)
     theory = fw.solve(net, X)
     K2, C_b, C_W = theory.layer(2).K, net.C_b[2], net.C_W[2]
@@ -280,7 +282,7 @@ def test_the_kernel_of_a_hidden_layer_climbs_the_gradient_of_the_evidence(activa
 def test_residual_networks_have_posteriors_if_their_last_layer_is_dense():
     body = fw.Residual(fw.Dense(40, C_W=1.2), "tanh", fw.Dense(40, C_W=0.9), gamma=0.8)
     net = fw.Network(3, fw.Dense(40), body, "tanh", fw.Dense(2, C_b=0.1))
-    posterior = fw.posterior(net, X, Y, X_TEST, noise=0.1, order=1)
+    posterior = fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1, order=1)
     theory = fw.solve(net, np.concatenate([X, X_TEST]), tensors=("V",))
     given = conditioned(theory.output.K, Y, [0, 1, 2], [3, 4], 0.1)
     result = corrections(given, WholeVertex(theory.output.G1, theory.output.V))
@@ -288,7 +290,7 @@ def test_residual_networks_have_posteriors_if_their_last_layer_is_dense():
     with refused("hidden layers given data are not known for networks with skip connections"):
         posterior.layer(1)
     with refused("a skip ends in the output of this network"):
-        fw.posterior(fw.Network(3, fw.Dense(2), fw.Residual(fw.Dense(2), gamma=1.0)), X, Y, order=1)
+        fw.bayes.posterior(fw.Network(3, fw.Dense(2), fw.Residual(fw.Dense(2), gamma=1.0)), X, Y, order=1)
 
 
 # --- range and bad input -----------------------------------------------------------------------------
@@ -296,15 +298,15 @@ def test_residual_networks_have_posteriors_if_their_last_layer_is_dense():
 
 def test_corrections_of_the_size_of_what_they_correct_are_warned_of():
     far = 20 * Y
-    with pytest.warns(fw.ExpansionWarning, match="condition number of the training kernel"):
-        posterior = fw.posterior(mlp("tanh", 8), X, far, X_TEST, order=1)
+    with pytest.warns(fw.warnings.ExpansionWarning, match="condition number of the training kernel"):
+        posterior = fw.bayes.posterior(mlp("tanh", 8), X, far, X_TEST, order=1)
     assert posterior.verdict == "meaningless"
-    with pytest.warns(fw.ExpansionWarning, match="log evidence is .*meaningless"):
-        evidence = fw.evidence(mlp("tanh", 8), X, far, order=1, gradient=False)
+    with pytest.warns(fw.warnings.ExpansionWarning, match="log evidence is .*meaningless"):
+        evidence = fw.bayes.evidence(mlp("tanh", 8), X, far, order=1, gradient=False)
     assert evidence.verdict == "meaningless"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert fw.evidence(mlp("tanh", 4000), X, Y, order=1, gradient=False).verdict == "trusted"
+        assert fw.bayes.evidence(mlp("tanh", 4000), X, Y, order=1, gradient=False).verdict == "trusted"
 
 
 def test_a_covariance_below_zero_is_named_with_its_number():
@@ -312,8 +314,8 @@ def test_a_covariance_below_zero_is_named_with_its_number():
     inputs = np.random.default_rng(0).normal(size=(4, 4))
     net = fw.MLP((4, 2, 1), "linear", C_W=1.0)
     message = r"covariance by 1\.5 of the posterior variance.*eigenvalue of -0\.5"
-    with pytest.warns(fw.ExpansionWarning, match=message):
-        posterior = fw.posterior(net, inputs[:3], np.zeros((3, 1)), inputs[3:], order=1)
+    with pytest.warns(fw.warnings.ExpansionWarning, match=message):
+        posterior = fw.bayes.posterior(net, inputs[:3], np.zeros((3, 1)), inputs[3:], order=1)
     assert posterior.verdict == "meaningless"
 
 
@@ -325,52 +327,53 @@ def test_corrections_are_measured_by_the_posterior_itself():
     for n, verdict in ((64, "meaningless"), (256, "doubtful"), (1024, "trusted")):
         net = fw.MLP((2, n, 1), "tanh", C_b=0.2, C_W=1.5)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", fw.ExpansionWarning)
-            posterior = fw.posterior(net, *data, noise=0.02, order=1)
+            warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
+            posterior = fw.bayes.posterior(net, *data, noise=0.02, order=1)
         infinite = posterior.infinite_width
         assert posterior.verdict == verdict
         shift = np.abs(posterior.mean - infinite.mean) / infinite.std
         np.testing.assert_allclose(posterior.expansion.mean, shift.max(), rtol=1e-12)
     with pytest.warns(
-        fw.ExpansionWarning, match=r"meaningless: it moves the mean by 3\.1 of the posterior standard"
+        fw.warnings.ExpansionWarning,
+        match=r"meaningless: it moves the mean by 3\.1 of the posterior standard",
     ):
-        fw.posterior(fw.MLP((2, 64, 1), "tanh", C_b=0.2, C_W=1.5), *data, noise=0.02, order=1)
+        fw.bayes.posterior(fw.MLP((2, 64, 1), "tanh", C_b=0.2, C_W=1.5), *data, noise=0.02, order=1)
 
 
 def test_bad_input_is_named():
     net = mlp("tanh")
     with refused("order must be 0 .infinite width. or 1 .through 1/n., got 2"):
-        fw.posterior(net, X, Y, order=2)
+        fw.bayes.posterior(net, X, Y, order=2)
     with refused("noise must be a variance, zero or positive, got -1"):
-        fw.posterior(net, X, Y, noise=-1, order=1)
+        fw.bayes.posterior(net, X, Y, noise=-1, order=1)
     with refused("rows 0 and 3 of X_train are equal"):
-        fw.posterior(net, np.concatenate([X, X[:1]]), np.concatenate([Y, Y[:1]]), order=1)
+        fw.bayes.posterior(net, np.concatenate([X, X[:1]]), np.concatenate([Y, Y[:1]]), order=1)
     with refused("cumulants were not computed"):
-        _ = fw.posterior(net, X, Y, X_TEST, order=1).skewness
+        _ = fw.bayes.posterior(net, X, Y, X_TEST, order=1).skewness
     with refused("cumulants=True is for order=1"):
-        fw.posterior(net, X, Y, cumulants=True)
+        fw.bayes.posterior(net, X, Y, cumulants=True)
     with refused("'perceptron' jumps"):
-        fw.posterior(mlp("perceptron"), X, Y, order=1)
+        fw.bayes.posterior(mlp("perceptron"), X, Y, order=1)
     with refused("hidden layer of width 1"):
-        fw.evidence(mlp("tanh", 1), X, Y, order=1)
+        fw.bayes.evidence(mlp("tanh", 1), X, Y, order=1)
     with refused("layer must be a whole number from 1 to 3, got 4"):
-        fw.posterior(net, X, Y, order=1).layer(4)
+        fw.bayes.posterior(net, X, Y, order=1).layer(4)
     with refused("not the LayerNorm of this network"):
         layers = (fw.Dense(8), fw.LayerNorm(), "tanh", fw.Dense(2))
-        fw.posterior(fw.Network(3, *layers), X, Y, order=1)
+        fw.bayes.posterior(fw.Network(3, *layers), X, Y, order=1)
 
 
 def test_one_layer_has_no_corrections():
     net = fw.MLP((3, 2), "linear", C_b=0.2, C_W=1.5)
     near(
-        fw.posterior(net, X, Y, X_TEST, noise=0.1, order=1).mean,
-        fw.posterior(net, X, Y, X_TEST, noise=0.1).mean,
+        fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1, order=1).mean,
+        fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1).mean,
     )
-    assert fw.evidence(net, X, Y, noise=0.1, order=1).correction == 0.0
+    assert fw.bayes.evidence(net, X, Y, noise=0.1, order=1).correction == 0.0
 
 
 def test_a_posterior_is_the_same_from_a_store(tmp_path, monkeypatch):
     monkeypatch.setattr(vertex_fields, "DENSE", 0)
     options = {"noise": 0.1, "order": 1, "store": tmp_path / "posterior.zarr"}
-    first, second = (fw.posterior(mlp("tanh"), X, Y, X_TEST, **options) for _ in range(2))
+    first, second = (fw.bayes.posterior(mlp("tanh"), X, Y, X_TEST, **options) for _ in range(2))
     np.testing.assert_array_equal(first.covariance, second.covariance)

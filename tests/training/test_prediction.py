@@ -91,10 +91,10 @@ def test_posterior_is_that_of_scikit_learn(name):
     net, noise = NETWORKS[name], 0.05
     peer = GaussianProcessRegressor(Given(net), alpha=noise, optimizer=None).fit(X, Y[:, 0])
     mean, covariance = peer.predict(X_TEST, return_cov=True)
-    ours = fw.posterior(net, X, Y, X_TEST, noise=noise)
+    ours = fw.bayes.posterior(net, X, Y, X_TEST, noise=noise)
     np.testing.assert_allclose(ours.mean[:, 0], mean, rtol=1e-9)
     np.testing.assert_allclose(ours.factors[0][1], covariance, rtol=1e-9, atol=1e-11)
-    one = fw.evidence(net.replace(widths=(*net.widths[:-1], 1)), X, Y[:, :1], noise=noise)
+    one = fw.bayes.evidence(net.replace(widths=(*net.widths[:-1], 1)), X, Y[:, :1], noise=noise)
     np.testing.assert_allclose(one.value, peer.log_marginal_likelihood_value_, rtol=1e-9)
 
 
@@ -108,10 +108,10 @@ def test_ridge_is_kernel_ridge_regression(name):
 
 def test_last_layer_training_is_bayesian_inference():
     """(10.46)-(10.49): Theta = K, and the trained ensemble is the posterior."""
-    net = fw.bayesian_rates(NETWORKS["tanh"])
+    net = fw.bayes.rates(NETWORKS["tanh"])
     kernels = fw.kernels(net, X)
     np.testing.assert_allclose(kernels.Theta, kernels.K, rtol=1e-13)
-    trained, posterior = fw.predict(net, X, Y, X_TEST, order=0), fw.posterior(net, X, Y, X_TEST)
+    trained, posterior = fw.predict(net, X, Y, X_TEST, order=0), fw.bayes.posterior(net, X, Y, X_TEST)
     np.testing.assert_allclose(trained.mean, posterior.mean, rtol=1e-7, atol=1e-8)
     np.testing.assert_allclose(trained.covariance, posterior.covariance, rtol=1e-6, atol=1e-9)
 
@@ -131,7 +131,7 @@ def test_blocks_of_test_inputs_give_the_same(monkeypatch):
 
 def test_every_algorithm_that_trains_to_the_end_predicts_the_same():
     net = NETWORKS["tanh"]
-    rate = fw.spectrum(net, X).largest_learning_rate / 3
+    rate = fw.textbook.spectrum(net, X).largest_learning_rate / 3
     expected = fw.predict(net, X, Y, X_TEST, order=0)
     for algorithm in (fw.Newton(), fw.TwoStep(), fw.GradientDescent(rate)):
         found = fw.predict(net, X, Y, X_TEST, algorithm=algorithm, order=0)
@@ -141,7 +141,7 @@ def test_every_algorithm_that_trains_to_the_end_predicts_the_same():
 def test_newton_step_is_an_update_with_the_inverse_ntk_as_newton_tensor():
     """(10.27): one step lands on the minimum."""
     net = NETWORKS["tanh"]
-    step = fw.Schedule([np.linalg.inv(fw.kernels(net, X).Theta)])
+    step = fw.algorithms.Schedule([np.linalg.inv(fw.kernels(net, X).Theta)])
     found = fw.predict(net, X, Y, X_TEST, algorithm=step, order=0)
     expected = fw.predict(net, X, Y, X_TEST, algorithm=fw.Newton(), order=0)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-9, atol=1e-10)
@@ -167,7 +167,7 @@ def test_the_end_of_training_does_not_depend_on_the_way(seed):
             root = random.normal(size=(9, 9)) / 3
             updates.append(rate / 3 * (np.eye(9) + root @ root.T))
     updates.append(np.linalg.inv(Theta))
-    found = fw.predict(net, X, Y, X_TEST, algorithm=fw.Schedule(updates), order=0)
+    found = fw.predict(net, X, Y, X_TEST, algorithm=fw.algorithms.Schedule(updates), order=0)
     expected = fw.predict(net, X, Y, X_TEST, order=0)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-7, atol=1e-8)
     np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-6, atol=1e-8)
@@ -183,8 +183,10 @@ def test_schedules_follow_the_networks_step_by_step():
     for update in updates:
         full = update * np.eye(9) if np.ndim(update) < 2 else update
         z = z - Theta[:, :9] @ full @ (z[:9] - Y)
-    mean = fw.predict(net, X, Y, X_TEST, algorithm=fw.Schedule(updates), order=0).mean
-    shifted = fw.predict(net, X, Y - start[:9], X_TEST, algorithm=fw.Schedule(updates), order=0).mean
+    mean = fw.predict(net, X, Y, X_TEST, algorithm=fw.algorithms.Schedule(updates), order=0).mean
+    shifted = fw.predict(
+        net, X, Y - start[:9], X_TEST, algorithm=fw.algorithms.Schedule(updates), order=0
+    ).mean
     np.testing.assert_allclose(start[9:] + shifted, z[9:], rtol=1e-10, atol=1e-11)
     assert np.abs(mean - shifted).max() > 0.01  # the targets did matter
 
@@ -231,7 +233,7 @@ def test_deeper_networks_with_two_outputs_are_distributed_as_predicted(key):
     """150 tanh networks with two hidden layers of width 128, 12 steps."""
     net = fw.MLP((3, 128, 128, 2), "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5, lambda_W=1.0)
     x, y, x_test = X[:4], Y[:4], X_TEST[:2]
-    rate = fw.spectrum(net, x).largest_learning_rate / 4
+    rate = fw.textbook.spectrum(net, x).largest_learning_rate / 4
     (members,) = train(net, x, y, x_test, key, learning_rate=rate, steps=(12,), members=150)
     theory = fw.predict(net, x, y, x_test, algorithm=fw.GradientDescent(rate, 12), order=0)
     of_mean, of_covariance = pulls(members, theory.mean, theory.covariance)
@@ -246,7 +248,7 @@ def test_deeper_networks_with_two_outputs_are_distributed_as_predicted(key):
     [
         (dict(Y_train=Y[:, :1]), r"Y_train must have shape \(9, 2\)"),
         (dict(Y_train=Y[:5]), "Y_train has 5 rows but X_train has 9 samples"),
-        (dict(Y_train=np.arange(9) % 2), r"integer labels.*fw.one_hot\(Y_train, 2\)"),
+        (dict(Y_train=np.arange(9) % 2), r"integer labels.*fw.losses.one_hot\(Y_train, 2\)"),
         (dict(Y_train=np.where(Y > 2, np.nan, Y * np.inf)), "Y_train has NaN or infinity in row 0"),
         (dict(X_train=X[:, :2]), "X_train has 2 columns but the network takes n_0 = 3"),
         (dict(X_test=X_TEST[0]), r"X_test must have shape \(samples, 3\)"),
@@ -256,8 +258,11 @@ def test_deeper_networks_with_two_outputs_are_distributed_as_predicted(key):
         (dict(loss="mse"), "loss must be fw.MSE"),
         (dict(algorithm="adam"), "algorithm must be fw.GradientFlow"),
         (dict(algorithm=fw.StochasticGradientDescent(0.1, 5, 2)), "draws its batches at random"),
-        (dict(algorithm=fw.Schedule([np.eye(4)])), "update 0 of the schedule is made for 4 training samples"),
-        (dict(algorithm=fw.Schedule([1e200] * 9)), "the schedule diverges at step"),
+        (
+            dict(algorithm=fw.algorithms.Schedule([np.eye(4)])),
+            "update 0 of the schedule is made for 4 training samples",
+        ),
+        (dict(algorithm=fw.algorithms.Schedule([1e200] * 9)), "the schedule diverges at step"),
     ],
 )
 def test_bad_input_is_named(change, message):
@@ -269,7 +274,7 @@ def test_bad_input_is_named(change, message):
 @pytest.mark.parametrize("steps", [10, math.inf])
 def test_a_learning_rate_beyond_stability_is_refused(steps):
     net = NETWORKS["tanh"]
-    limit = fw.spectrum(net, X).largest_learning_rate
+    limit = fw.textbook.spectrum(net, X).largest_learning_rate
     with refused(r"learning_rate=.* is not below 2 / .*lower it"):
         fw.predict(net, X, Y, X_TEST, algorithm=fw.GradientDescent(limit * 1.0001, steps), order=0)
     algorithm = fw.GradientDescent(limit * 0.9999, steps)
@@ -322,7 +327,7 @@ def test_a_step_activation_has_a_posterior_but_no_training():
     net = fw.MLP((3, 8, 2), "perceptron", C_b=0.1)
     with refused("has no neural tangent kernel"):
         fw.predict(net, X, Y, X_TEST, order=0)
-    assert np.isfinite(fw.posterior(net, X, Y, X_TEST).mean).all()
+    assert np.isfinite(fw.bayes.posterior(net, X, Y, X_TEST).mean).all()
 
 
 def test_one_input_met_twice_has_correlation_one_to_the_last_bit():

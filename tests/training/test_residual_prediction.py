@@ -30,7 +30,7 @@ def network(n=64, gamma=0.8):
 
 @functools.cache
 def prepared():
-    return fw.finite_width(network(), X, Y, X_TEST)
+    return fw.prepare(network(), X, Y, X_TEST)
 
 
 def test_without_skips_the_prediction_is_that_of_dense_layers():
@@ -67,9 +67,9 @@ def test_a_trajectory_ends_at_the_prediction():
 def test_expected_loss_and_inductive_bias_take_residual_networks():
     Y_test = np.zeros((2, 2))
     sweep = fw.expected_loss(network(), X, Y, X_TEST, Y_test, depths=[5], widths=[64])
-    loss = fw.test_loss(prepared().predict(), Y_test)
+    loss = prepared().predict().test_loss(Y_test)
     assert sweep.bias.item() == pytest.approx(float(loss.bias), rel=1e-9)
-    assert set(fw.inductive_bias(prepared()).corrections) >= {"gradient flow", "two-step"}
+    assert set(fw.textbook.inductive_bias(prepared()).corrections) >= {"gradient flow", "two-step"}
     with pytest.raises(ValueError, match="skip connections.*pass a function of widths"):
         fw.expected_loss(network(), X, Y, X_TEST, Y_test, depths=[4], widths=[64])
 
@@ -96,7 +96,7 @@ def test_depths_of_residual_networks_come_from_a_function_of_widths():
         )
 
     sweep = fw.expected_loss(build, X, Y, X_TEST, np.zeros((2, 2)), depths=[2, 3], widths=[64])
-    alone = fw.test_loss(fw.predict(build((3, 64, 64, 2)), X, Y, X_TEST), np.zeros((2, 2)))
+    alone = fw.predict(build((3, 64, 64, 2)), X, Y, X_TEST).test_loss(np.zeros((2, 2)))
     assert sweep.total[1, 0] == pytest.approx(float(alone.bias + alone.variance), rel=1e-9)
 
 

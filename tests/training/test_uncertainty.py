@@ -16,7 +16,7 @@ QUIET = pytest.mark.filterwarnings("ignore::finitewidth.training.first_order.exp
 
 @pytest.fixture(scope="module")
 def prepared():
-    return fw.finite_width(NET, X, Y, X_TEST)
+    return fw.prepare(NET, X, Y, X_TEST)
 
 
 def test_one_threshold_each():
@@ -58,7 +58,7 @@ def test_a_variance_below_zero_is_said_and_has_no_standard_deviation():
     """Linear networks and targets of zero: variances are 1 - N_A/n of infinite width, here 1 - 3/2."""
     inputs = np.random.default_rng(0).normal(size=(4, 4))
     net = fw.MLP((4, 2, 1), "linear", C_W=1.0)
-    posterior = fw.posterior(net, inputs[:3], np.zeros((3, 1)), inputs[3:], order=1)
+    posterior = fw.bayes.posterior(net, inputs[:3], np.zeros((3, 1)), inputs[3:], order=1)
     prediction = posterior.prediction
     assert prediction.below_zero.all() and np.isnan(prediction.std).all()
     assert np.isnan(prediction.std_uncertainty).all()

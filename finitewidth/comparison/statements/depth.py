@@ -16,7 +16,7 @@ from finitewidth.critical.one_input import layer_by_layer
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.mlp import MLP
 from finitewidth.theory.solve import solve
-from finitewidth.training.infinite.bayes import bayesian_rates
+from finitewidth.training.infinite.bayes import rates as bayesian_rates
 from finitewidth.training.textbook.delta_expansion import delta_expansion
 from finitewidth.training.textbook.finite_angle import finite_angle
 from finitewidth.training.textbook.generalization import neighbour

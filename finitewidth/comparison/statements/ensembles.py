@@ -40,8 +40,8 @@ from finitewidth.theory.records import Layer
 from finitewidth.theory.solve import solve
 from finitewidth.training.first_order.corrections import corrections
 from finitewidth.training.first_order.modes import Modes
-from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
-from finitewidth.training.infinite.bayes import bayesian_rates
+from finitewidth.training.first_order.statistics import Prepared, prepare
+from finitewidth.training.infinite.bayes import rates as bayesian_rates
 
 DATA = (X[:TRAINING], Y, X[TRAINING:])
 WIDTH, RATE = 32, 0.2
@@ -52,9 +52,9 @@ t = slice(TRAINING)
 
 
 @functools.cache
-def prepared() -> FiniteWidth:
+def prepared() -> Prepared:
     """The library's predictor at order 1/n."""
-    return finite_width(mlp(WIDTH, outputs=2), *DATA)
+    return prepare(mlp(WIDTH, outputs=2), *DATA)
 
 
 @functools.cache

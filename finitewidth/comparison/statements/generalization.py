@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import softmax
 
 from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, mean_of, pull, slope_of_logs
 from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, Y, average, mlp, predicted
 from finitewidth.network.losses.cross_entropy import CrossEntropy
-from finitewidth.network.losses.probabilities import softmax
 from finitewidth.training.textbook.delta_expansion import delta_expansion
-from finitewidth.training.textbook.generalization import neighbour, test_loss
+from finitewidth.training.textbook.generalization import neighbour
 
 DRAWS = 40_000
 SIZES = (0.04, 0.02, 0.01)  # distances of two inputs
@@ -38,7 +38,7 @@ def draws(prediction, seed: int) -> np.ndarray:
 def bias_and_variance() -> Iterator[Comparison]:
     prediction = predicted(mlp(8, outputs=2), *DATA, order=0)
     losses = ((prediction.mean + draws(prediction, 0) - TRUTH) ** 2).sum(axis=(1, 2)) / 2
-    loss = test_loss(prediction, TRUTH)
+    loss = prediction.test_loss(TRUTH)
     yield pull("loss", loss.total, mean_of(losses))
     yield agree("bias", ((prediction.mean - TRUTH) ** 2).sum() / 2, loss.bias, 1e-10)
 
@@ -52,9 +52,9 @@ def bias_and_variance() -> Iterator[Comparison]:
 )
 def any_loss() -> Iterator[Comparison]:
     net, loss = mlp(8, outputs=2), CrossEntropy()
-    prediction = predicted(net, X[:TRAINING], softmax(Y), X[TRAINING:], loss=loss, order=0)
-    targets, shrunk = softmax(TRUTH), 0.05
-    expected = test_loss(prediction, targets, loss=loss)
+    prediction = predicted(net, X[:TRAINING], softmax(Y, axis=-1), X[TRAINING:], loss=loss, order=0)
+    targets, shrunk = softmax(TRUTH, axis=-1), 0.05
+    expected = prediction.test_loss(targets, loss=loss)
     apart = shrunk * draws(prediction, 1)
     logs = [np.asarray(jax.nn.log_softmax(jnp.asarray(prediction.mean + sign * apart))) for sign in (1, -1)]
     losses = -np.sum([(targets * log).sum(axis=(1, 2)) for log in logs], axis=0) / 2

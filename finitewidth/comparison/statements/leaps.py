@@ -34,8 +34,8 @@ from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
 from finitewidth.training.bayes.posterior import posterior
-from finitewidth.training.first_order.one_network import predict_network
-from finitewidth.training.infinite.bayes import bayesian_rates
+from finitewidth.training.first_order.one_network import trained_outputs
+from finitewidth.training.infinite.bayes import rates as bayesian_rates
 
 WIDTHS, STEPPED = (32, 64), 10_000
 TRAINED_WIDTHS, TRAINED = (32, 64), 4000
@@ -125,7 +125,7 @@ def in_function_space(linear: Linearized, algorithm) -> np.ndarray:
     z = np.asarray(outputs(linear.net, linear.one, jnp.asarray(X)))
     zeros = [np.zeros((1, len(X)) * k) for k in (3, 4, 4)]
     H = linear.ntk[None, :, None, :]
-    return predict_network(z, H, *zeros, Y=Y[:, :1], algorithm=algorithm).outputs[:, 0]
+    return trained_outputs(z, H, *zeros, Y=Y[:, :1], algorithm=algorithm).outputs[:, 0]
 
 
 @claim(

@@ -39,7 +39,7 @@ from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.algorithms.newton import TwoStep
 from finitewidth.network.network import Network
 from finitewidth.theory.solve import solve
-from finitewidth.training.first_order.one_network import NetworkPrediction, predict_network
+from finitewidth.training.first_order.one_network import NetworkPrediction, trained_outputs
 
 T = slice(TRAINING)
 TARGETS = Y[:, :1]
@@ -81,7 +81,7 @@ def real_networks(width: int) -> list[tuple]:
 def foretold(start: Outputs, y: np.ndarray, algorithm) -> NetworkPrediction:
     """The prediction for one network from its derivatives at initialization."""
     parts = (np.asarray(part) for part in (start.H, start.dH, start.ddI, start.ddII))
-    return predict_network(np.asarray(start.z).T, *parts, Y=y, algorithm=algorithm)
+    return trained_outputs(np.asarray(start.z).T, *parts, Y=y, algorithm=algorithm)
 
 
 def printed_error(linear, start: Outputs, step: np.ndarray) -> np.ndarray:
@@ -261,7 +261,7 @@ def motion(z, y, tensors, eta: float, steps: int):
 def closed(z, y, tensors, algorithm) -> NetworkPrediction:
     """The library's solution for one output."""
     parts = (array.reshape((1, SAMPLES) * array.ndim) for array in tensors)
-    return predict_network(z[:, None], *parts, Y=y[:, None], algorithm=algorithm)
+    return trained_outputs(z[:, None], *parts, Y=y[:, None], algorithm=algorithm)
 
 
 def _to_first_order(what: str, read) -> Iterator[Comparison]:

@@ -21,7 +21,7 @@ from finitewidth.comparison.evidence import (
 from finitewidth.comparison.statements.problems import EXACT, hermite
 from finitewidth.core.estimate import Estimate
 from finitewidth.critical.activations.classification import criticality
-from finitewidth.critical.aspect import aspect, scale_invariant_vertex
+from finitewidth.critical.aspect_ratio import aspect, scale_invariant_vertex
 from finitewidth.experiment.sampling import draw_members, outputs
 from finitewidth.experiment.statistics import sample_statistics
 from finitewidth.network.layers.dense import Dense

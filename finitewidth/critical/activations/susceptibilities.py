@@ -28,10 +28,10 @@ Numbers = float | Float[np.ndarray, "..."]
 class Susceptibilities(NamedTuple):
     """chi_parallel and chi_perpendicular of one layer, and the error of the averages behind them.
 
-    `fw.susceptibilities` makes it.
+    `fw.critical.susceptibilities` makes it.
 
     ```python
-    chi = fw.susceptibilities("relu", K=1.0, C_W=2.0)
+    chi = fw.critical.susceptibilities("relu", K=1.0, C_W=2.0)
     chi.parallel, chi.perpendicular  # both are one: relu is critical at C_W = 2
     ```
     """
@@ -55,7 +55,7 @@ def susceptibilities(activation: str | Activation | Callable, K, C_W=1.0) -> Sus
         Both, of the shape of K, with the error of the averages.
 
     ```python
-    fw.susceptibilities("tanh", K=0.5, C_W=1.2).perpendicular
+    fw.critical.susceptibilities("tanh", K=0.5, C_W=1.2).perpendicular
     ```
     """
     require_double_precision()

@@ -30,7 +30,7 @@ class Control(NamedTuple):
             zero. Then the covariance of trained outputs is controlled as well, where the last layer is dense.
 
     ```python
-    fw.Control(lambda z: 0.5 * z, mean=np.zeros((5, 1)), linear=True)
+    fw.records.Control(lambda z: 0.5 * z, mean=np.zeros((5, 1)), linear=True)
     ```
     """
 

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from finitewidth.core.checkpoint import digest
+from finitewidth.core.display.progress import Progress
 from finitewidth.core.inputs import as_count, as_inputs, as_number, as_targets
 from finitewidth.core.keys import as_key
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
 from finitewidth.core.programs import keep_programs
-from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.experiment.ensemble import checkpoint
 from finitewidth.experiment.ensemble.batch import bytes_of_one, train_batch
@@ -52,7 +52,7 @@ class DivergenceWarning(UserWarning):
     import warnings
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fw.DivergenceWarning)
+        warnings.simplefilter("ignore", fw.warnings.DivergenceWarning)
         # fw.train_ensemble(...).diverged has their number
     ```
     """
@@ -238,7 +238,7 @@ class UnfinishedWarning(UserWarning):
     import warnings
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error", fw.UnfinishedWarning)  # stop at it
+        warnings.simplefilter("error", fw.warnings.UnfinishedWarning)  # stop at it
         # fw.train_ensemble(..., max_steps=...) warns
     ```
     """

@@ -43,7 +43,7 @@ def scale_by_layer(
     import optax
 
     optimizer = optax.chain(fw.optax.scale_by_layer(net), optax.sgd(0.1))
-    optimizer.init(fw.initialize(net, key=0))
+    optimizer.init(fw.empirical.initialize(net, key=0))
     ```
     """
     if not isinstance(net, Network):

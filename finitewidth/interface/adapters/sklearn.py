@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.layers.dense import Dense
-from finitewidth.network.losses.probabilities import one_hot, outputs_of, softmax
+from finitewidth.network.losses.probabilities import one_hot, outputs_of
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.training.bayes.fitting import FittedPosterior, most_likely_noise
@@ -182,7 +182,7 @@ class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
             inputs (`input_scale_`), so that C_b and lambda_b mean the same for all units.
         normalize_y: Whether targets are shifted and scaled to mean 0 and variance 1, each output by itself.
             Predictions are given in the units of y.
-        inference: "training", or "posterior" for the predictions of `fw.posterior`, for which ridge,
+        inference: "training", or "posterior" for the predictions of `fw.bayes.posterior`, for which ridge,
             algorithm and learning rates do not matter.
         noise: The variance of targets, in units of the normalized ones. "auto" estimates it: for trained
             networks from samples left out, for the posterior as the noise with the largest evidence at
@@ -375,7 +375,7 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
     def predict_proba(self, X) -> np.ndarray:
         """The softmax of the mean outputs over the temperature (M, classes)."""
         X = self._checked(X)
-        return softmax(self.fitted_.mean(X) / self.temperature_)
+        return softmax(self.fitted_.mean(X) / self.temperature_, axis=-1)
 
     def predict(self, X) -> np.ndarray:
         """The class with the largest mean output."""

@@ -193,8 +193,9 @@ def parameter_groups(
     | `MSELoss()`, the mean | eta N n_L / 2 |
     | `CrossEntropyLoss()`, the mean | eta N |
 
-    Gradient descent is stable for eta below `fw.spectrum(fw.torch.network(module), X).largest_learning_rate`;
-    `recommend` finds the rate for a loss by itself.
+    Gradient descent is stable for eta below
+    `fw.textbook.spectrum(fw.torch.network(module), X).largest_learning_rate`; `recommend` finds the rate for
+    a loss by itself.
 
     Args:
         module: The module.

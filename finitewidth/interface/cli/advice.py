@@ -42,13 +42,13 @@ def _criticality(name: str, as_json: bool, fit: bool) -> None:
 
     with Console(stderr=True).status("classifying"):
         from finitewidth.critical.activations.classification import criticality as classify
-        from finitewidth.critical.exponents import fit_exponents
+        from finitewidth.critical.fitted_exponents import exponents
         from finitewidth.interface.cli import arguments
         from finitewidth.interface.report import advice
 
         activation, notes = arguments.activation_named(name)
         point = classify(activation)
-        fitted = fit_exponents(activation) if fit and point.exponents else {}
+        fitted = exponents(activation) if fit and point.exponents else {}
     for note in notes:
         complain(note)
     if as_json:

@@ -84,7 +84,7 @@ def _checked(
 ) -> "list[Outcome]":
     """The outcomes of the wanted claims, with a bar on a terminal, or else a line for each finished claim."""
     from finitewidth.comparison.claims import claims
-    from finitewidth.core.progress import progress
+    from finitewidth.core.display.progress import progress
 
     store = output / f"{__version__}.json" if long else None
     following = [*(claim.id for claim in wanted[1:]), "done"]

@@ -25,16 +25,16 @@ def inductive_bias(bias: InductiveBias) -> Figure:
     """The weight that each algorithm gives to pairs of modes: one heat map of Z_A / Z_B for each.
 
     Args:
-        bias: A result of `fw.inductive_bias`.
+        bias: A result of `fw.textbook.inductive_bias`.
 
     Returns:
         A matplotlib figure.
 
     ```python
-    fw.plots.inductive_bias(fw.inductive_bias(fw.finite_width(net, X, Y, X_test)))
+    fw.plots.inductive_bias(fw.textbook.inductive_bias(fw.prepare(net, X, Y, X_test)))
     ```
     """
-    require("bias", bias, InductiveBias, "a result of fw.inductive_bias")
+    require("bias", bias, InductiveBias, "a result of fw.textbook.inductive_bias")
     names = [name for name, ratio in bias.ratios.items() if ratio.any()]
     if not names:
         raise ValueError("bias has only algorithms whose projector Z_A is zero; add GradientFlow().")

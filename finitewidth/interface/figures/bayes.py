@@ -50,12 +50,12 @@ def posterior_and_training(
     block of x after another, which is cheaper for many inputs.
 
     Args:
-        posterior: A result of `fw.posterior`.
-        last_layer: The prediction for `fw.bayesian_rates(net)`.
+        posterior: A result of `fw.bayes.posterior`.
+        last_layer: The prediction for `fw.bayes.rates(net)`.
         all_layers: The prediction for the network itself.
         x: The test inputs of all three.
         data: Training inputs and targets.
-        sampled: A result of `fw.sample_posterior`.
+        sampled: A result of `fw.bayes.sample`.
         sampled_x: Its inputs, which are among x; all by default.
 
     Returns:
@@ -64,13 +64,13 @@ def posterior_and_training(
     ```python
     line, x, y = fw.MLP((1, 64, 1), "tanh"), np.array([[-1.0], [0.5]]), np.array([[0.5], [-0.5]])
     places = np.linspace(-2, 2, 4)[:, None]
-    posterior = fw.posterior(line, x, y, places, noise=0.01, order=1)
-    trained = [fw.predict(one, x, y, places) for one in (fw.bayesian_rates(line), line)]
+    posterior = fw.bayes.posterior(line, x, y, places, noise=0.01, order=1)
+    trained = [fw.predict(one, x, y, places) for one in (fw.bayes.rates(line), line)]
     fw.plots.posterior_and_training(posterior, *trained, places, (x, y))
     ```
     """
     x = np.asarray(x, dtype=float).ravel()
-    posteriors = as_records("posterior", posterior, Posterior, "a result of fw.posterior")
+    posteriors = as_records("posterior", posterior, Posterior, "a result of fw.bayes.posterior")
     curves = _curves("posterior", posteriors, len(x))
     last, every = (
         _curves(name, as_records(name, given, Prediction, "a result of fw.predict"), len(x))
@@ -150,17 +150,17 @@ def evidence_of_networks(ranking: Ranking) -> Figure:
     A hollow mark is a value whose correction is too large to mean anything.
 
     Args:
-        ranking: A result of `fw.rank_by_evidence`.
+        ranking: A result of `fw.bayes.rank`.
 
     Returns:
         A matplotlib figure.
 
     ```python
     networks = {"mine": net, "larger weights": net.replace(C_W=2.0)}
-    fw.plots.evidence_of_networks(fw.rank_by_evidence(networks, X, Y, noise=0.01, order=0))
+    fw.plots.evidence_of_networks(fw.bayes.rank(networks, X, Y, noise=0.01, order=0))
     ```
     """
-    require("ranking", ranking, Ranking, "a result of fw.rank_by_evidence")
+    require("ranking", ranking, Ranking, "a result of fw.bayes.rank")
     rows = ranking.rows[::-1]
     height = np.arange(len(rows))
     figure = Figure(figsize=(8.0, 1.9 + 0.36 * len(rows)))

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from finitewidth.critical.asymptotes import asymptotes
+from finitewidth.critical.asymptotic_laws import asymptotes
 from finitewidth.experiment.statistics import SampledStatistics
 from finitewidth.interface.figures.look import SERIES
 from finitewidth.interface.figures.parts import (

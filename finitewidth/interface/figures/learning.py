@@ -144,16 +144,16 @@ def starpolation(lines: Starpolation | Sequence[Starpolation]) -> Figure:
     """Mean ± standard deviation between and beyond two training inputs, one panel for each network.
 
     Args:
-        lines: Results of `fw.starpolate`.
+        lines: Results of `fw.textbook.starpolate`.
 
     Returns:
         A matplotlib figure.
 
     ```python
-    fw.plots.starpolation(fw.starpolate(net, X[0], X[1], Y[0], Y[1], s=[-1.0, 0.5, 2.0]))
+    fw.plots.starpolation(fw.textbook.starpolate(net, X[0], X[1], Y[0], Y[1], s=[-1.0, 0.5, 2.0]))
     ```
     """
-    lines = as_records("lines", lines, Starpolation, "a result of fw.starpolate")
+    lines = as_records("lines", lines, Starpolation, "a result of fw.textbook.starpolate")
     columns = min(len(lines), 4)
     rows = -(-len(lines) // columns)
     figure = Figure(figsize=(0.6 + 2.4 * columns, 1.2 + 2.5 * rows))
@@ -182,16 +182,16 @@ def spectrum(modes: Spectrum) -> Figure:
     """Eigenvalues of the training NTK and the time scales of learning, mode by mode.
 
     Args:
-        modes: A result of `fw.spectrum`.
+        modes: A result of `fw.textbook.spectrum`.
 
     Returns:
         A matplotlib figure.
 
     ```python
-    fw.plots.spectrum(fw.spectrum(net, X))
+    fw.plots.spectrum(fw.textbook.spectrum(net, X))
     ```
     """
-    require("modes", modes, Spectrum, "a result of fw.spectrum")
+    require("modes", modes, Spectrum, "a result of fw.textbook.spectrum")
     net = modes.net
     figure = Figure(figsize=(8.4, 3.8))
     heading(

@@ -8,7 +8,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colors import LinearSegmentedColormap, SymLogNorm
 from matplotlib.figure import Figure
 
-from finitewidth.critical.phase_diagram import PhaseDiagram
+from finitewidth.critical.phases import PhaseDiagram
 from finitewidth.interface.figures.look import INK, MATRIX, PAPER, SHADE
 from finitewidth.interface.figures.parts import as_records, heading, legend_below
 from finitewidth.interface.figures.saving import in_house_style
@@ -22,16 +22,16 @@ def phase_diagrams(diagrams: PhaseDiagram | Sequence[PhaseDiagram]) -> Figure:
     """The regions in which nearby inputs merge and in which they separate, with the critical points.
 
     Args:
-        diagrams: Results of `fw.phase_diagram`, one for each panel.
+        diagrams: Results of `fw.critical.phase_diagram`, one for each panel.
 
     Returns:
         A matplotlib figure.
 
     ```python
-    fw.plots.phase_diagrams(fw.phase_diagram("tanh", [0.0, 0.1], [0.8, 1.0, 1.2]))
+    fw.plots.phase_diagrams(fw.critical.phase_diagram("tanh", [0.0, 0.1], [0.8, 1.0, 1.2]))
     ```
     """
-    diagrams = as_records("diagrams", diagrams, PhaseDiagram, "a result of fw.phase_diagram")
+    diagrams = as_records("diagrams", diagrams, PhaseDiagram, "a result of fw.critical.phase_diagram")
     figure = Figure(figsize=(4.6 * len(diagrams) + 0.9, 4.8))
     heading(figure, "which initializations allow depth")
     panels = np.atleast_1d(figure.subplots(1, len(diagrams)))

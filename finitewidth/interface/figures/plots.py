@@ -43,11 +43,11 @@ def save_spectrum(modes: Spectrum, path: str | Path) -> None:
     """Draw eigenvalues and time scales of learning into a file.
 
     Args:
-        modes: A result of `fw.spectrum`.
+        modes: A result of `fw.textbook.spectrum`.
         path: The file; its ending (.svg, .png, .pdf) says which type.
 
     ```python
-    fw.save_spectrum(fw.spectrum(net, X), "spectrum.svg")
+    fw.plots.save_spectrum(fw.textbook.spectrum(net, X), "spectrum.svg")
     ```
     """
     save(spectrum(modes), path)

@@ -49,7 +49,7 @@ def save(figure: Figure, path: str | Path) -> None:
         path: The file; its ending (.svg, .png or .pdf) says which type.
 
     ```python
-    fw.plots.save(fw.plots.spectrum(fw.spectrum(net, X)), "spectrum.svg")
+    fw.plots.save(fw.plots.spectrum(fw.textbook.spectrum(net, X)), "spectrum.svg")
     ```
     """
     path = Path(path)

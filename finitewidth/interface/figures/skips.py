@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from finitewidth.core.estimate import Estimate
-from finitewidth.critical.aspect import Aspect
+from finitewidth.critical.aspect_ratio import Aspect
 from finitewidth.interface.figures.look import INK, MARKERS, PAPER, ROLES, SERIES
 from finitewidth.interface.figures.parts import (
     as_records,
@@ -20,7 +20,7 @@ from finitewidth.interface.figures.parts import (
 from finitewidth.interface.figures.saving import in_house_style
 from finitewidth.theory.records import Theory
 
-_THEORY, _ASPECT = "a result of fw.solve", "a result of fw.aspect"
+_THEORY, _ASPECT = "a result of fw.solve", "a result of fw.critical.aspect"
 _HIDDEN = 0.5  # relative standard errors above this hide a tensor
 _LINES = (*SERIES, "infinite width")
 _DEPTHS = (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
@@ -107,8 +107,8 @@ def depth_and_skips(
     """Fluctuations over depth for several gamma, and the depth that a width allows over gamma.
 
     Args:
-        curves: Results of `fw.aspect` for one activation, with a gamma each.
-        limits: For each activation, results of `fw.aspect` over gamma.
+        curves: Results of `fw.critical.aspect` for one activation, with a gamma each.
+        limits: For each activation, results of `fw.critical.aspect` over gamma.
         sampled: For a gamma, layers and the estimates of V/(n K^2) there.
         width: The width at which `curves` are drawn.
 
@@ -116,7 +116,7 @@ def depth_and_skips(
         A matplotlib figure.
 
     ```python
-    shapes = [fw.aspect("relu", width=64, gamma=gamma) for gamma in (0.0, 0.9)]
+    shapes = [fw.critical.aspect("relu", width=64, gamma=gamma) for gamma in (0.0, 0.9)]
     fw.plots.depth_and_skips(shapes, [shapes], width=64)
     ```
     """

@@ -17,7 +17,7 @@ from finitewidth.theory.ratios import ratios
 from finitewidth.theory.records import Theory
 from finitewidth.theory.solve import solve
 from finitewidth.training.first_order.expansion import ExpansionWarning
-from finitewidth.training.first_order.statistics import FiniteWidth, finite_width
+from finitewidth.training.first_order.statistics import Prepared, prepare
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.spectrum import spectrum
 from finitewidth.training.prediction import predict
@@ -192,8 +192,8 @@ def positions(points: int, part: int) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=64)
-def _statistics(net: MLP, points: int, part: int) -> FiniteWidth:
-    return finite_width(
+def _statistics(net: MLP, points: int, part: int) -> Prepared:
+    return prepare(
         net,
         problem.inputs(problem.training_inputs(points)),
         np.zeros((points, 1)),

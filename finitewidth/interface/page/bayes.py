@@ -56,6 +56,6 @@ def _why_no_finite_width(net: MLP) -> str:
     if net.kinked is not None:
         return (
             f"The posterior at finite width takes too long for this page where the activation has a kink, as "
-            f"{net.kinked.name} has; fw.posterior computes it. Only infinite width is drawn."
+            f"{net.kinked.name} has; fw.bayes.posterior computes it. Only infinite width is drawn."
         )
     return answers.why_too_deep(net)

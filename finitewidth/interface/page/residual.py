@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 from finitewidth.core.json_values import json_value
-from finitewidth.critical.aspect import ALLOWED, Aspect, aspect
+from finitewidth.critical.aspect_ratio import ALLOWED, Aspect, aspect
 from finitewidth.interface.page.values import BadValues, Values
 from finitewidth.theory.ratios import neglected, verdict
 

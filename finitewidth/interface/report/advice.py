@@ -15,7 +15,7 @@ from finitewidth.core.json_values import json_value
 from finitewidth.critical.activations.classification import Criticality
 from finitewidth.critical.architectures.two_inputs import TwoInputs
 from finitewidth.critical.audit import Audit
-from finitewidth.critical.information import Information
+from finitewidth.critical.mutual_information import Information
 from finitewidth.critical.one_input import OneInput, is_dense
 from finitewidth.interface.report.network_line import describe
 from finitewidth.network.layers.weights import HYPERPARAMETERS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import finitewidth
 from finitewidth.comparison.compare import PredictionComparison, compare, control_variate
+from finitewidth.core.display.progress import Progress
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.progress import Progress
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.interface.runs.run_files import TrainingRun

@@ -39,7 +39,7 @@ class AbstractAlgorithm(abc.ABC):
 
 
     @dataclasses.dataclass(frozen=True)
-    class FastModesOnly(fw.AbstractAlgorithm):
+    class FastModesOnly(fw.algorithms.AbstractAlgorithm):
         cutoff: float
         end = 1.0
 
@@ -125,7 +125,7 @@ class AbstractAlgorithm(abc.ABC):
             return None
         return (
             f"algorithm={self!r} has no solution at order 1/n; use fw.GradientFlow(), "
-            "fw.GradientDescent(learning_rate), fw.TwoStep() or fw.Projectors(...), or order=0."
+            "fw.GradientDescent(learning_rate), fw.TwoStep() or fw.algorithms.Projectors(...), or order=0."
         )
 
     # --- real networks --------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def as_algorithm(value: object) -> AbstractAlgorithm:
         return value
     raise ValueError(
         "algorithm must be fw.GradientFlow(), fw.GradientDescent(learning_rate), fw.Newton(), fw.TwoStep(), "
-        f"fw.Schedule(updates) or another fw.AbstractAlgorithm, got {value!r}."
+        f"fw.algorithms.Schedule(updates) or another fw.algorithms.AbstractAlgorithm, got {value!r}."
     )
 
 

@@ -39,7 +39,7 @@ class Projectors(AbstractAlgorithm):
         Z_IIB: Of the second ddNTK.
 
     ```python
-    mine = fw.Projectors(Z_A=lambda a, b: 1 / (a * (a + b)))
+    mine = fw.algorithms.Projectors(Z_A=lambda a, b: 1 / (a * (a + b)))
     fw.predict(net, X, Y, X_test, algorithm=mine, covariance=False).mean
     ```
     """

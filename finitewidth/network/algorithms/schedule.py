@@ -22,7 +22,7 @@ class Schedule(AbstractAlgorithm):
 
     ```python
     updates = [0.1] * 10 + [np.array([0.1, 0.0, 0.1])]  # ten steps, and one without the second sample
-    fw.predict(net, X, Y, X_test, algorithm=fw.Schedule(updates), order=0).mean
+    fw.predict(net, X, Y, X_test, algorithm=fw.algorithms.Schedule(updates), order=0).mean
     ```
     """
 

@@ -43,7 +43,8 @@ class StochasticGradientDescent(AbstractAlgorithm):
             return super().refusal(order)
         return (
             "algorithm=StochasticGradientDescent draws its batches at random; give the batches themselves "
-            "in fw.Schedule, or use fw.GradientFlow(): at infinite width the end of training is the same."
+            "in fw.algorithms.Schedule, or use fw.GradientFlow(): at infinite width the end of training is "
+            "the same."
         )
 
     def learning_rate_at(self, step, numbers):

@@ -14,7 +14,7 @@ class Symbols:
     Names follow (inf.142)-(inf.147), symmetrized over legs that the differentials do not tell apart.
 
     ```python
-    symbols = fw.GradientFlow().symbols(fw.spectrum(net, X).eigenvalues)
+    symbols = fw.GradientFlow().symbols(fw.textbook.spectrum(net, X).eigenvalues)
     symbols.f, symbols.outputs["A"]
     ```
     """

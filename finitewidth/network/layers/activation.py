@@ -179,7 +179,7 @@ class KinkWarning(UserWarning):
     import jax.numpy as jnp
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fw.KinkWarning)  # or declare it: kinks=(0.0,)
+        warnings.simplefilter("ignore", fw.warnings.KinkWarning)  # or declare it: kinks=(0.0,)
         fw.Activation(lambda z: jnp.maximum(z, 0.1 * z), name="bent")
     ```
     """

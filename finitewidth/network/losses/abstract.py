@@ -25,12 +25,12 @@ class AbstractLoss(abc.ABC):
 
 
     @dataclasses.dataclass(frozen=True)
-    class LogCosh(fw.AbstractLoss):
+    class LogCosh(fw.losses.AbstractLoss):
         def value(self, z, y):
             return jnp.sum(jnp.log(jnp.cosh(z - y)))
 
 
-    fw.test_loss(fw.predict(net, X, Y, X_test, order=0), Y_test, loss=LogCosh()).total
+    fw.predict(net, X, Y, X_test, order=0).test_loss(Y_test, loss=LogCosh()).total
     ```
     """
 
@@ -82,4 +82,6 @@ def as_loss(value: object) -> AbstractLoss:
     """The value itself, if it is a loss."""
     if isinstance(value, AbstractLoss):
         return value
-    raise ValueError(f"loss must be fw.MSE(), fw.CrossEntropy() or another fw.AbstractLoss, got {value!r}.")
+    raise ValueError(
+        f"loss must be fw.MSE(), fw.CrossEntropy() or another fw.losses.AbstractLoss, got {value!r}."
+    )

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import softmax
 
 from finitewidth.core.inputs import as_positive
 from finitewidth.network.losses.abstract import AbstractLoss
-from finitewidth.network.losses.probabilities import as_probabilities, outputs_of, softmax
+from finitewidth.network.losses.probabilities import as_probabilities, outputs_of
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class CrossEntropy(AbstractLoss):
         temperature: $T$.
 
     ```python
-    soft = fw.one_hot([0, 1, 0], 2, smoothing=0.1)
+    soft = fw.losses.one_hot([0, 1, 0], 2, smoothing=0.1)
     two = fw.MLP((2, 64, 64, 2), "tanh")
     fw.predict(two, X, soft, X_test, loss=fw.CrossEntropy(), order=0).mean
     ```
@@ -55,7 +56,7 @@ class CrossEntropy(AbstractLoss):
             raise ValueError(
                 "Y_train has probabilities of zero (one-hot labels): the cross-entropy pulls outputs to "
                 "infinity and training has no end; stop at a finite time, or use "
-                "fw.one_hot(..., smoothing=0.1)."
+                "fw.losses.one_hot(..., smoothing=0.1)."
             )
         return outputs_of(Y, temperature=self.temperature)
 
@@ -64,4 +65,4 @@ class CrossEntropy(AbstractLoss):
         return np.full((outputs, outputs), 1 / outputs)
 
     def probabilities(self, z: np.ndarray) -> np.ndarray:
-        return softmax(z / self.temperature)
+        return softmax(z / self.temperature, axis=-1)

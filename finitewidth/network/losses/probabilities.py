@@ -1,7 +1,6 @@
 """Targets of classification: class probabilities, and the outputs that stand for them."""
 
 import numpy as np
-import scipy.special
 from jaxtyping import Float
 
 
@@ -17,7 +16,7 @@ def one_hot(labels, classes: int, *, smoothing: float = 0.0) -> Float[np.ndarray
         An array (N, classes).
 
     ```python
-    fw.one_hot([0, 2], 3)
+    fw.losses.one_hot([0, 2], 3)
     ```
     """
     labels = np.asarray(labels)
@@ -37,22 +36,6 @@ def one_hot(labels, classes: int, *, smoothing: float = 0.0) -> Float[np.ndarray
     return probabilities
 
 
-def softmax(z: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Probabilities of the classes.
-
-    Args:
-        z: Outputs, with classes along the last axis.
-
-    Returns:
-        An array of the same shape whose last axis sums to one.
-
-    ```python
-    fw.softmax(fw.predict(net, X, Y, X_test, order=0).mean)
-    ```
-    """
-    return scipy.special.softmax(z, axis=-1)
-
-
 def outputs_of(probabilities, *, temperature: float = 1.0) -> Float[np.ndarray, "N n_L"]:
     """Outputs y with softmax(y / temperature) = p and mean zero over components.
 
@@ -66,7 +49,7 @@ def outputs_of(probabilities, *, temperature: float = 1.0) -> Float[np.ndarray, 
         An array of the same shape.
 
     ```python
-    fw.outputs_of(fw.one_hot([0, 1], 2, smoothing=0.1))
+    fw.losses.outputs_of(fw.losses.one_hot([0, 1], 2, smoothing=0.1))
     ```
     """
     p = as_probabilities(probabilities, name="probabilities")
@@ -74,7 +57,7 @@ def outputs_of(probabilities, *, temperature: float = 1.0) -> Float[np.ndarray, 
         row = int(np.argmax((p <= 0).any(axis=1)))
         raise ValueError(
             f"row {row} of probabilities has an entry of zero, which puts its output at minus infinity; "
-            "use fw.one_hot(labels, classes, smoothing=0.1), or stop training early."
+            "use fw.losses.one_hot(labels, classes, smoothing=0.1), or stop training early."
         )
     logs = temperature * np.log(p)
     return logs - logs.mean(axis=1, keepdims=True)
@@ -90,6 +73,6 @@ def as_probabilities(Y, *, name: str) -> Float[np.ndarray, "N classes"]:
         row = int(np.argmax(wrong))
         raise ValueError(
             f"{name} must hold probabilities, but row {row} sums to {p[row].sum():.6g} with smallest entry "
-            f"{p[row].min():.6g}; use fw.one_hot(labels, classes, smoothing=...)."
+            f"{p[row].min():.6g}; use fw.losses.one_hot(labels, classes, smoothing=...)."
         )
     return p

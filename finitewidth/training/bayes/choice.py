@@ -29,11 +29,11 @@ class RankedNetwork:
 class Ranking:
     """Networks by the evidence of one data set: those with a meaningful value first, the best at the top.
 
-    `fw.rank_by_evidence` makes it, and `plot` draws it.
+    `fw.bayes.rank` makes it, and `plot` draws it.
 
     ```python
     networks = {"mine": net, "larger weights": net.replace(C_W=2.0)}
-    ranking = fw.rank_by_evidence(networks, X, Y, noise=0.01, order=0)
+    ranking = fw.bayes.rank(networks, X, Y, noise=0.01, order=0)
     ranking.best.name, ranking["mine"].evidence.value
     ```
     """
@@ -68,7 +68,7 @@ class Ranking:
         return "\n".join([head, *lines])
 
 
-def rank_by_evidence(
+def rank(
     networks: Sequence[Network] | Mapping[str, Network], X, Y, *, noise: float = 0.0, order: int = 1
 ) -> Ranking:
     """Compare depths, widths, activations and hyperparameters by the evidence of one data set.
@@ -88,7 +88,7 @@ def rank_by_evidence(
         The networks in order, the best first.
 
     ```python
-    fw.rank_by_evidence({"mine": net, "larger weights": net.replace(C_W=2.0)}, X, Y, noise=0.01, order=0)
+    fw.bayes.rank({"mine": net, "larger weights": net.replace(C_W=2.0)}, X, Y, noise=0.01, order=0)
     ```
     """
     named = networks if isinstance(networks, Mapping) else {_name(net): net for net in networks}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from finitewidth.core.progress import Progress
+from finitewidth.core.display.progress import Progress
 from finitewidth.core.tasks import HERE, Runner, runner
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.mlp import MLP
@@ -53,7 +53,7 @@ def evidence(
         noise: The variance of the observations.
         order: 0 is infinite width, 1 adds Q/n.
         gradient: Whether to compute the gradient.
-        four_leg_tolerance: The accuracy of four-leg averages, as in `finite_width`.
+        four_leg_tolerance: The accuracy of four-leg averages, as in `prepare`.
         client: A Dask client, as in `predict`.
         store: Where finished tasks are kept, as in `predict`.
         progress: A progress bar, as in `predict`.
@@ -62,7 +62,7 @@ def evidence(
         The `value`, its `gradient`, and at order 1 the `correction` and a `verdict`.
 
     ```python
-    fw.evidence(net, X, Y, noise=0.01).value
+    fw.bayes.evidence(net, X, Y, noise=0.01).value
     ```
     """
     if order == 0:

@@ -36,10 +36,10 @@ from finitewidth.training.bayes.conditioning import Conditioned
 class HiddenLayer:
     """One layer given the data, through order 1/n; samples are training inputs and then test inputs.
 
-    `layer` of an `fw.Posterior` makes it.
+    `layer` of an `fw.records.Posterior` makes it.
 
     ```python
-    hidden = fw.posterior(net, X, Y, X_test, noise=0.1, order=1).layer(1)
+    hidden = fw.bayes.posterior(net, X, Y, X_test, noise=0.1, order=1).layer(1)
     hidden.second_moment, hidden.shift
     ```
     """

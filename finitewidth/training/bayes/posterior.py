@@ -1,4 +1,4 @@
-"""The posterior of networks given noisy observations of their outputs, which `fw.posterior` returns."""
+"""The posterior of networks given noisy observations of their outputs, which `fw.bayes.posterior` returns."""
 
 import dataclasses
 import functools
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
 from finitewidth.core.memory import require_memory
-from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.network.algorithms.newton import Newton
 from finitewidth.network.foreign.reading import takes_models
@@ -52,10 +52,10 @@ WORDING = Wording(
 class Posterior:
     """Mean and covariance of the outputs at the test inputs, given noisy observations.
 
-    `fw.posterior` makes it.
+    `fw.bayes.posterior` makes it.
 
     ```python
-    posterior = fw.posterior(net, X, Y, X_test, noise=0.1, order=1)
+    posterior = fw.bayes.posterior(net, X, Y, X_test, noise=0.1, order=1)
     posterior.mean, posterior.std, posterior.verdict, posterior.layer(2)
     ```
     """
@@ -172,7 +172,9 @@ class Posterior:
 
     def _cumulants(self) -> Cumulants:
         if self.cumulants is None:
-            raise ValueError("cumulants were not computed; use fw.posterior(..., order=1, cumulants=True).")
+            raise ValueError(
+                "cumulants were not computed; use fw.bayes.posterior(..., order=1, cumulants=True)."
+            )
         return self.cumulants
 
 
@@ -206,7 +208,7 @@ def posterior(
         noise: The variance of the observations.
         order: 0 is infinite width, 1 is through order 1/n.
         cumulants: Whether to compute `skewness` and `excess_kurtosis`, at order 1.
-        four_leg_tolerance: The accuracy of four-leg averages, as in `finite_width`.
+        four_leg_tolerance: The accuracy of four-leg averages, as in `prepare`.
         client: A Dask client, for which averages of four sigmas are independent tasks.
         store: Where finished tasks are kept, as in `predict`.
         progress: A progress bar, as in `predict`.
@@ -215,7 +217,7 @@ def posterior(
         `mean`, `std` and `covariance` on the test inputs.
 
     ```python
-    fw.posterior(net, X, Y, X_test, noise=0.01).mean
+    fw.bayes.posterior(net, X, Y, X_test, noise=0.01).mean
     ```
     """
     if order == 0:

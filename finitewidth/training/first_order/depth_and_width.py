@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.checkpoint import digest
+from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_count, as_inputs, as_targets
-from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import HERE, runner
 from finitewidth.critical.activations.classification import criticality
 from finitewidth.critical.initialization import is_critical
@@ -32,9 +32,8 @@ from finitewidth.network.network import Network
 from finitewidth.training.first_order.expansion import warn_of
 from finitewidth.training.first_order.problem import Problem, check_network
 from finitewidth.training.first_order.route import Route, RouteName
-from finitewidth.training.first_order.statistics import FiniteWidth, prepare
+from finitewidth.training.first_order.statistics import Prepared, prepare_with
 from finitewidth.training.infinite.gaussian import Expansion, Prediction
-from finitewidth.training.textbook.generalization import test_loss
 
 _WIDE = 10_000_000  # corrections of order 1/n^2 are below rounding of those of order 1/n
 
@@ -135,7 +134,7 @@ def expected_loss(
         depths: Numbers of layers with parameters.
         widths: Widths of the hidden layers.
         algorithm: How and how long networks are trained; by default to the end.
-        four_leg_tolerance: The accuracy of four-leg averages, as in `finite_width`.
+        four_leg_tolerance: The accuracy of four-leg averages, as in `prepare`.
         route: "deterministic" or "sampled", as in `predict`.
         tolerance: The accuracy of sampling, as in `predict`.
         samples: The number of samples, as in `predict`.
@@ -211,7 +210,7 @@ class _Sweep:
         problem = self.problems[task]
         scale = _target_scale(problem.net)
         scaled = replace(problem, Y=scale * problem.Y)
-        prepared = prepare(HERE, scaled, self.four_leg_tolerance, route=self.route)
+        prepared = prepare_with(HERE, scaled, self.four_leg_tolerance, route=self.route)
         predictions = [self._predicted(prepared, width) for width in (*self.widths, _WIDE)]
         losses = np.stack([self._loss(prediction, scale) for prediction in predictions], axis=1)
         infinite = self._loss(predictions[-1].infinite_width, scale)
@@ -229,12 +228,12 @@ class _Sweep:
             "condition": np.array([prediction.condition for prediction in predictions]),
         }
 
-    def _predicted(self, prepared: FiniteWidth, width: int) -> Prediction:
+    def _predicted(self, prepared: Prepared, width: int) -> Prediction:
         return prepared.with_width(width).predict_with(HERE, self.algorithm, None)
 
     def _loss(self, prediction: Prediction, scale: float) -> np.ndarray:
         """Bias, variance and standard error in units in which the targets have size one."""
-        loss = test_loss(prediction, scale * self.Y_test)
+        loss = prediction.test_loss(scale * self.Y_test)
         return np.array([loss.bias, loss.variance, loss.stderr]) / scale**2
 
 

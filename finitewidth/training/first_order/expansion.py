@@ -20,7 +20,7 @@ class ExpansionWarning(UserWarning):
     import warnings
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fw.ExpansionWarning)  # the verdict says the same
+        warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)  # the verdict says the same
         fw.predict(net, X, Y, X_test).verdict
     ```
     """

@@ -16,7 +16,7 @@ from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.algorithms.newton import TwoStep
-from finitewidth.training.first_order.statistics import FiniteWidth
+from finitewidth.training.first_order.statistics import Prepared
 
 _FRACTIONS = (0.25, 0.5, 0.75, 0.95)  # of the largest stable learning rate
 
@@ -26,10 +26,10 @@ _FRACTIONS = (0.25, 0.5, 0.75, 0.95)  # of the largest stable learning rate
 class InductiveBias:
     """Ratios Z_A / Z_B of fully trained algorithms in the eigenbasis of one training NTK.
 
-    `fw.inductive_bias` makes it, and `plot` draws it.
+    `fw.textbook.inductive_bias` makes it, and `plot` draws it.
 
     ```python
-    bias = fw.inductive_bias(fw.finite_width(net, X, Y, X_test))
+    bias = fw.textbook.inductive_bias(fw.prepare(net, X, Y, X_test))
     print(bias.table())
     ```
     """
@@ -56,12 +56,12 @@ class InductiveBias:
 
 
 def inductive_bias(
-    prepared: FiniteWidth, algorithms: Mapping[str, AbstractAlgorithm] | None = None
+    prepared: Prepared, algorithms: Mapping[str, AbstractAlgorithm] | None = None
 ) -> InductiveBias:
     """Compare algorithms on one problem.
 
     Args:
-        prepared: A problem prepared by `fw.finite_width`.
+        prepared: A problem prepared by `fw.prepare`.
         algorithms: Algorithms by name. By default, all to the end of training: the two-step update, gradient
             flow, and descent up to 95 % of its largest learning rate.
 
@@ -69,7 +69,7 @@ def inductive_bias(
         Ratios of projectors and corrections by algorithm, which `fw.plots.inductive_bias` draws.
 
     ```python
-    fw.inductive_bias(fw.finite_width(net, X, Y, X_test)).ratios["gradient flow"]
+    fw.textbook.inductive_bias(fw.prepare(net, X, Y, X_test)).ratios["gradient flow"]
     ```
     """
     l = prepared.modes.l

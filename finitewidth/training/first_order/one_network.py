@@ -70,13 +70,13 @@ def _folded(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 class NetworkPrediction:
     """One network after training, through order 1/n.
 
-    `fw.predict_network` makes it.
+    `fw.empirical.trained_outputs` makes it.
 
     ```python
-    start = fw.initialize(net, key=0)
-    z, ntk = np.asarray(fw.apply(net, start, X)), fw.empirical_ntk(net, start, X)
+    start = fw.empirical.initialize(net, key=0)
+    z, ntk = np.asarray(fw.empirical.apply(net, start, X)), fw.empirical.ntk(net, start, X)
     still = np.zeros((1, 3) * 3), np.zeros((1, 3) * 4), np.zeros((1, 3) * 4)  # an NTK that never moves
-    fw.predict_network(z, ntk, *still, Y, fw.GradientFlow(2.0)).free
+    fw.empirical.trained_outputs(z, ntk, *still, Y, fw.GradientFlow(2.0)).free
     ```
     """
 
@@ -88,7 +88,7 @@ class NetworkPrediction:
     trained_ntk: Float[np.ndarray, "N n_L M"] | None
 
 
-def predict_network(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: AbstractAlgorithm) -> NetworkPrediction:
+def trained_outputs(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: AbstractAlgorithm) -> NetworkPrediction:
     """Outputs and NTK of one network after training, without training it.
 
     Tensors have axes (component, sample) for each index, and training samples come first.
@@ -106,10 +106,10 @@ def predict_network(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: AbstractAlgori
         Its `outputs`, `ntk` and `dntk` after training, through order 1/n.
 
     ```python
-    start = fw.initialize(net, key=0)
-    z, ntk = np.asarray(fw.apply(net, start, X)), fw.empirical_ntk(net, start, X)
+    start = fw.empirical.initialize(net, key=0)
+    z, ntk = np.asarray(fw.empirical.apply(net, start, X)), fw.empirical.ntk(net, start, X)
     still = np.zeros((1, 3) * 3), np.zeros((1, 3) * 4), np.zeros((1, 3) * 4)  # an NTK that never moves
-    fw.predict_network(z, ntk, *still, Y, fw.GradientFlow()).outputs  # the targets
+    fw.empirical.trained_outputs(z, ntk, *still, Y, fw.GradientFlow()).outputs  # the targets
     ```
     """
     z = np.asarray(z)

@@ -18,10 +18,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from finitewidth.core.checkpoint import digest
+from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_targets
 from finitewidth.core.memory import require_memory
-from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
@@ -69,13 +69,13 @@ class Means(NamedTuple):
 
 @shown("n", "X", "Y", "error", "four_leg_error", "route", "net")
 @dataclass(frozen=True, eq=False)
-class FiniteWidth:
+class Prepared:
     """Statistics of a network on training and test inputs, ready for any algorithm.
 
-    `fw.finite_width` makes it.
+    `fw.prepare` makes it.
 
     ```python
-    prepared = fw.finite_width(net, X, Y, X_test)
+    prepared = fw.prepare(net, X, Y, X_test)
     prepared.predict(fw.GradientFlow(2.0)).mean, prepared.with_width(128).predict().mean
     ```
     """
@@ -107,18 +107,18 @@ class FiniteWidth:
         """Eigenmodes of the training NTK at infinite width."""
         return Modes.of(self.means.K, self.means.K, self.means.Theta, self.Y)
 
-    def with_width(self, n: int) -> "FiniteWidth":
+    def with_width(self, n: int) -> "Prepared":
         """The same where all hidden layers have width n: tensors depend on ratios of widths only."""
         widths = self.net.ladder.widths
         n_0, *hidden, n_L = widths
         if len(set(hidden)) > 1:
             raise ValueError(
                 f"widths={widths} has unequal hidden layers, whose ratios another width would "
-                "change; prepare the other network with fw.finite_width."
+                "change; prepare the other network with fw.prepare."
             )
         return replace(self, net=self.net.with_widths((n_0, *[n] * len(hidden), n_L)))
 
-    def with_targets(self, Y_train) -> "FiniteWidth":
+    def with_targets(self, Y_train) -> "Prepared":
         """The same for other targets."""
         return replace(self, Y=as_targets(Y_train, self.Y.shape[0], self.Y.shape[1]))
 
@@ -217,7 +217,7 @@ def _with_warning(prediction: Prediction, stacklevel: int) -> Prediction:
 
 
 @takes_models
-def finite_width(
+def prepare(
     net: Network,
     X_train,
     Y_train,
@@ -234,7 +234,7 @@ def finite_width(
     client: Any = None,
     store: str | Path | None = None,
     progress: Progress = None,
-) -> FiniteWidth:
+) -> Prepared:
     """Prepare statistics through order 1/n once, to ask about many algorithms and times.
 
     Up to 64 samples have whole tensors, which give mean and covariance. More samples have the mean alone:
@@ -264,7 +264,7 @@ def finite_width(
         Statistics whose `predict` takes any algorithm.
 
     ```python
-    prepared = fw.finite_width(net, X, Y, X_test)
+    prepared = fw.prepare(net, X, Y, X_test)
     prepared.predict(fw.GradientFlow(2.0)).mean, prepared.predict(fw.GradientDescent(0.1, 20)).mean
     ```
     """
@@ -273,7 +273,7 @@ def finite_width(
     covariance = _gives_covariance(problem, covariance, way)
     configuration = functools.partial(problem.described, four_leg_tolerance, covariance, way)
     with runner(client, store, progress, kind="statistics", configuration=configuration) as running:
-        return prepare(running, problem, four_leg_tolerance, covariance=covariance, route=way)
+        return prepare_with(running, problem, four_leg_tolerance, covariance=covariance, route=way)
 
 
 def predict_first_order(
@@ -297,7 +297,7 @@ def predict_first_order(
     check_end(problem, algorithm, covariance, route)
     configuration = functools.partial(problem.described, four_leg_tolerance, covariance, route, algorithm)
     with runner(client, store, progress, kind="prediction", configuration=configuration) as running:
-        prepared = prepare(running, problem, four_leg_tolerance, covariance=covariance, route=route)
+        prepared = prepare_with(running, problem, four_leg_tolerance, covariance=covariance, route=route)
         prediction = prepared.predict_with(running, algorithm, covariance)
     return _with_warning(prediction, stacklevel=6)  # behind `fw.predict` and its reader of models
 
@@ -321,7 +321,7 @@ def predict_at_times(
         return {**described, "Y_train": digest(problem.Y), "stops": [stop.fingerprint() for stop in stops]}
 
     with runner(client, store, progress, kind="trajectory", configuration=configuration) as running:
-        prepared = prepare(running, problem, route=route)
+        prepared = prepare_with(running, problem, route=route)
         predictions = [
             prepared.predict_with(replace(running, prefix=f"stop_{index}_"), stop, None)
             for index, stop in enumerate(stops)
@@ -329,15 +329,15 @@ def predict_at_times(
     return tuple(_with_warning(prediction, stacklevel=6) for prediction in predictions)
 
 
-def prepare(
+def prepare_with(
     running: Runner,
     problem: Problem,
     four_leg_tolerance: float | None = None,
     *,
     covariance: bool | None = None,
     route: Route = AUTOMATIC,
-) -> FiniteWidth:
-    """The result of `finite_width` for a checked problem, its tasks run by a runner."""
+) -> Prepared:
+    """The result of `prepare` for a checked problem, its tasks run by a runner."""
     X, tests = problem.merged_inputs()
     if four_leg_tolerance is None:
         four_leg_tolerance = next(tol for most, tol in _TOLERANCES.items() if X.shape[0] <= most)
@@ -357,7 +357,7 @@ def _gives_covariance(problem: Problem, covariance: bool | None, route: Route) -
 
 def _whole(
     running: Runner, problem: Problem, X: np.ndarray, tests: np.ndarray, tolerance: float, route: Route
-) -> FiniteWidth:
+) -> Prepared:
     theory = solve_with(
         running,
         problem.net,
@@ -370,12 +370,12 @@ def _whole(
     arrays = theory.output.arrays
     means = Means(*(arrays[name] for name in Means._fields))
     tensors = WholeTensors({name: arrays[name] for name in NEEDED})
-    return FiniteWidth(problem.net, X, problem.Y, tests, theory.error, theory.four_leg_error, means, tensors)
+    return Prepared(problem.net, X, problem.Y, tests, theory.error, theory.four_leg_error, means, tensors)
 
 
 def _in_parts(
     running: Runner, problem: Problem, X: np.ndarray, tests: np.ndarray, tolerance: float, route: Route
-) -> FiniteWidth:
+) -> Prepared:
     """Tensors leg by leg, or in samples."""
     net = problem.net
     require_memory(
@@ -391,11 +391,11 @@ def _in_parts(
     streamed = StreamedTensors(net, X, tolerance, route.accuracy.budget)
     if net.ladder.has_skips:
         means = Means(pair.K, pair.Theta, *grouped_corrections(net, X, tolerance, running))
-        return FiniteWidth(net, X, problem.Y, tests, pair.error, tolerance, means, streamed)
+        return Prepared(net, X, problem.Y, tests, pair.error, tolerance, means, streamed)
     corrected = pair_corrections(net, X)
     means = Means(pair.K, pair.Theta, corrected.G1, corrected.H1)
     if route.name == "deterministic":
-        return FiniteWidth(net, X, problem.Y, tests, pair.error, tolerance, means, streamed)
+        return Prepared(net, X, problem.Y, tests, pair.error, tolerance, means, streamed)
     instead = None if route.name == "sampled" else streamed
     tensors = SampledTensors(unroll(net, X), route.accuracy, route.variance, instead)
-    return FiniteWidth(net, X, problem.Y, tests, pair.error, corrected.error, means, tensors)
+    return Prepared(net, X, problem.Y, tests, pair.error, corrected.error, means, tensors)

@@ -186,6 +186,6 @@ def too_many_before_the_end(net: Network, algorithm: AbstractAlgorithm, count: i
 def _refuse_covariance(covariance: bool) -> None:
     if covariance:
         raise ValueError(
-            "the covariance needs whole tensors, which were not prepared; use fw.finite_width(..., "
+            "the covariance needs whole tensors, which were not prepared; use fw.prepare(..., "
             'covariance=True, route="deterministic"), or ask for the mean alone with covariance=False.'
         )

@@ -31,7 +31,7 @@ from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.solver import InverseMatrix, Singular, inverse
 
 
-def bayesian_rates(net: Network) -> Network:
+def rates(net: Network) -> Network:
     """The network with only its last layer trained, so that training is Bayesian (PDLT 10.46-10.49).
 
     Args:
@@ -41,12 +41,12 @@ def bayesian_rates(net: Network) -> Network:
         A network of the same kind.
 
     ```python
-    fw.predict(fw.bayesian_rates(net), X, Y, X_test, order=0).mean
+    fw.predict(fw.bayes.rates(net), X, Y, X_test, order=0).mean
     ```
     """
     reason = _never_bayesian(net)
     if reason is not None:
-        raise ValueError(f"{reason}; use fw.posterior, which needs no learning rates.")
+        raise ValueError(f"{reason}; use fw.bayes.posterior, which needs no learning rates.")
     if isinstance(net, MLP):
         zeros = (0.0,) * (net.depth - 1)
         return net.replace(lambda_b=(*zeros, net.C_b[-1]), lambda_W=(*zeros, net.C_W[-1]))
@@ -67,7 +67,7 @@ def _never_bayesian(net: Network) -> str | None:
 
 def trained_for(net: Network) -> Network:
     """The network whose training gives the posterior, or the network itself if there is none."""
-    return net if _never_bayesian(net) is not None else bayesian_rates(net)
+    return net if _never_bayesian(net) is not None else rates(net)
 
 
 def infinite_posterior(net: Network, X_train, Y_train, X_test=None, *, noise: float = 0.0) -> Prediction:
@@ -94,10 +94,10 @@ def infinite_posterior(net: Network, X_train, Y_train, X_test=None, *, noise: fl
 class Evidence:
     """Log probability density of observed data under the prior, and how it changes with the prior.
 
-    `fw.evidence` makes it.
+    `fw.bayes.evidence` makes it.
 
     ```python
-    evidence = fw.evidence(net, X, Y, noise=0.01)
+    evidence = fw.bayes.evidence(net, X, Y, noise=0.01)
     evidence.value, evidence.gradient["C_W"]
     ```
     """

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs, as_positive, as_targets
 from finitewidth.core.memory import require_memory
-from finitewidth.core.progress import Progress
 from finitewidth.core.tasks import runner
 from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
@@ -164,7 +164,7 @@ def require_ntk(net: Network) -> None:
     if net.discontinuous is not None:
         raise ValueError(
             f"activation {net.discontinuous.name!r} has no neural tangent kernel, since its derivative is a "
-            "delta function; use a continuous activation, or fw.posterior for Bayesian inference."
+            "delta function; use a continuous activation, or fw.bayes.posterior for Bayesian inference."
         )
 
 

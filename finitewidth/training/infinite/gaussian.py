@@ -9,8 +9,11 @@ from jaxtyping import Bool, Float
 from finitewidth.core.display.records import shown
 from finitewidth.core.memory import require_memory
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.losses.abstract import AbstractLoss
+from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.theory.ratios import Verdict, verdict
+from finitewidth.training.infinite.test_loss import LossOfSample, TestLoss, gaussian_test_loss
 
 # a matrix between output components and one between samples, whose product is a part of the covariance
 Factor = tuple[Float[np.ndarray, "n_L n_L"], Float[np.ndarray, "M M"]]
@@ -257,3 +260,16 @@ class Prediction:
     def infinite_width(self) -> "Prediction":
         """The same at order 0."""
         return self if self.leading is None else self.leading
+
+    def test_loss(self, Y_test, *, loss: AbstractLoss | LossOfSample = MSE()) -> TestLoss:
+        """Expected loss of the ensemble against the targets of the test inputs.
+
+        Args:
+            Y_test: Targets of the test inputs (M, n_L).
+            loss: A loss such as `fw.MSE()`, or any twice-differentiable JAX function of the outputs and the
+                targets of one sample.
+
+        Returns:
+            `bias`, `variance` and `total`.
+        """
+        return gaussian_test_loss(self, Y_test, loss)

@@ -30,7 +30,7 @@ class AccuracyWarning(UserWarning):
     import warnings
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error", fw.AccuracyWarning)  # stop at it
+        warnings.simplefilter("error", fw.warnings.AccuracyWarning)  # stop at it
         fw.fit(net, X, Y).mean(X_test)
     ```
     """

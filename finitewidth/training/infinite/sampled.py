@@ -11,7 +11,9 @@ from finitewidth.core.estimate import Estimate
 from finitewidth.core.keys import as_key
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
+from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
+from finitewidth.training.infinite.test_loss import LossOfSample, TestLoss, sampled_test_loss
 
 
 @shown(
@@ -34,7 +36,7 @@ class SampledPrediction:
     two = fw.MLP((2, 64, 64, 2), "tanh")
     flow, entropy = fw.GradientFlow(2.0), fw.CrossEntropy()
     prediction = fw.predict(
-        two, X, fw.one_hot([0, 1, 0], 2), X_test, algorithm=flow, loss=entropy, order=0, members=20
+        two, X, fw.losses.one_hot([0, 1, 0], 2), X_test, algorithm=flow, loss=entropy, order=0, members=20
     )
     prediction.mean.value, prediction.probabilities.value
     ```
@@ -78,6 +80,19 @@ class SampledPrediction:
         with np.errstate(divide="ignore", invalid="ignore"):
             stderr = np.where(value > 0, variance.stderr / (2 * value), 0.0)
         return Estimate(value, stderr)
+
+    def test_loss(self, Y_test, *, loss: AbstractLoss | LossOfSample = MSE()) -> TestLoss:
+        """Expected loss of the ensemble against the targets of the test inputs.
+
+        Args:
+            Y_test: Targets of the test inputs (M, n_L).
+            loss: A loss such as `fw.MSE()`, or any twice-differentiable JAX function of the outputs and the
+                targets of one sample.
+
+        Returns:
+            `bias`, `variance` and `total`.
+        """
+        return sampled_test_loss(self, Y_test, loss)
 
 
 def _mean(values: np.ndarray) -> Estimate:

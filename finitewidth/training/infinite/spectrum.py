@@ -28,10 +28,10 @@ from finitewidth.training.infinite.solver import condition_of, eigenbasis
 class Spectrum:
     """Eigenvalues and eigenvectors of the training NTK at infinite width.
 
-    `fw.spectrum` makes it, and `plot` draws it.
+    `fw.textbook.spectrum` makes it, and `plot` draws it.
 
     ```python
-    modes = fw.spectrum(net, X)
+    modes = fw.textbook.spectrum(net, X)
     modes.time_scales, modes.learned(fw.GradientFlow(2.0))
     ```
     """
@@ -75,7 +75,7 @@ def spectrum(net: Network, X_train) -> Spectrum:
         Eigenvalues in ascending order, and what follows from them.
 
     ```python
-    fw.spectrum(net, X).largest_learning_rate
+    fw.textbook.spectrum(net, X).largest_learning_rate
     ```
     """
     require_ntk(net)

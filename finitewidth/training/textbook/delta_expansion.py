@@ -101,14 +101,15 @@ def delta_expansion(net: Network, x_plus, x_minus) -> DeltaExpansion:
         One number for each layer and quantity, and `robustness` and `curvature`.
 
     ```python
-    fw.delta_expansion(net, X[0], X[0] + 0.01).curvature[-1]
+    fw.textbook.delta_expansion(net, X[0], X[0] + 0.01).curvature[-1]
     ```
     """
-    require_dense(net, what="delta_expansion", instead="use fw.neighbour, which takes any network")
+    require_dense(net, what="delta_expansion", instead="use fw.textbook.neighbour, which takes any network")
     if net.kinked is not None:
         raise ValueError(
             f"activation {net.kinked.name!r} has a kink, and its kernels no expansion in the distance "
-            "of two inputs; use fw.neighbour, or fw.finite_angle for scale-invariant activations."
+            "of two inputs; use fw.textbook.neighbour, or fw.textbook.finite_angle for scale-invariant "
+            "activations."
         )
     plus, minus = two_inputs(net, x_plus, x_minus)
     K, Theta = _first_layer(net, (plus + minus) / 2, plus - minus)

@@ -62,19 +62,21 @@ def finite_angle(net: Network, x_plus, x_minus) -> FiniteAngle:
         One number for each layer and quantity.
 
     ```python
-    fw.finite_angle(fw.MLP.critical((2, 64, 64, 1), "relu"), [1.0, 0.0], [0.0, 1.0]).Theta_d
+    fw.textbook.finite_angle(fw.MLP.critical((2, 64, 64, 1), "relu"), [1.0, 0.0], [0.0, 1.0]).Theta_d
     ```
     """
-    require_dense(net, what="finite_angle", instead="use fw.neighbour, which takes any network")
+    require_dense(net, what="finite_angle", instead="use fw.textbook.neighbour, which takes any network")
     for activation in net.activations:
         if activation.slopes is None:
-            raise ValueError(f"activation {activation.name!r} is not scale-invariant; use fw.neighbour.")
+            raise ValueError(
+                f"activation {activation.name!r} is not scale-invariant; use fw.textbook.neighbour."
+            )
     plus, minus = two_inputs(net, x_plus, x_minus)
     norms = float(plus @ plus), float(minus @ minus)
     if not math.isclose(*norms, rel_tol=1e-9):
         raise ValueError(
             f"x_plus and x_minus must have equal norms, got squares {norms[0]:.6g} and {norms[1]:.6g}; "
-            "rescale one, or use fw.neighbour."
+            "rescale one, or use fw.textbook.neighbour."
         )
     A_2, rho = np.asarray([_moments(activation) for activation in net.activations]).reshape(-1, 2).T
     return _through_layers(net, norms[0], float(plus @ minus), A_2, rho)

@@ -32,10 +32,10 @@ Features = Callable[[np.ndarray], np.ndarray]  # from inputs (N, n_0) to feature
 class LinearModel:
     """A linear model with trained weights: the data are forgotten.
 
-    `fw.fit_linear_model` makes it.
+    `fw.textbook.fit_linear_model` makes it.
 
     ```python
-    model = fw.fit_linear_model(fw.with_constant(np.tanh), X, Y)
+    model = fw.textbook.fit_linear_model(fw.textbook.with_constant(np.tanh), X, Y)
     model.predict(X_test), model.weights
     ```
     """
@@ -53,10 +53,10 @@ class LinearModel:
 class KernelMachine:
     """The dual of a linear model: the training features and one weight for each training sample.
 
-    `fw.fit_kernel_machine` makes it.
+    `fw.textbook.fit_kernel_machine` makes it.
 
     ```python
-    machine = fw.fit_kernel_machine(fw.with_constant(np.tanh), X, Y)
+    machine = fw.textbook.fit_kernel_machine(fw.textbook.with_constant(np.tanh), X, Y)
     machine.predict(X_test), machine.condition
     ```
     """
@@ -81,7 +81,7 @@ def with_constant(features: Features) -> Features:
         A function from inputs to features (N, 1 + P).
 
     ```python
-    fw.with_constant(np.tanh)(X)  # (N, 1 + n_0)
+    fw.textbook.with_constant(np.tanh)(X)  # (N, 1 + n_0)
     ```
     """
     return lambda X: np.concatenate([np.ones((len(X), 1)), features(X)], axis=1)
@@ -100,7 +100,7 @@ def fit_linear_model(features: Features, X_train, Y_train, *, ridge: float = 0.0
         The trained model, whose `predict` takes test inputs.
 
     ```python
-    fw.fit_linear_model(fw.with_constant(np.tanh), X, Y).predict(X_test)
+    fw.textbook.fit_linear_model(fw.textbook.with_constant(np.tanh), X, Y).predict(X_test)
     ```
     """
     phi, Y = _training_data(features, X_train, Y_train, ridge)
@@ -125,14 +125,14 @@ def fit_kernel_machine(features: Features, X_train, Y_train, *, ridge: float = 0
         The trained model, whose `predict` takes test inputs.
 
     ```python
-    fw.fit_kernel_machine(fw.with_constant(np.tanh), X, Y).predict(X_test)
+    fw.textbook.fit_kernel_machine(fw.textbook.with_constant(np.tanh), X, Y).predict(X_test)
     ```
     """
     phi, Y = _training_data(features, X_train, Y_train, ridge)
     if ridge == 0 and phi.shape[1] < phi.shape[0]:
         raise ValueError(
             f"{phi.shape[1]} features for {phi.shape[0]} samples make a singular kernel; "
-            "pass a ridge, or use fw.fit_linear_model."
+            "pass a ridge, or use fw.textbook.fit_linear_model."
         )
     try:
         solved = inverse(phi @ phi.T, ridge)
@@ -176,7 +176,7 @@ def random_features(net: Network, *, key=0, output: int = 0) -> Features:
         A function from inputs to features.
 
     ```python
-    phi = fw.random_features(net, key=0)
+    phi = fw.textbook.random_features(net, key=0)
     phi(X) @ phi(X).T  # the NTK of that network
     ```
     """

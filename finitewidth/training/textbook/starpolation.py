@@ -88,7 +88,7 @@ def starpolate(net: Network, x_plus, x_minus, y_plus, y_minus, s) -> Starpolatio
         `mean`, `variance` and the straight line `linear` at every s.
 
     ```python
-    fw.starpolate(net, X[0], X[1], Y[0], Y[1], s=[-1.0, 0.5, 2.0]).mean
+    fw.textbook.starpolate(net, X[0], X[1], Y[0], Y[1], s=[-1.0, 0.5, 2.0]).mean
     ```
     """
     plus, minus = two_inputs(net, x_plus, x_minus)

@@ -11,11 +11,12 @@ from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, extrapolated, pull, significant
 from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, Y, mlp
 from finitewidth.core.estimate import Estimate
-from finitewidth.critical.information import Information
-from finitewidth.experiment.weighted import SampledPosterior, sample_posterior
+from finitewidth.critical.mutual_information import Information
+from finitewidth.experiment.weighted import SampledPosterior
+from finitewidth.experiment.weighted import sample as sample_posterior
 from finitewidth.training.bayes.evidence import evidence
 from finitewidth.training.bayes.posterior import Posterior, posterior
-from finitewidth.training.infinite.bayes import bayesian_rates
+from finitewidth.training.infinite.bayes import rates as bayesian_rates
 from finitewidth.training.prediction import predict
 
 WIDTHS, MEMBERS, NOISE = (16, 32), 40_000, 0.3

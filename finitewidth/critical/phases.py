@@ -52,10 +52,10 @@ class PhaseDiagram:
 
     Where `gamma` has several values they take the place of C_b: the axes are (gamma, C_W). The fixed point is
     the one that a kernel of `start` flows to; where there are several, another start may lead to another.
-    `fw.phase_diagram` makes it, and `plot` draws it.
+    `fw.critical.phase_diagram` makes it, and `plot` draws it.
 
     ```python
-    diagram = fw.phase_diagram("tanh", [0.0, 0.1], [0.8, 1.0, 1.2])
+    diagram = fw.critical.phase_diagram("tanh", [0.0, 0.1], [0.8, 1.0, 1.2])
     diagram.region, diagram.correlation_length_perp, diagram.critical_line
     ```
     """
@@ -137,7 +137,7 @@ def phase_diagram(
         Arrays of shape (C_b, C_W).
 
     ```python
-    diagram = fw.phase_diagram("tanh", [0.0, 0.1], [0.8, 1.0, 1.2])
+    diagram = fw.critical.phase_diagram("tanh", [0.0, 0.1], [0.8, 1.0, 1.2])
     diagram.chi_perp, diagram.region
     ```
     """

@@ -14,7 +14,7 @@ from finitewidth.theory import single
 from finitewidth.theory.ratios import POWERS
 
 
-def fit_exponents(
+def exponents(
     activation: str | Activation | Callable,
     *,
     depth: int = 4000,
@@ -36,7 +36,7 @@ def fit_exponents(
         Estimates by the name of the exponent.
 
     ```python
-    fw.fit_exponents("tanh", depth=200)["p_0"]
+    fw.critical.exponents("tanh", depth=200)["p_0"]
     ```
     """
     if depth < 100:

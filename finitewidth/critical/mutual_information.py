@@ -32,10 +32,10 @@ from finitewidth.theory.solve import solve
 class Information:
     """What the outputs of a network at initialization, for one input, say about each other.
 
-    `fw.information` makes it.
+    `fw.critical.information` makes it.
 
     ```python
-    known = fw.information(fw.MLP.critical((2, 64, 64, 2), "tanh"), X[0])
+    known = fw.critical.information(fw.MLP.critical((2, 64, 64, 2), "tanh"), X[0])
     known.mutual_information(), known.aspect_ratio, known.best_aspect_ratio
     ```
     """
@@ -116,7 +116,7 @@ def information(net: Network, x) -> Information:
         A record with `entropy`, `mutual_information` and `best_aspect_ratio`.
 
     ```python
-    fw.information(fw.MLP.critical((2, 64, 64, 2), "tanh"), X[0])
+    fw.critical.information(fw.MLP.critical((2, 64, 64, 2), "tanh"), X[0])
     ```
     """
     if net.ladder.skips[-1] is not None:
@@ -158,7 +158,7 @@ def fluctuation_rate(point: Criticality) -> float:
     if point.universality_class != "half-stable" or point.K_star is None or point.C_W is None:
         raise ValueError(
             f"activation {activation.name!r} has no critical point, so V/(K^2 L) has no limit; use "
-            "fw.information at the depth of your network."
+            "fw.critical.information at the depth of your network."
         )
     K = np.array([[point.K_star]])
     fourth = float(four_legs(activation, K, ((0, 0, 0, 0),))[0, 0, 0, 0].value.item())

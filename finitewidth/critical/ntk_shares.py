@@ -26,10 +26,10 @@ from finitewidth.network.network import Network
 class NTKShares:
     """The NTK of one input at infinite width, divided into what biases and weights of each layer add.
 
-    `fw.ntk_shares` makes it.
+    `fw.critical.shares` makes it.
 
     ```python
-    print(fw.ntk_shares(fw.MLP.critical((2, 64, 64, 1), "tanh")))
+    print(fw.critical.shares(fw.MLP.critical((2, 64, 64, 1), "tanh")))
     ```
     """
 
@@ -47,7 +47,7 @@ class NTKShares:
         return "\n".join([f"NTK {self.Theta:.6g}, of which", "layer   biases  weights", *lines])
 
 
-def ntk_shares(net: Network, *, input_scale=1.0) -> NTKShares:
+def shares(net: Network, *, input_scale=1.0) -> NTKShares:
     """What biases and weights of each layer add to the NTK of an input; the shares sum to the NTK.
 
     Layers are those with weights, in the order in which signals meet them, also inside residual bodies.
@@ -62,7 +62,7 @@ def ntk_shares(net: Network, *, input_scale=1.0) -> NTKShares:
         Shares of `biases` and `weights`, an entry for each layer.
 
     ```python
-    shares = fw.ntk_shares(fw.MLP.critical((2, 64, 64, 1), "tanh"))
+    shares = fw.critical.shares(fw.MLP.critical((2, 64, 64, 1), "tanh"))
     shares.biases / shares.Theta  # most of the NTK if lambda_b = lambda_W, a tenth with bias_share=0.1
     ```
     """

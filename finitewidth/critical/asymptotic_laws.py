@@ -30,10 +30,10 @@ from finitewidth.theory.records import Theory
 class Asymptotes:
     """Laws at layers 1 to L for every input, each with its words; None where no law is known.
 
-    `fw.asymptotes` makes it.
+    `fw.critical.asymptotes` makes it.
 
     ```python
-    laws = fw.asymptotes(fw.solve(fw.MLP.critical((2, *[64] * 9, 1), "tanh"), X, order=0))
+    laws = fw.critical.asymptotes(fw.solve(fw.MLP.critical((2, *[64] * 9, 1), "tanh"), X, order=0))
     laws.K_law, laws.K[:, -1]
     ```
     """
@@ -57,7 +57,7 @@ def asymptotes(theory: Theory) -> Asymptotes:
 
     ```python
     theory = fw.solve(fw.MLP.critical((2, *[64] * 9, 1), "tanh"), X, order=0)
-    fw.asymptotes(theory).K_law
+    fw.critical.asymptotes(theory).K_law
     ```
     """
     net = theory.net

@@ -46,10 +46,10 @@ _SEARCHED = 1000  # layers for which an audit looks for a better gamma, in secon
 class Aspect:
     """A width, a depth and a gamma that go together, and the initialization that belongs to them.
 
-    `fw.aspect` makes it.
+    `fw.critical.aspect` makes it.
 
     ```python
-    shape = fw.aspect("relu", width=64, gamma=0.9)
+    shape = fw.critical.aspect("relu", width=64, gamma=0.9)
     shape.depth, shape.C_W, shape.explanation
     ```
     """
@@ -103,7 +103,7 @@ def aspect(
         All three, and the critical `C_b` and `C_W`.
 
     ```python
-    fw.aspect("relu", width=64, gamma=0.9).depth
+    fw.critical.aspect("relu", width=64, gamma=0.9).depth
     ```
     """
     activation = as_activation(activation)
