@@ -9,6 +9,6 @@ TARGETS = np.random.default_rng(18).standard_normal((6, 2))
 NET = fw.MLP((3, 48, 40, 2), "tanh", C_b=0.1, C_W=1.2)
 
 
-def sampled(algorithm, net: fw.MLP = NET, **options) -> fw.Prediction:
+def sampled(algorithm, net: fw.MLP = NET, **options) -> fw.records.Prediction:
     options = {"samples": 20_000, "route": "sampled", **options}
     return fw.predict(net, INPUTS[:6], TARGETS, INPUTS[6:], algorithm=algorithm, **options)

@@ -15,7 +15,8 @@ from helpers.paths import ROOT
 from rich.console import Console
 
 import finitewidth as fw
-from finitewidth.core import progress, tasks
+from finitewidth.core import tasks
+from finitewidth.core.display import progress
 from finitewidth.interface.cli import main as cli
 from finitewidth.interface.report import tables
 from finitewidth.interface.report.documents import ensemble_document

@@ -33,7 +33,7 @@ def prepared() -> Prepared:
     return whole(NET)
 
 
-def pulls(estimate: fw.Prediction, exact: fw.Prediction) -> dict[str, np.ndarray]:
+def pulls(estimate: fw.records.Prediction, exact: fw.records.Prediction) -> dict[str, np.ndarray]:
     assert estimate.sampling is not None
     errors = estimate.sampling.contributions
     return {
