@@ -14,14 +14,14 @@ from finitewidth.core.inputs import as_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
 from finitewidth.core.storage import read_arrays, write_arrays
-from finitewidth.core.tasks import runner
+from finitewidth.core.tasks import Runner, runner
 from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.mlp import network_from_dict
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import accuracy_or_error, check_layer, check_tolerance
 from finitewidth.theory.pairs.panels import Request, assembled
-from finitewidth.theory.pairs.propagation import Propagation
+from finitewidth.theory.pairs.propagation import Matrices, Propagation
 
 
 @shown(
@@ -122,14 +122,21 @@ def kernels(
         f"a kernel of {X.shape[0]} x {columns} pairs",
         "pass fewer inputs at a time, or use fw.fit(..., store=...), which keeps it on disk",
     )
-    if client is not None or store is not None or progress:
-        request = Request(net, X, other, layer, tolerance)
-        with runner(client, store, progress, kind="kernel", configuration=request.configuration) as running:
-            matrices, error, sampling_error = assembled(running, request)
-    else:
-        with SingleThreadedProducts():
-            through = Propagation(net, X, other, tolerance, (layer,))
-            layers, error = through.matrices()
-        matrices, sampling_error = layers[layer], through.sampling_error
+    request = Request(net, X, other, layer, tolerance)
+    with runner(client, store, progress, kind="kernel", configuration=request.configuration) as running:
+        in_panels = client is not None or store is not None
+        matrices, error, sampling_error = (assembled if in_panels else _whole)(running, request)
     accuracy_or_error(error, tolerance, net.activation_name)
     return Kernels(net, layer, *matrices, error, sampling_error)
+
+
+def _whole(running: Runner, request: Request) -> tuple[Matrices, float, float]:
+    """K and Theta in one piece, the largest error and the largest standard error of draws.
+
+    Most calls are short: a progress bar is shown where it is asked for, not by itself.
+    """
+    net, X, other, layer, tolerance = request
+    with SingleThreadedProducts():
+        through = Propagation(net, X, other, tolerance, (layer,))
+        layers, error = through.matrices(running.progress or False)
+    return layers[layer], error, through.sampling_error

@@ -37,6 +37,16 @@ def test_panels_are_the_parts_of_the_kernel(net, small_panels, tmp_path):
         assert parts.error <= whole.error * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("net", [NET, IMAGES], ids=["perceptron", "images"])
+def test_whoever_watches_progress_gets_the_same_bits(net, small_panels):
+    X, told = inputs(300 if net is NET else 37, *net.input_shape), []
+    plain = fw.kernels(net, X)
+    watched = fw.kernels(net, X, progress=lambda done, total: told.append((done, total)))
+    assert np.array_equal(plain.K, watched.K) and np.array_equal(plain.Theta, watched.Theta)
+    total = told[0][1]
+    assert told == [(done, total) for done in range(1, total + 1)]
+
+
 def test_finished_panels_are_not_computed_again(small_panels, tmp_path, monkeypatch):
     X, place = inputs(37, 4), tmp_path / "kernel.zarr"
     before = fw.kernels(NET, X, store=place)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from finitewidth.core.cores import SingleThreadedProducts, on_all_cores
+from finitewidth.core.display.progress import Progress, progress
 from finitewidth.core.inputs import input_numbers
 from finitewidth.gaussian.two_legs.averages import prepared_legs
 from finitewidth.gaussian.two_legs.closed_averages import ROUNDING
@@ -262,13 +263,16 @@ class Propagation:
             np.copyto(K[place], first.measured[INPUTS][:, tile.rows, None], where=equal)
         return K
 
-    def matrices(self) -> tuple[dict[int, Matrices], float]:
+    def matrices(self, shown: Progress = False) -> tuple[dict[int, Matrices], float]:
         """K and Theta of all pairs at the layers that are kept, and the largest error of an average."""
-        collected = Collected(self)
+        collected, tiles, largest = Collected(self), self.tiles, 0.0
         pairs = self.samples[0].count * self.samples[1].count
         alone = self.closed is not None and not self.closed.is_worth_threads(pairs)
-        error = max(error for _, error in _on_all_cores(collected.fill, self.tiles, alone))
-        return collected.layers, error
+        with progress("kernels of pairs of inputs", len(tiles), shown=shown) as advance:
+            for _, error in _on_all_cores(collected.fill, tiles, alone):
+                largest = max(largest, error)
+                advance(1)
+        return collected.layers, largest
 
 
 def first_layer(net: Network, X: np.ndarray, accuracy: float) -> tuple[np.ndarray, np.ndarray]:
