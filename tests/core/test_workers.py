@@ -14,7 +14,7 @@ import pytest
 from helpers.problems import INPUTS, refused
 
 import finitewidth as fw
-from finitewidth.core.tasks import in_order
+from finitewidth.core.tasks import in_any_order, in_order
 
 ROOT = Path(fw.__file__).parents[1]
 X, Y = INPUTS["generic"], np.array([[0.7], [-0.4]])
@@ -92,6 +92,32 @@ def client():
         Client(cluster) as client,
     ):
         yield client
+
+
+def test_a_killed_worker_loses_nothing_and_a_refusal_is_not_tried_again(client, tmp_path):
+    """One test, because a cluster takes three seconds to start."""
+    sent = set(client.run(os.getpid).values())
+
+    def dies_once(task):
+        begun = tmp_path / f"begun-{task}"
+        if task == 3 and not begun.exists():
+            begun.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.full(3, float(task) ** 2)
+
+    told = dict(in_any_order(dies_once, range(12), client))
+    assert len(sent) == 2 and os.getpid() not in sent and (tmp_path / "begun-3").exists()
+    assert set(client.run(os.getpid).values()) != sent, "a worker was killed"
+    for task in range(12):
+        np.testing.assert_array_equal(told[task], task**2)
+
+    def refuses(task):
+        (tmp_path / f"tried-{len(list(tmp_path.iterdir()))}").touch()
+        raise ValueError(f"task {task} is refused.")
+
+    with refused("task 5 is refused."):
+        list(in_any_order(refuses, [5], client))
+    assert len(list(tmp_path.glob("tried-*"))) == 1
 
 
 @pytest.mark.long

@@ -1,5 +1,7 @@
 """Moments that are gathered in batches are those of all members together."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -90,6 +92,20 @@ def test_standard_errors_are_the_spread_of_repeated_estimates():
     average = np.mean([e.value[0] for e in covariances], axis=0)
     error = np.std([e.value[0] for e in covariances], axis=0, ddof=1) / 20
     assert np.max(np.abs((average - exact) / error)) < 4
+
+
+@pytest.mark.parametrize("members", [2, 3, 4])
+def test_the_standard_error_of_a_covariance_is_that_of_all_possible_samples(members):
+    """Points drawn with equal chance: all samples of so many members are listed, and c and m22 are known."""
+    points = np.array([[0.0, 1.0], [2.0, -1.0], [3.0, 5.0]])
+    d = points - points.mean(axis=0)
+    samples = points[list(itertools.product(range(3), repeat=members))]
+    deviations = samples - samples.mean(axis=1, keepdims=True)
+    drawn = np.einsum("sma,smb->sab", deviations, deviations) / (members - 1)
+    M11, M22 = d.T @ d / 3 * (members - 1), (d**2).T @ d**2 / 3 * members
+    known = JointMoments(np.asarray(members), points.mean(axis=0), M11, np.zeros((2, 2)), M22)
+    np.testing.assert_allclose(covariance_estimate(known).value, drawn.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(covariance_estimate(known).stderr, drawn.std(axis=0), rtol=1e-12)
 
 
 def test_one_member_says_nothing_about_the_spread():

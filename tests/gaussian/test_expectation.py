@@ -117,6 +117,15 @@ def test_a_loose_tolerance_is_kept_and_reported():
         assert c.difference <= max(c.reported, TINY)
 
 
+@pytest.mark.parametrize("name", ["relu", "leaky_relu(0.2)", "scale_invariant(1.5, -0.5)"])
+def test_a_slope_at_zero_is_that_from_the_left(name):
+    """A first leg without variance: <sigma'(0) sigma(z)> = a_minus (a_plus - a_minus) sqrt(K / (2 pi))."""
+    a_plus, a_minus = ACTIVATIONS[name].slopes
+    average = two_legs(as_activation(name), np.array([[0.0, 0.0], [0.0, 1.7]]), ((1, 0),), TOLERANCE)[1, 0]
+    exact = a_minus * (a_plus - a_minus) * math.sqrt(1.7 / (2 * math.pi))
+    np.testing.assert_allclose(average.value[0, 1], exact, rtol=1e-12)
+
+
 # --- one way against another -------------------------------------------------------------------------
 
 

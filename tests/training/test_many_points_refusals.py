@@ -13,7 +13,7 @@ import finitewidth as fw
 from finitewidth.core.display.durations import spoken
 from finitewidth.training.first_order import streamed_cost
 from finitewidth.training.many_points import estimation
-from finitewidth.training.many_points.allocation import Tally, likely_work_for, work_for
+from finitewidth.training.many_points.allocation import Tally, effective_batches, likely_work_for, work_for
 from finitewidth.training.many_points.draws import Draws, Stratum
 
 
@@ -154,6 +154,23 @@ def test_noise_does_not_make_an_accuracy_look_cheap():
     for tally, factor in ((lost, 9.0), (seen, 1.0)):
         likely, naive = (f({stratum: tally}, 0.03) for f in (likely_work_for, work_for))
         assert likely == pytest.approx(factor * naive, rel=1e-3)
+
+
+def test_a_standard_error_rests_on_as_many_batches_as_the_rule_of_welch_and_satterthwaite_counts():
+    """One stratum has as many degrees of freedom as tasks, minus one; two add their squared errors."""
+
+    def tally(*values):
+        one = Tally()
+        for value in values:
+            one.add({"contributions": np.full((1, 1, 1), value), "seconds": np.asarray(1.0)})
+        return one
+
+    few, many = tally(1.0, 3.0), tally(0.0, 0.0, 3.0, 3.0, 3.0, 3.0)  # variances of the mean 1 and 2.4 / 6
+    first, second = Stratum(0, "bent", 0), Stratum(1, "bent", 0)
+    assert effective_batches({first: few}) == pytest.approx(1)
+    assert effective_batches({second: many}) == pytest.approx(5)
+    assert effective_batches({first: few, second: many}) == pytest.approx(1.4**2 / (1 / 1 + 0.4**2 / 5))
+    assert effective_batches({first: tally(2.0, 2.0)}) == np.inf
 
 
 def test_other_algorithms_and_skips_are_not_sampled():

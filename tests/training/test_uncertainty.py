@@ -46,6 +46,14 @@ def test_the_verdict_follows_the_uncertainty_down_to_narrow_networks(prepared):
         assert one.verdict in repr(one)
 
 
+def test_the_uncertainty_of_a_standard_deviation_is_that_of_its_variance_by_the_chain_rule(prepared):
+    """sqrt(v + u) - sqrt(v - u) is twice it, for a variance v whose uncertainty u is small."""
+    one = prepared.with_width(100_000).predict(fw.GradientFlow(3.0))
+    v, u = one.variance, one.variance_uncertainty
+    assert (u > 0).all() and (u < 1e-3 * v).all()
+    np.testing.assert_allclose(2 * one.std_uncertainty, np.sqrt(v + u) - np.sqrt(v - u), rtol=1e-6)
+
+
 def test_a_mean_alone_has_its_uncertainty_too(prepared):
     whole = prepared.predict(fw.GradientFlow(3.0))
     alone = prepared.predict(fw.GradientFlow(3.0), covariance=False)
