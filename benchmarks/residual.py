@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the finitewid
 
 import finitewidth as fw  # noqa: E402
 from finitewidth.experiment.scaling import fall_with_width  # noqa: E402
-from finitewidth.training.first_order import statistics  # noqa: E402
+from finitewidth.training.first_order import prepared  # noqa: E402
 
 RESULTS = HERE / "results" / "residual.md"
 DESCENT = fw.GradientDescent(0.2, 16)
@@ -193,12 +193,12 @@ def missed_by_pairs(outcome: Outcome) -> str:
 
 def _without_memory(work: Callable):
     """Statistics of training with pairs alone, which the library does not offer."""
-    real = statistics.solve_with
-    statistics.solve_with = lambda *args, **options: real(*args, **options, memory=False)
+    real = prepared.solve_with
+    prepared.solve_with = lambda *args, **options: real(*args, **options, memory=False)
     try:
         return work()
     finally:
-        statistics.solve_with = real
+        prepared.solve_with = real
 
 
 # --- time ---------------------------------------------------------------------------------------------
