@@ -13,10 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 import psutil
-from peer import Side
 
-HERE = Path(__file__).resolve().parent
-
+from benchmarks.peer import Side
 
 # --- what is measured -------------------------------------------------------------------------------
 
@@ -135,8 +133,7 @@ def processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def write(name: str, text: str) -> None:
+def write(path: Path, text: str) -> None:
     """Keep the tables of a full run."""
-    path = HERE / "results" / f"{name}.md"
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)

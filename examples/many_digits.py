@@ -2,8 +2,8 @@
 
     python examples/many_digits.py [--output figure.png]
 
-Infinite width predicts no shift. The numbers are those of benchmarks/digits.py, which takes an hour;
-examples/many_digits_loss.py draws its variances, losses and accuracies.
+Infinite width predicts no shift. The numbers are those of benchmarks/many_points/digits.py, which takes an
+hour; examples/many_digits_loss.py draws its variances, losses and accuracies.
 """
 
 import json
@@ -20,7 +20,7 @@ from finitewidth.interface.figures.look import ROLES
 from finitewidth.interface.figures.parts import draw_line, draw_sampled, heading, legend_below
 from finitewidth.interface.figures.saving import in_house_style
 
-RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "digits.json"
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "many_points" / "results" / "digits.json"
 STEPS, GROUPS = 100, 20
 
 

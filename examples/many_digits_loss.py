@@ -2,8 +2,8 @@
 
     python examples/many_digits_loss.py [--output figure.png]
 
-The numbers are those of benchmarks/digits.py, which takes an hour. After 1000 steps these widths are too
-small for order 1/n, which the figure shows and says.
+The numbers are those of benchmarks/many_points/digits.py, which takes an hour. After 1000 steps these widths
+are too small for order 1/n, which the figure shows and says.
 """
 
 from collections.abc import Sequence

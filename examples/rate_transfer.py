@@ -2,7 +2,7 @@
 
     python examples/rate_transfer.py [--output figure.png]
 
-The numbers are those of benchmarks/advice.py: digits, 80 steps, grids of a factor two.
+The numbers are those of benchmarks/advice/tuned.py: digits, 80 steps, grids of a factor two.
 """
 
 import json
@@ -17,7 +17,7 @@ from figure_options import figure_options
 
 from finitewidth.interface.figures.look import INK, MARKERS, ROLES
 
-RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "advice.json"
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "advice" / "results" / "tuned.json"
 COMMON = (8, 128)  # depth and width that all curves share; rates are relative to those of this network
 DESCENT = {
     "tanh": "tanh {}x{} digits cross-entropy sgd",

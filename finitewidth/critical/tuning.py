@@ -29,7 +29,7 @@ inputs apart. `bias_share` therefore sets what biases add over what the weights 
 
 $$\lambda_b^{(l)} = \mathrm{share} \cdot \lambda_W^{(l)} \langle\sigma_{l-1}^2\rangle$$
 
-Shares of a tenth and less trained best, shares of one clearly worse (benchmarks/results/advice.md).
+Shares of a tenth and less trained best, shares of one clearly worse (benchmarks/advice/results/tuned.md).
 """
 
 import math

@@ -227,7 +227,7 @@ STEEP = {
     "X_test": np.array([[-2.5], [0.5]]),
     "algorithm": fw.GradientDescent(0.1, 40),
 }  # order 1/n is meaningless up to width 16
-SEEN = {  # 192 000 networks of width 128, "one input" of benchmarks/results/extrapolation.json
+SEEN = {  # 192 000 networks of width 128, "one input" of benchmarks/extrapolation/results/widths.json
     "mean": fw.Estimate(np.array([[-1.183876], [0.083602]]), np.array([[2.2e-4], [1.9e-4]])),
     "variance": fw.Estimate(np.array([[0.0191166], [0.0367946]]), np.array([[6.1e-5], [7.3e-5]])),
 }

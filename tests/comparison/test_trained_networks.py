@@ -1,4 +1,4 @@
-"""Order 1/n against trained networks: small versions of what benchmarks/trained_networks.py measures."""
+"""Order 1/n against trained networks: small versions of benchmarks/training/trained_networks.py."""
 
 from pathlib import Path
 

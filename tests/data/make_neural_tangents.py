@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT))
 
 VECTOR, SEQUENCE, IMAGE, FRAMED = (7,), (5, 3), (6, 6, 2), (8, 8, 1)
 FLATTEN, GLOBAL = {"kind": "Flatten"}, {"kind": "GlobalAveragePool"}
@@ -296,8 +296,8 @@ def distinct_inputs(shape: tuple[int, ...]) -> np.ndarray:
 
 def make() -> dict[str, np.ndarray]:
     """All arrays of the file, in the environment of neural-tangents."""
-    from architectures_peer import Builder
-    from peer import about_peer, imported_stax
+    from benchmarks.architectures.speed_peer import Builder
+    from benchmarks.peer import about_peer, imported_stax
 
     builder = Builder(imported_stax())
     arrays = {"made by": np.array(json.dumps(about_peer()))}
@@ -329,7 +329,7 @@ def main() -> None:
     path = Path(__file__).with_name("neural_tangents.npz")
     if "--inside" in sys.argv:
         return np.savez_compressed(path, **make())
-    from peer import environment
+    from benchmarks.peer import environment
 
     subprocess.run([str(environment()), __file__, "--inside"], check=True)
 

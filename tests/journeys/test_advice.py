@@ -1,4 +1,4 @@
-"""The numbers of docs/advice.md are those of the kept runs of benchmarks/advice.py."""
+"""The numbers of docs/advice.md are those of the kept runs of benchmarks/advice/tuned.py."""
 
 import json
 import math
@@ -7,8 +7,10 @@ import re
 import numpy as np
 from helpers.paths import ROOT
 
-KEPT = json.loads((ROOT / "benchmarks" / "results" / "advice.json").read_text(encoding="utf-8"))
-UNTUNED = json.loads((ROOT / "benchmarks" / "results" / "advice_untuned.json").read_text(encoding="utf-8"))
+KEPT = json.loads((ROOT / "benchmarks" / "advice" / "results" / "tuned.json").read_text(encoding="utf-8"))
+UNTUNED = json.loads(
+    (ROOT / "benchmarks" / "advice" / "results" / "untuned.json").read_text(encoding="utf-8")
+)
 PAGE = (ROOT / "docs" / "advice.md").read_text(encoding="utf-8")
 SHARES = ("lambda_b = 1", "bias share 1", "bias share 1/10", "bias share 1/100", "bias share 0", "critical")
 

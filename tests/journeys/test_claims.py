@@ -199,7 +199,7 @@ QUICK = [name for name in FAULTS if name not in SLOW]
 
 @pytest.mark.parametrize("name", [*QUICK[::2], *also_long(*QUICK[1::2])])
 def test_a_wrong_coefficient_is_seen(name):
-    """By the cheapest claim about it; benchmarks/claims_faults.py has all faults and all their claims."""
+    """By the cheapest claim about it; benchmarks/robustness/claims_faults.py has all faults and claims."""
     fault = FAULTS[name]
     with fault.inject():
         (outcome,) = [claims.run(one) for one in claims.registry() if one.id == fault.claims[0]]

@@ -1,4 +1,4 @@
-"""A few hundred generated cases (`benchmarks/fuzz.py` has more), those that went wrong, no code from data."""
+"""Generated cases (benchmarks/robustness/fuzz.py has more), those that went wrong, no code from data."""
 
 import ast
 from pathlib import Path

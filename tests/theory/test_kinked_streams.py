@@ -3,7 +3,7 @@
 Criteria: closed forms of one input 1e-12; sums over pairs of layers ten times the error that they report, of
 the largest entry; derivatives by differences 1e-4; vanishing skips 1e-13; sampled networks pulls below 4 (4.5
 for the largest of the entries of the first residual layer). Sampled here: relu, the first residual layer, and
-three layers with gamma 0.8; more in `benchmarks/results/sampled_kinks.md`.
+three layers with gamma 0.8; more in `benchmarks/tensors/results/sampled_kinks.md`.
 """
 
 import functools

@@ -320,7 +320,7 @@ def test_a_covariance_below_zero_is_named_with_its_number():
 
 
 def test_corrections_are_measured_by_the_posterior_itself():
-    """The problem of benchmarks/bayes_hmc.py: at width 64 means move by three standard deviations."""
+    """The problem of benchmarks/bayes/hmc.py: at width 64 means move by three standard deviations."""
     random = np.random.default_rng(5)
     inputs = random.normal(size=(10, 2))
     data = inputs, np.sin(1.5 * inputs[:, :1]) * inputs[:, 1:], np.array([[0.4, -0.3], [-0.6, 1.5]])

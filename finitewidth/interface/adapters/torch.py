@@ -92,7 +92,7 @@ def network(
             None stands for a recognized one. It is compared with the values that the module computes.
         input_scale: The mean square of the numbers that enter the first layer.
         lambda_b: The learning rate of biases, as in `fw.MLP.critical`, whose own default, 1, had up to 2.3
-            times the loss (benchmarks/results/advice.md).
+            times the loss (benchmarks/advice/results/tuned.md).
         lambda_W: The learning rate of weights, as in `fw.MLP.critical`.
         bias_share: Without `lambda_b`, what biases add to the NTK over what the weights of their layer add,
             by default a tenth.
@@ -139,7 +139,7 @@ def initialize_(
         activation: Activations that are not recognized, as in `network`.
         input_scale: The mean square of the numbers that enter the first layer.
         output_scale: A factor on the last weights and biases. With the squared loss 0.1 trained better, with
-            the cross-entropy 1 did (benchmarks/results/advice.md).
+            the cross-entropy 1 did (benchmarks/advice/results/tuned.md).
         generator: The randomness. Numbers are drawn in double precision on its device (the CPU without one)
             and then converted to the module's dtype and device, so that one generator gives the same network
             on every device.
@@ -242,7 +242,7 @@ def recommend(
     Initialize the module first (`initialize_`): rates belong to the weights that it has. The module is not
     changed.
 
-    What is recommended is what trained best (benchmarks/results/advice.md):
+    What is recommended is what trained best (benchmarks/advice/results/tuned.md):
 
     - SGD, squared loss: rates by layer (`parameter_groups`) at nine tenths of the limit of stable descent,
       which is two over the largest eigenvalue of the NTK on `inputs` times the curvature of the loss.

@@ -20,7 +20,7 @@ A posterior has no training: $L = 0$, $\delta$ is $S$ of the mean, and $\rho^2 =
 units of the standard deviation and variance of each output. A posterior whose variance moves has a mean that
 is less sure, however little it moves itself: under its root is also a tenth of $S$ of the variance.
 Form and constants were chosen with random problems, and other problems judged them
-(`benchmarks/calibration.py`, `calibration_posterior.py`, docs/uncertainty.md).
+(`benchmarks/calibration/predictions.py`, `posterior.py` beside it, docs/uncertainty.md).
 """
 
 from typing import NamedTuple

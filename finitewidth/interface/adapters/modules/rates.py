@@ -10,7 +10,7 @@ $$\frac{2}{\sum_l n_l \max(1, \sqrt{s_l})}$$
 
 with the mean square $s_l$ that arrives, keeps the sum of these changes over the layers of order one as width
 and depth grow. It is taken for all parameters: rates by layer trained worse. The 2 was measured, and that
-small signals are no reason for a larger rate (benchmarks/results/advice.md).
+small signals are no reason for a larger rate (benchmarks/advice/results/tuned.md).
 """
 
 import functools

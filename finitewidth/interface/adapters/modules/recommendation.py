@@ -184,7 +184,8 @@ def _descent(loss: Loss, bend: Curvature, number: int, layers: int, skips: bool,
     """Nine tenths of the limit for the squared loss; for the cross-entropy a law that was measured.
 
     The curvature of the cross-entropy changes in training, and best rates hardly know the one at the start.
-    The law was read off transfers and deep networks of benchmarks/results/advice.md and judged on its table.
+    The law was read off transfers and deep networks of benchmarks/advice/results/tuned.md and judged on its
+    table.
     """
     largest = bend.largest * number
     if loss.name == "squared":

@@ -1,0 +1,236 @@
+"""Order-1/n predictions: time, memory, growth with the number of training points, and their own error.
+
+    python -m benchmarks.training.finite_width          everything, half an hour; leave the machine alone
+    python -m benchmarks.training.finite_width --quick  10 and 20 training points, a check of this script
+
+Each size runs in a process of its own. Tables are printed and, by a full run, written to
+results/finite_width.md. Trained networks are compared in trained_networks.py.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.provenance import stamp
+
+INPUT_DIMENSION, WIDTH, TESTS = 20, 128, 5
+GROWTH = (10, 20, 40, 80)
+LIMITS = {20: 15.0, 50: 180.0, 100: 900.0}  # seconds
+MEMORY_LIMIT = 8.0  # GB, at 100 training points
+ERROR_LIMIT = 0.05  # of the correction, for condition numbers up to 1e3
+AGAINST = 1e-4  # tolerance in the comparison with ensembles, whose error is a tenth of the correction
+TRAINED = 1e-5  # loss at which real networks end their training; it is about ten at the start
+CHEAPER = 100  # times faster than an ensemble whose standard error is a tenth of the correction
+
+
+def problem(count: int, width: int = WIDTH):
+    """A network, training data and test inputs."""
+    import finitewidth as fw
+
+    warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((count + TESTS, INPUT_DIMENSION)), rng.standard_normal((count, 1))
+    net = fw.MLP((INPUT_DIMENSION, width, width, 1), "tanh", C_b=0.1)
+    return net, X[:count], Y, X[count:]
+
+
+def one(count: int, tolerance: float) -> dict:
+    """The mean for `count` training points in this process."""
+    import finitewidth as fw
+
+    net, X, Y, X_test = problem(count)
+    fw.predict(net, X[:3], Y[:3], X_test[:2], four_leg_tolerance=tolerance)  # compile
+    start = time.perf_counter()
+    found = fw.predict(net, X, Y, X_test, four_leg_tolerance=tolerance, covariance=False)
+    return dict(
+        count=count,
+        tolerance=tolerance,
+        seconds=time.perf_counter() - start,
+        gigabytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        condition=found.condition,
+        correction=(found.mean - found.infinite_width.mean).ravel().tolist(),
+    )
+
+
+def cost(count: int, members: int, steps: float, width: int) -> dict:
+    """Time of the theory, and of an ensemble whose standard error is a tenth of the correction."""
+    import finitewidth as fw
+
+    net, X, Y, X_test = problem(count, width)
+    # a large learning rate is the cheapest way to train real networks
+    algorithm = fw.GradientDescent(0.5 * fw.textbook.spectrum(net, X).largest_learning_rate, steps)
+    options: dict = dict(algorithm=algorithm, four_leg_tolerance=AGAINST)
+    fw.predict(net, X[:3], Y[:3], X_test[:2], **options)  # compile
+    start = time.perf_counter()
+    found = fw.predict(net, X, Y, X_test, covariance=False, **options)
+    theory = time.perf_counter() - start
+    control = fw.control_variate(net, X, Y, X_test, algorithm)
+    options = dict(algorithm=algorithm, batch_size=members // 4, control=control, progress=False)
+    if math.isinf(steps):
+        options["training_error"] = TRAINED
+    fw.train_ensemble(net, X, Y, X_test, members=members // 4, key=1, **options)  # compile
+    start = time.perf_counter()
+    ensemble = fw.train_ensemble(net, X, Y, X_test, members=members, key=0, **options)
+    training = time.perf_counter() - start
+    correction, stderr = (
+        float(np.sqrt(np.mean(part**2)))
+        for part in (found.mean - found.infinite_width.mean, ensemble.controlled.mean.stderr)
+    )
+    needed = (stderr / (correction / 10)) ** 2
+    return dict(
+        count=count,
+        members=members,
+        steps=steps,
+        width=width,
+        theory=theory,
+        training=training,
+        saved=float(ensemble.controlled.variance_ratio.min()),
+        correction=correction,
+        stderr=stderr,
+        needed=members * needed,
+        seconds=training * needed,
+        ratio=training * needed / theory,
+    )
+
+
+def in_own_process(*arguments) -> dict:
+    command = [sys.executable, "-m", "benchmarks.training.finite_width", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise RuntimeError(result.stderr)
+    found = json.loads(result.stdout.splitlines()[-1])
+    print(found, flush=True)
+    return found
+
+
+def relative_error(row: dict) -> float:
+    """The largest change of the correction with another tolerance, relative to the largest correction."""
+    other = 1e-6 if row["count"] < 100 else 1e-4
+    a = np.array(row["correction"])
+    b = np.array(in_own_process("--one", row["count"], other)["correction"])
+    return float(np.abs(a - b).max() / np.abs(a).max())
+
+
+def verdict(met: bool) -> str:
+    return "met" if met else "MISSED"
+
+
+def targets(rows: list[dict], against: list[dict]) -> list[str]:
+    lines = ["| target | seen | verdict |", "| --- | --- | --- |"]
+    for row in rows:
+        if row["count"] in LIMITS:
+            limit, seen = LIMITS[row["count"]], row["seconds"]
+            what = f"{row['count']} training points in {limit:.0f} s"
+            lines.append(f"| {what} | {seen:.1f} s | {verdict(seen < limit)} |")
+        if row["count"] == 100:
+            seen = row["gigabytes"]
+            what = f"{row['count']} training points in {MEMORY_LIMIT:.0f} GB"
+            lines.append(f"| {what} | {seen:.1f} GB | {verdict(seen < MEMORY_LIMIT)} |")
+        if "error" in row:
+            seen = row["error"]
+            lines.append(
+                f"| own error at {row['count']} points, condition {row['condition']:.0f}: at most "
+                f"{ERROR_LIMIT:.0%} of the correction | {seen:.1e} | {verdict(seen <= ERROR_LIMIT)} |"
+            )
+    for one in against:
+        what = f"{one['count']} points, {duration(one)}: {CHEAPER} times cheaper than the ensemble"
+        lines.append(f"| {what} | {one['ratio']:.0f} | {verdict(one['ratio'] >= CHEAPER)} |")
+    return lines
+
+
+def duration(one: dict) -> str:
+    end = "to the end of training" if math.isinf(one["steps"]) else f"{one['steps']:.0f} steps"
+    return f"width {one['width']}, {end}"
+
+
+def report(rows: list[dict], against: list[dict]) -> str:
+    lines = [
+        "# Order-1/n mean predictions",
+        "",
+        f"Written by `python -m benchmarks.training.finite_width` on {stamp()}: {platform.machine()}, "
+        f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} after the run.",
+        "",
+        f"tanh, depth 3, width {WIDTH}, {INPUT_DIMENSION} input dimensions, {TESTS} test points, "
+        "standard normal inputs and targets, gradient flow to the end; statistics included, compilation "
+        "not. Up to 64 samples tensors are dense, beyond that nothing of size N^4 is stored.",
+        "",
+        *targets(rows, against),
+        "",
+        "| training points | tolerance | seconds | peak GB | condition | own error |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        error = f"{row['error']:.1e}" if "error" in row else ""
+        lines.append(
+            f"| {row['count']} | {row['tolerance']:.0e} | {row['seconds']:.1f} "
+            f"| {row['gigabytes']:.2f} | {row['condition']:.0f} | {error} |"
+        )
+    growth = [row for row in rows if row["count"] in GROWTH]
+    slope = np.polyfit(np.log([r["count"] for r in growth]), np.log([r["seconds"] for r in growth]), 1)[0]
+    lines += [
+        "",
+        f"Time grows as the power {slope:.2f} of the number of training points over "
+        f"{', '.join(str(r['count']) for r in growth)}. The own error is the largest change of the "
+        "correction with another tolerance (1e-6, for 100 points 1e-4), relative to the largest correction.",
+        "",
+        "## Against an ensemble",
+        "",
+        f"{against[0]['count']} training points, descent at half the largest learning rate, averages good to "
+        f"{AGAINST:g}. Networks trained "
+        f"to the end stop at a loss of {TRAINED:g}. Means have the infinite-width prediction as a control "
+        "variate. Correction and standard error are root mean squares over the test points; needed is "
+        "what brings the standard error to a tenth of the correction.",
+        "",
+        "| | theory (s) | networks | seconds | variance saved | standard error | correction | needed "
+        "| seconds | times the theory |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        *(
+            f"| {duration(one)} | {one['theory']:.1f} | {one['members']} | {one['training']:.1f} "
+            f"| {one['saved']:.1f} times | {one['stderr']:.2e} | {one['correction']:.2e} "
+            f"| {one['needed']:.0f} | {one['seconds']:.0f} | {one['ratio']:.0f} |"
+            for one in against
+        ),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--one", nargs=2, metavar=("COUNT", "TOLERANCE"))
+    parser.add_argument("--cost", nargs=4, type=float, metavar=("COUNT", "MEMBERS", "STEPS", "WIDTH"))
+    arguments = parser.parse_args()
+    if arguments.one:
+        count, tolerance = arguments.one
+        print(json.dumps(one(int(count), float(tolerance))))
+        return
+    if arguments.cost:
+        count, members, steps, width = arguments.cost
+        print(json.dumps(cost(int(count), int(members), steps, int(width))))
+        return
+    counts = (10, 20) if arguments.quick else sorted({*GROWTH, *LIMITS})
+    rows = [in_own_process("--one", count, 1e-5) for count in counts]
+    for row in rows:
+        if row["count"] in LIMITS:
+            row["error"] = relative_error(row)
+    share = 20 if arguments.quick else 1
+    cases = [(800, 100.0, 128), (200, math.inf, 128), (400, 100.0, 256), (100, math.inf, 256)]
+    text = report(rows, [in_own_process("--cost", 20, max(n // share, 4), *rest) for n, *rest in cases])
+    print(text)
+    if not arguments.quick:
+        (Path(__file__).parent / "results" / "finite_width.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
