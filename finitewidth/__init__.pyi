@@ -51,7 +51,7 @@ from .theory.records import load as load
 from .theory.solve import solve as solve
 from .theory.unrolled.unroll import unroll as unroll
 from .training.first_order.depth_and_width import expected_loss as expected_loss
-from .training.first_order.statistics import prepare as prepare
+from .training.first_order.prepared import prepare as prepare
 from .training.infinite.fitting import fit as fit
 from .training.infinite.ridge import choose_ridge as choose_ridge
 from .training.prediction import predict as predict

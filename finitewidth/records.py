@@ -17,12 +17,12 @@ from finitewidth.experiment.weighted import SampledPosterior
 from finitewidth.theory.kernels import Kernels
 from finitewidth.theory.records import Layer, Theory
 from finitewidth.theory.unrolled.unroll import Unrolled
-from finitewidth.training.bayes.choice import Ranking
 from finitewidth.training.bayes.posterior import Posterior
+from finitewidth.training.bayes.ranking import Ranking
 from finitewidth.training.first_order.depth_and_width import ExpectedLoss
 from finitewidth.training.first_order.inductive_bias import InductiveBias
 from finitewidth.training.first_order.one_network import NetworkPrediction
-from finitewidth.training.first_order.statistics import Prepared
+from finitewidth.training.first_order.prepared import Prepared
 from finitewidth.training.infinite.bayes import Evidence
 from finitewidth.training.infinite.fitting import Fitted
 from finitewidth.training.infinite.gaussian import Prediction

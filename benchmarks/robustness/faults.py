@@ -57,7 +57,7 @@ keep_members = true
 MAIN_JOB = ENSEMBLE.replace("keep_members = true", "").replace("24, 24", "24")
 PREDICTION = """
 import numpy as np, finitewidth as fw
-import finitewidth.training.first_order.statistics as statistics
+import finitewidth.training.first_order.prepared as statistics
 statistics.DENSE = 4  # ten samples come leg by leg, as a hundred would
 X = np.random.default_rng(5).standard_normal((10, 3))
 net = fw.MLP((3, 40, 30, 30, 1), "sin", C_b=0.1, C_W=1.2)

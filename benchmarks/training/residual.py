@@ -24,7 +24,7 @@ from benchmarks.harness import processor, say
 from benchmarks.provenance import stamp
 from benchmarks.training.trained_networks import Case, Outcome, largest, pull_rows, run, scaling
 from finitewidth.experiment.scaling import fall_with_width
-from finitewidth.training.first_order import statistics
+from finitewidth.training.first_order import prepared
 
 RESULTS = Path(__file__).parent / "results" / "residual.md"
 DESCENT = fw.GradientDescent(0.2, 16)
@@ -190,12 +190,12 @@ def missed_by_pairs(outcome: Outcome) -> str:
 
 def _without_memory(work: Callable):
     """Statistics of training with pairs alone, which the library does not offer."""
-    real = statistics.solve_with
-    statistics.solve_with = lambda *args, **options: real(*args, **options, memory=False)
+    real = prepared.solve_with
+    prepared.solve_with = lambda *args, **options: real(*args, **options, memory=False)
     try:
         return work()
     finally:
-        statistics.solve_with = real
+        prepared.solve_with = real
 
 
 # --- time ---------------------------------------------------------------------------------------------

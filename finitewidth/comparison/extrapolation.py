@@ -32,7 +32,7 @@ from finitewidth.experiment.scaling import Fall
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.expansion import ExpansionWarning
-from finitewidth.training.first_order.statistics import Prepared, prepare
+from finitewidth.training.first_order.prepared import Prepared, prepare
 from finitewidth.training.infinite.gaussian import Prediction
 
 CACHED = 4e6  # bytes of the parameters of a batch; larger batches are slower

@@ -10,9 +10,9 @@ from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
-from finitewidth.training.first_order.problem import check_loss
+from finitewidth.training.first_order.learning_problem import check_loss
+from finitewidth.training.first_order.prepared import predict_first_order
 from finitewidth.training.first_order.route import Route, RouteName, refuse_at_order_0
-from finitewidth.training.first_order.statistics import predict_first_order
 from finitewidth.training.infinite.fitting import check_ridge, fit
 from finitewidth.training.infinite.function_space import predict_any_loss
 from finitewidth.training.infinite.gaussian import Prediction

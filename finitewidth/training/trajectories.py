@@ -18,9 +18,9 @@ from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.theory.ratios import Verdict, worst
-from finitewidth.training.first_order.problem import Problem, check_loss
+from finitewidth.training.first_order.learning_problem import Problem, check_loss
+from finitewidth.training.first_order.prepared import predict_at_times
 from finitewidth.training.first_order.route import Route, RouteName, refuse_at_order_0
-from finitewidth.training.first_order.statistics import predict_at_times
 from finitewidth.training.infinite.dynamics import gaussian_trajectory
 from finitewidth.training.infinite.fitting import check_ridge, require_ntk
 from finitewidth.training.infinite.function_space import sampled_trajectory

@@ -38,7 +38,7 @@ def sweep(**options):
 @pytest.fixture
 def few_are_many(monkeypatch):
     """Six samples are too many for whole tensors."""
-    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.prepared.DENSE", 4)
 
 
 def assert_same_bits(one, other):
@@ -155,7 +155,7 @@ def test_a_prediction_that_was_stopped_goes_on_with_the_same_bits(tmp_path, few_
 
 KILLED = """
 import os, signal, sys, numpy as np, finitewidth as fw
-import finitewidth.training.first_order.statistics as statistics
+import finitewidth.training.first_order.prepared as statistics
 statistics.DENSE = 4
 def listen(done, total):
     if total == 12 and done == 4:
@@ -167,7 +167,7 @@ fw.predict(net, X[:4], Y[:4], X[4:], covariance=False, store=sys.argv[1], progre
 
 
 def test_a_prediction_that_was_killed_goes_on_with_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.prepared.DENSE", 4)
     store = tmp_path / "run.zarr"
     script = KILLED.format(X=X.tolist(), Y=Y.tolist())
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

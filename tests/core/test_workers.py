@@ -123,7 +123,7 @@ def test_a_killed_worker_loses_nothing_and_a_refusal_is_not_tried_again(client, 
 @pytest.mark.long
 def test_leg_slices_on_a_cluster_give_the_same_bits(client, monkeypatch):
     """Five samples leg by leg; the averages of sin cost little."""
-    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.prepared.DENSE", 4)
     net = fw.MLP((3, 40, 30, 1), "sin", C_b=0.1)
     inputs, told = np.random.default_rng(3).standard_normal((5, 3)), []
 

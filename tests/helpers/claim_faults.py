@@ -21,7 +21,7 @@ from finitewidth.theory import recursion, single, single_stream, solve, streams
 from finitewidth.theory.layers.activation import ActivationStep
 from finitewidth.theory.layers.sites import Pairs
 from finitewidth.theory.tensors import SHAPES
-from finitewidth.training.first_order import corrections, one_network
+from finitewidth.training.first_order import mean_and_covariance, one_network
 from finitewidth.training.infinite import dynamics
 from finitewidth.training.textbook import delta_expansion, finite_angle
 
@@ -241,7 +241,7 @@ def _training() -> Iterator[Fault]:
     for name, what in parts.items():
         claims = ("inf.172", "inf.160-165") if name == "ntk_fluctuation" else ("inf.160-165",)
         function = "_cubic_form" if name.startswith("ddntk") else "_linear_form"
-        inject = functools.partial(replaced, corrections, function, opposite(name))
+        inject = functools.partial(replaced, mean_and_covariance, function, opposite(name))
         yield Fault(f"sign of the {what} in the mean", inject, claims)
     one = {"evolved_ntk": "inf.117", "evolved_dntk": "inf.101-102", "interaction": "inf.126-130"}
     for function, claim in one.items():
@@ -259,7 +259,7 @@ def _training() -> Iterator[Fault]:
     yield Fault("expansion for nearby inputs of different norms", inject, ("10.67", "10.65-10.66"))
     inject = functools.partial(replaced, one_input, "leg_table", wrong_table)
     yield Fault("one input through thousands of layers", inject, ("10.71-10.72", "10.75"))
-    inject = functools.partial(replaced, corrections, "_output_with_dntk", wrong_wiring)
+    inject = functools.partial(replaced, mean_and_covariance, "_output_with_dntk", wrong_wiring)
     yield Fault("covariance from the dNTK", inject, ("inf.166-167",))
     inject = functools.partial(replaced, projectors, "_fully_trained", wrong_two_step)
     yield Fault("projector Z_B of two steps", inject, ("inf.148",))

@@ -11,10 +11,10 @@ from helpers.problems import refused
 
 import finitewidth as fw
 from finitewidth.core.inputs import merge_inputs
-from finitewidth.training.first_order.corrections import corrections, leap
+from finitewidth.training.first_order.eigenmodes import Modes
 from finitewidth.training.first_order.expansion import warn_of
-from finitewidth.training.first_order.modes import Modes
-from finitewidth.training.first_order.terms import (
+from finitewidth.training.first_order.mean_and_covariance import corrections, leap
+from finitewidth.training.first_order.mean_terms import (
     CUBIC,
     TERMS,
     Source,
@@ -255,7 +255,7 @@ def test_linear_networks_keep_only_what_their_depth_makes():
 @pytest.mark.long
 def test_the_mean_alone_needs_no_tensor_of_four_samples(prepared, monkeypatch):
     """Leg by leg with duals on three modes; four-leg averages are good to 1e-8."""
-    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.prepared.DENSE", 4)
     for algorithm in (fw.GradientFlow(), fw.GradientDescent(0.2)):
         whole, alone = (
             prepared.predict(algorithm),

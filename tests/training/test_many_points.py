@@ -15,10 +15,10 @@ from helpers.problems import also_long
 import finitewidth as fw
 from finitewidth.network.algorithms.clock import Clock
 from finitewidth.theory.unrolled.pair_corrections import pair_corrections
-from finitewidth.training.first_order.modes import with_free_symbols
-from finitewidth.training.first_order.statistics import Prepared
-from finitewidth.training.many_points.moments import Replay
-from finitewidth.training.many_points.times import Times, kronecker
+from finitewidth.training.first_order.eigenmodes import with_free_symbols
+from finitewidth.training.first_order.prepared import Prepared
+from finitewidth.training.many_points.time_bins import Times, kronecker
+from finitewidth.training.many_points.time_integrals import Replay
 
 PULL = 4.0
 CONTRIBUTIONS = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
@@ -223,7 +223,7 @@ def test_a_trajectory_is_sampled_at_each_of_its_times(prepared):
 
 
 def test_many_samples_before_the_end_are_sampled_by_themselves(monkeypatch):
-    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.prepared.DENSE", 4)
     data = (NET, INPUTS[:6], TARGETS, INPUTS[6:])
     assert fw.predict(*data, algorithm=fw.GradientDescent(0.1, 3), samples=2000).route == "sampled"
     assert fw.predict(*data, algorithm=fw.GradientDescent(0.1, 3), covariance=True).route == "deterministic"
@@ -280,7 +280,7 @@ def test_every_contribution_to_the_variance_agrees_in_deeper_networks(activation
 
 @pytest.mark.long
 def test_many_test_samples_share_columns_of_the_variance(prepared, monkeypatch):
-    monkeypatch.setattr("finitewidth.training.many_points.questions._COLUMNS", 2)
+    monkeypatch.setattr("finitewidth.training.many_points.observables._COLUMNS", 2)
     algorithm = fw.GradientFlow(0.8)
     estimate = sampled(algorithm, samples=20_000, variance=True)
     for name, pull in variance_pulls(estimate, prepared.predict(algorithm)).items():
@@ -291,7 +291,7 @@ def test_single_precision_is_far_below_the_standard_error(monkeypatch):
     """The same samples in double precision."""
     algorithm = fw.GradientDescent(0.1, 5)
     single = sampled(algorithm, samples=5000)
-    monkeypatch.setattr("finitewidth.training.many_points.scene._SINGLE", 0.0)
+    monkeypatch.setattr("finitewidth.training.many_points.sampled_training._SINGLE", 0.0)
     double = sampled(algorithm, samples=5000)
     assert (single.mean != double.mean).any()
     assert np.abs((single.mean - double.mean) / double.stderr).max() < 1e-4

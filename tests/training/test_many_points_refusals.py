@@ -11,10 +11,10 @@ from helpers.many_points import INPUTS, NET, TARGETS, sampled
 
 import finitewidth as fw
 from finitewidth.core.display.durations import spoken
-from finitewidth.training.first_order import streamed_cost
+from finitewidth.training.first_order import leg_by_leg_cost
 from finitewidth.training.many_points import estimation
 from finitewidth.training.many_points.allocation import Tally, effective_batches, likely_work_for, work_for
-from finitewidth.training.many_points.draws import Draws, Stratum
+from finitewidth.training.many_points.sampling_tasks import Draws, Stratum
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_a_refusal_names_a_time_that_fits_the_budget(monkeypatch):
 
 def test_the_end_leg_by_leg_is_refused_before_it_begins(monkeypatch):
     """By a pilot, with the number of inputs that would do; forced onto few samples."""
-    monkeypatch.setattr(streamed_cost, "_QUICK", 4)
-    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
+    monkeypatch.setattr(leg_by_leg_cost, "_QUICK", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.prepared.DENSE", 4)
     data = (NET, INPUTS[:6], TARGETS, INPUTS[6:])
-    monkeypatch.setattr(streamed_cost, "_processor_seconds", lambda slices: 3200.0)
-    monkeypatch.setattr(streamed_cost, "available", lambda: 2)
+    monkeypatch.setattr(leg_by_leg_cost, "_processor_seconds", lambda slices: 3200.0)
+    monkeypatch.setattr(leg_by_leg_cost, "available", lambda: 2)
     words = (
         "end of training of 6 inputs needs about 1600 s leg by leg, above budget=100 s; raise the budget, "
     )
@@ -237,7 +237,7 @@ def test_words_are_not_taken_as_true():
 @pytest.mark.parametrize("skips", [False, True])
 def test_a_finite_time_without_a_route_is_refused_before_any_work(monkeypatch, skips):
     """With the number of inputs that fits, and no advice that is refused in turn."""
-    monkeypatch.setattr("finitewidth.training.first_order.statistics.prepare", lambda *_: pytest.fail("work"))
+    monkeypatch.setattr("finitewidth.training.first_order.prepared.prepare", lambda *_: pytest.fail("work"))
     net = fw.Network(3, fw.Dense(8), fw.Residual("tanh", fw.Dense(8)), "tanh", fw.Dense(2)) if skips else NET
     X = np.random.default_rng(5).standard_normal((80, 3))
     remedy = "use fw.predict with covariance=True" if skips else 'use route="sampled"'

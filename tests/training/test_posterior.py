@@ -11,8 +11,8 @@ from finitewidth.gaussian.two_legs.averages import two_legs
 from finitewidth.theory.vertex import fields as vertex_fields
 from finitewidth.theory.vertex.fields import fields
 from finitewidth.theory.vertex.interface import WholeVertex
-from finitewidth.training.bayes.conditioning import Conditioned
-from finitewidth.training.bayes.corrections import corrections, evidence_correction
+from finitewidth.training.bayes.conditioned_prior import Conditioned
+from finitewidth.training.bayes.posterior_corrections import corrections, evidence_correction
 from finitewidth.training.infinite.solver import inverse
 
 RANDOM = np.random.default_rng(18)

@@ -80,8 +80,8 @@ def test_the_mean_of_many_samples_is_contracted_leg_by_leg(monkeypatch):
     net = fw.Network(3, dense(40), *blocks, "sin", dense(2))
     more = np.concatenate([X_TEST, -X])
     whole = fw.predict(net, X, Y, more, covariance=False)
-    monkeypatch.setattr("finitewidth.training.first_order.statistics.DENSE", 4)
-    monkeypatch.setattr("finitewidth.training.first_order.grouped.GROUP", 3)
+    monkeypatch.setattr("finitewidth.training.first_order.prepared.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.pairs_with_skips.GROUP", 3)
     streamed = fw.predict(net, X, Y, more, covariance=False)
     assert streamed.contributions.keys() == whole.contributions.keys()
     for name, part in whole.contributions.items():

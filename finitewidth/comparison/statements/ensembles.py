@@ -38,9 +38,9 @@ from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.algorithms.newton import TwoStep
 from finitewidth.theory.records import Layer
 from finitewidth.theory.solve import solve
-from finitewidth.training.first_order.corrections import corrections
-from finitewidth.training.first_order.modes import Modes
-from finitewidth.training.first_order.statistics import Prepared, prepare
+from finitewidth.training.first_order.eigenmodes import Modes
+from finitewidth.training.first_order.mean_and_covariance import corrections
+from finitewidth.training.first_order.prepared import Prepared, prepare
 from finitewidth.training.infinite.bayes import rates as bayesian_rates
 
 DATA = (X[:TRAINING], Y, X[TRAINING:])

@@ -32,7 +32,7 @@ from finitewidth.network.layers.dense import Dense
 from finitewidth.network.losses.probabilities import one_hot, outputs_of
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
-from finitewidth.training.bayes.fitting import FittedPosterior, most_likely_noise
+from finitewidth.training.bayes.fitted_posterior import FittedPosterior, most_likely_noise
 from finitewidth.training.infinite.fitting import Fitted, fit
 from finitewidth.training.infinite.leave_one_out import fit_by_leave_one_out, left_out
 

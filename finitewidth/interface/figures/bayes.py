@@ -20,8 +20,8 @@ from finitewidth.interface.figures.parts import (
     require,
 )
 from finitewidth.interface.figures.saving import in_house_style
-from finitewidth.training.bayes.choice import Ranking
 from finitewidth.training.bayes.posterior import Posterior
+from finitewidth.training.bayes.ranking import Ranking
 from finitewidth.training.infinite.gaussian import Prediction
 
 

@@ -17,7 +17,7 @@ from finitewidth.theory.ratios import ratios
 from finitewidth.theory.records import Theory
 from finitewidth.theory.solve import solve
 from finitewidth.training.first_order.expansion import ExpansionWarning
-from finitewidth.training.first_order.statistics import Prepared, prepare
+from finitewidth.training.first_order.prepared import Prepared, prepare
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.spectrum import spectrum
 from finitewidth.training.prediction import predict

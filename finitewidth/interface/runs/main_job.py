@@ -13,8 +13,8 @@ from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.interface.runs.run_files import TrainingRun
 from finitewidth.network.algorithms.abstract import check_algorithm
-from finitewidth.training.first_order.problem import check_network
-from finitewidth.training.first_order.statistics import DENSE
+from finitewidth.training.first_order.learning_problem import check_network
+from finitewidth.training.first_order.prepared import DENSE
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.prediction import predict
 

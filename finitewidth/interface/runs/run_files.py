@@ -21,7 +21,7 @@ from finitewidth.interface.runs.training_tables import (
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
-from finitewidth.training.first_order.problem import check_network
+from finitewidth.training.first_order.learning_problem import check_network
 
 _TABLES = ("training", "ensemble", "theory", "sampling")
 _ARRAYS = ("train_inputs", "train_targets", "test_inputs")

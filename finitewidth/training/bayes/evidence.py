@@ -11,9 +11,9 @@ from finitewidth.core.tasks import HERE, Runner, runner
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
-from finitewidth.training.bayes.conditioning import Conditioned
-from finitewidth.training.bayes.corrections import Slopes, evidence_correction
-from finitewidth.training.bayes.problem import BayesianProblem
+from finitewidth.training.bayes.bayesian_problem import BayesianProblem
+from finitewidth.training.bayes.conditioned_prior import Conditioned
+from finitewidth.training.bayes.posterior_corrections import Slopes, evidence_correction
 from finitewidth.training.first_order.expansion import ExpansionWarning
 from finitewidth.training.infinite.bayes import Evidence, infinite_evidence
 

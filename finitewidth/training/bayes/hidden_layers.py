@@ -22,7 +22,7 @@ from finitewidth.gaussian.two_legs.averages import relative_two_legs
 from finitewidth.theory.checks import check_layer
 from finitewidth.theory.steps import Step
 from finitewidth.theory.vertex.fields import Fields
-from finitewidth.training.bayes.conditioning import Conditioned
+from finitewidth.training.bayes.conditioned_prior import Conditioned
 
 
 @shown(

@@ -18,10 +18,10 @@ from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
 from finitewidth.theory.ratios import Verdict
 from finitewidth.theory.vertex.fields import Fields
-from finitewidth.training.bayes.conditioning import Conditioned
-from finitewidth.training.bayes.corrections import Corrections, Cumulants, corrections
+from finitewidth.training.bayes.bayesian_problem import BayesianProblem
+from finitewidth.training.bayes.conditioned_prior import Conditioned
 from finitewidth.training.bayes.hidden_layers import HiddenLayer, hidden_layer
-from finitewidth.training.bayes.problem import BayesianProblem
+from finitewidth.training.bayes.posterior_corrections import Corrections, Cumulants, corrections
 from finitewidth.training.first_order.expansion import Wording, judged_posterior, warn_of
 from finitewidth.training.infinite.bayes import infinite_posterior, trained_for
 from finitewidth.training.infinite.gaussian import Expansion, Factor, Prediction

@@ -30,9 +30,9 @@ from finitewidth.network.layers.weights import HYPERPARAMETERS
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.expansion import warn_of
-from finitewidth.training.first_order.problem import Problem, check_network
+from finitewidth.training.first_order.learning_problem import Problem, check_network
+from finitewidth.training.first_order.prepared import Prepared, prepare_with
 from finitewidth.training.first_order.route import Route, RouteName
-from finitewidth.training.first_order.statistics import Prepared, prepare_with
 from finitewidth.training.infinite.gaussian import Expansion, Prediction
 
 _WIDE = 10_000_000  # corrections of order 1/n^2 are below rounding of those of order 1/n

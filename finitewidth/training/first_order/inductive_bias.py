@@ -16,7 +16,7 @@ from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.algorithms.newton import TwoStep
-from finitewidth.training.first_order.statistics import Prepared
+from finitewidth.training.first_order.prepared import Prepared
 
 _FRACTIONS = (0.25, 0.5, 0.75, 0.95)  # of the largest stable learning rate
 

@@ -15,7 +15,7 @@ from finitewidth.core.inputs import as_targets
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.symbols import Symbols
 from finitewidth.network.losses.squared_error import MSE
-from finitewidth.training.first_order.modes import dressed, rotate, rotate_axis, single_source
+from finitewidth.training.first_order.eigenmodes import dressed, rotate, rotate_axis, single_source
 from finitewidth.training.infinite.conditioning import largest_condition
 
 Outputs = Float[np.ndarray, "N n_L"]

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from finitewidth.network.network import Network
-from finitewidth.training.first_order.terms import CUBIC
+from finitewidth.training.first_order.mean_terms import CUBIC
 from finitewidth.training.infinite.gaussian import Prediction, Truncation
 
 LEARNED = ("dntk", *CUBIC)  # contributions of an NTK that moves

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from finitewidth.core.estimate import Estimate
-from finitewidth.training.many_points.draws import Stratum
-from finitewidth.training.many_points.moments import COSTS
+from finitewidth.training.many_points.sampling_tasks import Stratum
+from finitewidth.training.many_points.time_integrals import COSTS
 
 PILOT = 4  # tasks in each stratum before anything is planned
 _GROWTH = 3.0  # a round is at most this many times the work before it: spreads of few tasks mislead

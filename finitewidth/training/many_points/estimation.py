@@ -24,10 +24,10 @@ from finitewidth.training.many_points.allocation import (
     work,
     work_for,
 )
-from finitewidth.training.many_points.draws import Draws, Stratum, strata_of
-from finitewidth.training.many_points.moments import COSTS
-from finitewidth.training.many_points.questions import AbstractQuestion
-from finitewidth.training.many_points.scene import Scene
+from finitewidth.training.many_points.observables import AbstractQuestion
+from finitewidth.training.many_points.sampled_training import Scene
+from finitewidth.training.many_points.sampling_tasks import Draws, Stratum, strata_of
+from finitewidth.training.many_points.time_integrals import COSTS
 
 TOLERANCE = 0.03
 BUDGET = 1800.0  # seconds

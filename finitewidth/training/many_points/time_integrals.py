@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from finitewidth.network.algorithms.clock import Clock
-from finitewidth.training.many_points.times import Times
+from finitewidth.training.many_points.time_bins import Times
 
 KINDS = ("fluctuation", "straight", "bent", "nested")  # of the mean
 TWICE = "twice"

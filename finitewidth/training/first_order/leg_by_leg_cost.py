@@ -21,9 +21,9 @@ from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
 from finitewidth.theory.unrolled.slots import LegSlices, Request
 from finitewidth.theory.unrolled.unroll import unroll
-from finitewidth.training.first_order.modes import Modes
-from finitewidth.training.first_order.terms import TERMS
-from finitewidth.training.many_points.scene import QUICK
+from finitewidth.training.first_order.eigenmodes import Modes
+from finitewidth.training.first_order.mean_terms import TERMS
+from finitewidth.training.many_points.sampled_training import QUICK
 
 Recipe = Callable[[Modes, AbstractAlgorithm], list[Request]]
 

@@ -7,10 +7,10 @@ others have been learned before (a).
 
 import numpy as np
 
-from finitewidth.training.many_points.batch import Batch, Matrices, spread, times
-from finitewidth.training.many_points.means import Means
-from finitewidth.training.many_points.moments import Moment
-from finitewidth.training.many_points.scene import Scene
+from finitewidth.training.many_points.feature_means import Means
+from finitewidth.training.many_points.neuron_batch import Batch, Matrices, spread, times
+from finitewidth.training.many_points.sampled_training import Scene
+from finitewidth.training.many_points.time_integrals import Moment
 
 
 class Straight:

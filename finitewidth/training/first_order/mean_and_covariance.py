@@ -1,7 +1,7 @@
 r"""Trained mean and covariance at order 1/n (PDLT section inf.2.4) from stored tensors, in eigenmodes.
 
 Samples are the training ones, rotated to modes a, b, c, e of the training NTK, followed by the test ones. The
-terms of `terms.py` are summed to forms: a linear form in the targets, $\lambda_{d;a} y_{ia}$, from NTK
+terms of `mean_terms.py` are summed to forms: a linear form in the targets, $\lambda_{d;a} y_{ia}$, from NTK
 fluctuations and the dNTK, and a cubic form $M_{d;abc}$ from the ddNTKs, averaged over outputs at
 initialization. The covariance consists of the same forms and of the correlation of z with the NTK (D, F) and
 with the dNTK. Its components are $\delta_{ij} S_{12}$ plus a part that is quadratic in the targets.
@@ -14,8 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from finitewidth.network.algorithms.symbols import Symbols
-from finitewidth.training.first_order.modes import Modes, dressed, rotate, single_source, with_free_symbols
-from finitewidth.training.first_order.terms import (
+from finitewidth.training.first_order.eigenmodes import (
+    Modes,
+    dressed,
+    rotate,
+    single_source,
+    with_free_symbols,
+)
+from finitewidth.training.first_order.mean_terms import (
     CUBIC,
     LINEAR,
     TENSORS,

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from finitewidth.training.many_points.batch import Batch, Matrices
-from finitewidth.training.many_points.fluctuation import Fluctuation, Twice
-from finitewidth.training.many_points.means import Means
-from finitewidth.training.many_points.moments import KINDS, TWICE, Moment
-from finitewidth.training.many_points.path import FirstBend, Legs, Path
-from finitewidth.training.many_points.scene import Scene
-from finitewidth.training.many_points.second_bend import SecondBend
-from finitewidth.training.many_points.straight import Straight
-from finitewidth.training.many_points.with_output import NTK, Kept, WithBend, WithStraight
+from finitewidth.training.many_points.feature_means import Means
+from finitewidth.training.many_points.neuron_batch import Batch, Matrices
+from finitewidth.training.many_points.ntk_fluctuation import Fluctuation, Twice
+from finitewidth.training.many_points.output_correlation import NTK, Kept, WithBend, WithStraight
+from finitewidth.training.many_points.sampled_training import Scene
+from finitewidth.training.many_points.second_ddntk import SecondBend
+from finitewidth.training.many_points.symmetric_terms import Straight
+from finitewidth.training.many_points.time_integrals import KINDS, TWICE, Moment
+from finitewidth.training.many_points.time_matrices import FirstBend, Legs, Path
 
 MEAN: tuple[str, ...] = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
 VARIANCE: tuple[str, ...] = (*MEAN, NTK)
@@ -154,8 +154,8 @@ class Variance(AbstractQuestion):
     Residuals of one output i at two modes are joined by $K + y_i y_i^T$: each column is about one output,
     whose targets are its wire. By Stein's lemma an initial output meets the contributions to the mean as a
     target would, through its kernel $k = L K$ with the training samples; what else it meets is in
-    `with_output.py`. Each test sample has a column of its own for each output, or many share a few columns
-    with random signs.
+    `output_correlation.py`. Each test sample has a column of its own for each output, or many share a few
+    columns with random signs.
     """
 
     rows: np.ndarray

@@ -32,14 +32,14 @@ from finitewidth.theory.kernels import kernels
 from finitewidth.theory.solve import solve_with
 from finitewidth.theory.unrolled.pair_corrections import pair_corrections
 from finitewidth.theory.unrolled.unroll import unroll
-from finitewidth.training.first_order.corrections import free_prediction
+from finitewidth.training.first_order.eigenmodes import Modes
 from finitewidth.training.first_order.expansion import judged, warn_of
-from finitewidth.training.first_order.grouped import grouped_corrections
-from finitewidth.training.first_order.modes import Modes
-from finitewidth.training.first_order.problem import Problem
+from finitewidth.training.first_order.learning_problem import Problem
+from finitewidth.training.first_order.mean_and_covariance import free_prediction
+from finitewidth.training.first_order.pairs_with_skips import grouped_corrections
 from finitewidth.training.first_order.route import AUTOMATIC, DENSE, Route, RouteName
-from finitewidth.training.first_order.sampling import sampling_of, variance_parts
-from finitewidth.training.first_order.tensors import (
+from finitewidth.training.first_order.standard_errors import sampling_of, variance_parts
+from finitewidth.training.first_order.tensor_forms import (
     AbstractTensors,
     SampledTensors,
     StreamedTensors,

@@ -7,9 +7,9 @@ or by Y Y^T + n_L K, which probes replace.
 
 import numpy as np
 
-from finitewidth.training.many_points.batch import Batch, spread, times
 from finitewidth.training.many_points.hadamard import weighted
-from finitewidth.training.many_points.path import Legs, Path
+from finitewidth.training.many_points.neuron_batch import Batch, spread, times
+from finitewidth.training.many_points.time_matrices import Legs, Path
 
 NAME = "ddntk_2"
 

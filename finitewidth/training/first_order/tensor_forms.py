@@ -12,15 +12,15 @@ from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.clock import Clock
 from finitewidth.network.network import Network
 from finitewidth.theory.unrolled.unroll import Unrolled
-from finitewidth.training.first_order.corrections import Corrections, corrections, leap
-from finitewidth.training.first_order.modes import Modes
-from finitewidth.training.first_order.problem import Problem
+from finitewidth.training.first_order.eigenmodes import Modes
+from finitewidth.training.first_order.learning_problem import Problem
+from finitewidth.training.first_order.leg_by_leg import streamed_contributions
+from finitewidth.training.first_order.mean_and_covariance import Corrections, corrections, leap
+from finitewidth.training.first_order.mean_terms import TERMS
 from finitewidth.training.first_order.route import DENSE, Route
-from finitewidth.training.first_order.streamed import streamed_contributions
-from finitewidth.training.first_order.terms import TERMS
 from finitewidth.training.many_points.estimation import Accuracy, Sampled, check_samples, sampled
-from finitewidth.training.many_points.questions import Mean, Variance
-from finitewidth.training.many_points.scene import FEW, Scene, check_reach
+from finitewidth.training.many_points.observables import Mean, Variance
+from finitewidth.training.many_points.sampled_training import FEW, Scene, check_reach
 
 
 class AbstractTensors(abc.ABC):

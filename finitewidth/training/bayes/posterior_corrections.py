@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.theory.vertex.interface import AbstractVertex
-from finitewidth.training.bayes.conditioning import Conditioned
+from finitewidth.training.bayes.conditioned_prior import Conditioned
 
 
 @dataclass(frozen=True, eq=False)

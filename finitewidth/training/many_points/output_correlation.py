@@ -8,13 +8,13 @@ which are the wire of each column.
 
 import numpy as np
 
-from finitewidth.training.many_points.batch import Batch, Matrices, spread, times
-from finitewidth.training.many_points.fluctuation import Centred
-from finitewidth.training.many_points.means import Means
-from finitewidth.training.many_points.path import Legs, Path
-from finitewidth.training.many_points.scene import Scene
-from finitewidth.training.many_points.second_bend import SecondBend
-from finitewidth.training.many_points.straight import Straight
+from finitewidth.training.many_points.feature_means import Means
+from finitewidth.training.many_points.neuron_batch import Batch, Matrices, spread, times
+from finitewidth.training.many_points.ntk_fluctuation import Centred
+from finitewidth.training.many_points.sampled_training import Scene
+from finitewidth.training.many_points.second_ddntk import SecondBend
+from finitewidth.training.many_points.symmetric_terms import Straight
+from finitewidth.training.many_points.time_matrices import Legs, Path
 
 NTK, DNTK = "output_with_ntk", "dntk"
 

@@ -19,9 +19,9 @@ from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
 from finitewidth.theory.unrolled.slots import LegSlices, Request, contract_slots
 from finitewidth.theory.unrolled.unroll import unroll
-from finitewidth.training.first_order.modes import Modes, with_free_symbols
-from finitewidth.training.first_order.streamed_cost import check_time, require_memory_for
-from finitewidth.training.first_order.terms import LINEAR, TENSORS, TERMS, Term, dual, three_residuals
+from finitewidth.training.first_order.eigenmodes import Modes, with_free_symbols
+from finitewidth.training.first_order.leg_by_leg_cost import check_time, require_memory_for
+from finitewidth.training.first_order.mean_terms import LINEAR, TENSORS, TERMS, Term, dual, three_residuals
 
 
 def streamed_contributions(

@@ -14,10 +14,10 @@ $$\langle (x - \bar x)_{da} (x - \bar x)_{db} \rangle, \quad
 
 import numpy as np
 
-from finitewidth.training.many_points.batch import Batch, Matrices, spread, times
-from finitewidth.training.many_points.means import Means
-from finitewidth.training.many_points.moments import Moment
-from finitewidth.training.many_points.scene import Scene
+from finitewidth.training.many_points.feature_means import Means
+from finitewidth.training.many_points.neuron_batch import Batch, Matrices, spread, times
+from finitewidth.training.many_points.sampled_training import Scene
+from finitewidth.training.many_points.time_integrals import Moment
 
 NAME = "ntk_fluctuation"
 

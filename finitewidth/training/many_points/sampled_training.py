@@ -14,8 +14,8 @@ import numpy as np
 
 from finitewidth.network.algorithms.clock import Clock
 from finitewidth.theory.unrolled.unroll import Unrolled
-from finitewidth.training.many_points.moments import Replay
 from finitewidth.training.many_points.source_layer import SourceLayer, kernel_root
+from finitewidth.training.many_points.time_integrals import Replay
 
 PROBES = 16  # random columns of the roots of K and of Y Y^T + n_L K; with as many as samples they are exact
 _SINGLE = 1e5  # beyond this l_max T, sums of many modes lose too many digits in single precision

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from finitewidth.training.first_order.corrections import Corrections
+from finitewidth.training.first_order.mean_and_covariance import Corrections
 from finitewidth.training.infinite.gaussian import Sampling
 from finitewidth.training.many_points.estimation import Sampled
 

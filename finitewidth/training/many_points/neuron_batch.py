@@ -11,7 +11,7 @@ import numpy as np
 
 from finitewidth.gaussian.tower import Tower
 from finitewidth.training.many_points.hadamard import weighted
-from finitewidth.training.many_points.scene import PROBES, Scene
+from finitewidth.training.many_points.sampled_training import PROBES, Scene
 
 Rows = int | None  # the first rows; None for all
 

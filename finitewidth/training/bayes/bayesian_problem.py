@@ -10,8 +10,8 @@ from finitewidth.core.inputs import as_inputs, merge_inputs
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.network.network import Network
 from finitewidth.theory.vertex.fields import Fields, fields
-from finitewidth.training.bayes.conditioning import Conditioned
-from finitewidth.training.first_order.problem import check_widths
+from finitewidth.training.bayes.conditioned_prior import Conditioned
+from finitewidth.training.first_order.learning_problem import check_widths
 from finitewidth.training.infinite.bayes import invert, observations
 
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.training.many_points.batch import Batch, Matrices
-from finitewidth.training.many_points.means import Means
-from finitewidth.training.many_points.questions import ORDER, AbstractQuestion
-from finitewidth.training.many_points.scene import Scene
-from finitewidth.training.many_points.times import kronecker
+from finitewidth.training.many_points.feature_means import Means
+from finitewidth.training.many_points.neuron_batch import Batch, Matrices
+from finitewidth.training.many_points.observables import ORDER, AbstractQuestion
+from finitewidth.training.many_points.sampled_training import Scene
+from finitewidth.training.many_points.time_bins import kronecker
 
 _NEURONS = 4800  # samples times neurons of a batch, about, so that its arrays stay in cache
 _SMALLEST, _LARGEST = 16, 64  # neurons in a batch
