@@ -12,7 +12,6 @@ from finitewidth.core.display.progress import Progress
 from finitewidth.core.inputs import as_count, as_number
 from finitewidth.core.tasks import Runner
 
-
 NETWORKS = ("batch_size", "memory")  # what acts where real networks are drawn, and nowhere else
 
 
@@ -64,7 +63,7 @@ class Run:
         return {name: value for name, value in asked.items() if (name, value) != ("progress", False)}
 
 
-def as_run(run: Run | None) -> Run:
+def as_run(run: Any) -> Run:
     """A run as a user gave it; None is this process, without a store."""
     if run is None:
         return Run()

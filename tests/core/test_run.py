@@ -22,7 +22,7 @@ def test_a_run_refuses_what_is_no_client_and_no_size(options, message):
 def test_none_is_a_run_without_anything_and_other_things_are_refused():
     assert as_run(None) == fw.Run()
     with pytest.raises(ValueError, match="run must be an fw.Run"):
-        as_run("store.zarr")  # type: ignore[arg-type]
+        as_run("store.zarr")
 
 
 @pytest.mark.parametrize("given", [{"batch_size": 8}, {"memory": 1e9}])
