@@ -54,6 +54,11 @@ class Run:
             raise ValueError(
                 f"memory must be a positive number of bytes, got {self.memory!r}; use memory=1e9."
             )
+        if self.batch_size is not None and self.memory is not None:
+            raise ValueError(
+                f"give batch_size={self.batch_size!r} or memory={self.memory!r}, not both; one sets the "
+                "other."
+            )
 
     @property
     def given(self) -> dict[str, Any]:
@@ -61,6 +66,9 @@ class Run:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         asked = {name: value for name, value in values.items() if value is not None}
         return {name: value for name, value in asked.items() if (name, value) != ("progress", False)}
+
+
+QUIET = Run(progress=False)  # in this process, without a bar
 
 
 def as_run(run: Any) -> Run:
