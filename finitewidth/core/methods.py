@@ -114,7 +114,8 @@ class Sampling(AbstractMethod):
     def __post_init__(self):
         if self.samples is not None and self.tolerance is not None:
             raise ValueError(
-                f"give tolerance={self.tolerance!r} or samples={self.samples!r}, not both; one sets the other."
+                f"give tolerance={self.tolerance!r} or samples={self.samples!r}, not both; "
+                "one sets the other."
             )
         if self.samples is None:
             share = SHARE if self.tolerance is None else self.tolerance
