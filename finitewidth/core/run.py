@@ -1,7 +1,7 @@
 """Where a computation runs: its store, its cluster and its progress, as one value for every function."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def as_run(run: Any) -> Run:
     return run
 
 
-def only(run: Run | None, acting: tuple[str, ...], where: str, remedy: str = "leave it out") -> Run:
+def only(run: Run | None, acting: Collection[str], where: str, remedy: str = "leave it out") -> Run:
     """The run, of which nothing but the named parts acts `where` it is asked for; others are refused."""
     run = as_run(run)
     for name, value in run.given.items():

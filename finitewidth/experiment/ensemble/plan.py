@@ -9,13 +9,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from finitewidth.core.inputs import as_count, as_number, as_positive
+from finitewidth.core.methods import AbstractMethod
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
 
 
 @dataclass(frozen=True)
-class Stepping:
+class Stepping(AbstractMethod):
     """How real networks are stepped towards the end of their training.
 
     Args:

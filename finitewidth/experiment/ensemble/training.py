@@ -2,17 +2,19 @@
 
 import functools
 import math
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from finitewidth.core import methods
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.display.user_warnings import warn
 from finitewidth.core.inputs import ArrayLike, as_inputs, as_targets
 from finitewidth.core.keys import as_key
 from finitewidth.core.memory import require_memory
+from finitewidth.core.methods import as_method
 from finitewidth.core.precision import require_double_precision
 from finitewidth.core.programs import keep_programs
 from finitewidth.core.run import Run, as_run, runner
@@ -34,7 +36,6 @@ from finitewidth.network.network import Network
 
 LEAST_BATCHES = 16  # so that progress shows, and workers find work
 MATRICES = 9  # between all outputs, for each record: moments, a covariance with its error, and merging
-_Kind = TypeVar("_Kind", Record, Stepping)
 ARITHMETIC = 4  # counts changes of the order of sums, after which batches in a store have other last bits
 
 
@@ -103,7 +104,8 @@ def train_ensemble(
     X = np.concatenate([X_train, X_test])
     algorithm, loss, run = as_algorithm(algorithm), as_loss(loss), as_run(run)
     loss.check_targets(Y)
-    record, stepping = _as("record", record, Record), _as("method", method, Stepping)
+    record = _as_record(record)
+    stepping = as_method(method, (Stepping,), where="in fw.train_ensemble") or Stepping()
     _check_options(algorithm, loss, net, len(X_train), record, stepping, run)
     plan = _plan(net, algorithm, loss, len(X_train), Y, record, stepping, control)
     control = _checked_control(control, len(X), net.outputs)
@@ -237,13 +239,13 @@ def _require_room(inputs: int, outputs: int, records: int) -> None:
     )
 
 
-def _as(name: str, value: Any, kind: type[_Kind]) -> _Kind:
-    """A value as a user gave it; None is the default one."""
-    if value is None:
-        return kind()
-    if not isinstance(value, kind):
-        raise ValueError(f"{name} must be an fw.{kind.__name__}(...) or None, got {value!r}.")
-    return value
+def _as_record(record: Any) -> Record:
+    """What to record, as a user gave it; None is nothing beside the end."""
+    if record is None:
+        return Record()
+    if not isinstance(record, Record):
+        raise ValueError(f"record must be an fw.Record(at=, ntk=, ...) or None, got {record!r}.")
+    return record
 
 
 def _check_options(
@@ -280,13 +282,8 @@ def _check_options(
 def _check_stepping(algorithm: AbstractAlgorithm, stepping: Stepping) -> None:
     """Refuse what training by this algorithm does not look at."""
     flows = not trainer_of(algorithm).counts_steps
-    acts = {"tolerance": flows, "max_steps": flows or math.isinf(algorithm.end)}
-    for name, does in acts.items():
-        value = getattr(stepping, name)
-        if not does and value != getattr(Stepping, name):
-            raise ValueError(
-                f"method has {name}={value!r}, which does nothing for algorithm={algorithm!r}; leave it out."
-            )
+    acting = {"training_error": True, "tolerance": flows, "max_steps": flows or math.isinf(algorithm.end)}
+    methods.only(stepping, [name for name, acts in acting.items() if acts], f"for algorithm={algorithm!r}")
 
 
 def _checked_control(control: Control | None, count: int, width: int) -> Control | None:

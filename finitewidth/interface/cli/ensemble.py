@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from finitewidth.core.run import Run
 from finitewidth.interface.cli.conventions import (
     AsJson,
     Debug,
@@ -82,9 +83,8 @@ def _ensemble(config_file: Path, as_json: bool, output: Path | None, quiet: bool
             run.X_test,
             algorithm=run.algorithm,
             loss=run.loss,
-            store=store,
-            progress=False if quiet else None,
             **run.options,
+            run=Run(store=store, progress=False if quiet else None),
         )
     document = documents.ensemble_document(run, trained, target)
     draft = target / f".{ensemble_runs.SUMMARY}"

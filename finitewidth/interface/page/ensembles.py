@@ -7,6 +7,8 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
+from finitewidth.core.run import Run
+from finitewidth.experiment.ensemble.plan import Stepping
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.interface.page import problem
@@ -51,10 +53,12 @@ def train(values: Values, tell: Callable[[dict], None]) -> None:
                 algorithm=how,
                 members=members,
                 key=0,
-                batch_size=BATCH,
-                training_error=_TRAINING_ERROR if is_endless else None,
-                memory=_MEMORY,
-                progress=_of_stage(tell, sum(stages[:stage]), sum(stages)),
+                method=Stepping(training_error=_TRAINING_ERROR if is_endless else None),
+                run=Run(
+                    batch_size=BATCH,
+                    memory=_MEMORY,
+                    progress=_of_stage(tell, sum(stages[:stage]), sum(stages)),
+                ),
             )
         notes = sorted({str(one.message) for one in caught})
         tell({"result": {**_summary(x, ensemble), "members": members, "of": values.members, "notes": notes}})

@@ -9,6 +9,7 @@ import finitewidth
 from finitewidth.comparison.compare import PredictionComparison, compare, control_variate
 from finitewidth.core.display.progress import Progress
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.run import Run
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.interface.runs.run_files import TrainingRun
@@ -107,9 +108,8 @@ def train_run(run: TrainingRun, store: Path, progress: Progress = None) -> Ensem
         algorithm=run.algorithm,
         loss=run.loss,
         control=control,
-        store=store,
-        progress=progress,
         **run.options,
+        run=Run(store=store, progress=progress),
     )
 
 
