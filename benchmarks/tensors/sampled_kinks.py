@@ -79,7 +79,7 @@ def measured(make, members: int) -> dict[str, Estimate]:
 
 def rows(title: str, make, members: int) -> list[str]:
     start = time.perf_counter()
-    theory = [fw.solve(make(16), X, memory=memory).output for memory in (True, False)]
+    theory = [fw.solve(make(16), X, method=fw.Tensors(remember=memory)).output for memory in (True, False)]
     seconds = time.perf_counter() - start
     found, lines = measured(make, members), []
     for name in NAMES:

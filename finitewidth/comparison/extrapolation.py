@@ -198,7 +198,7 @@ def extrapolate(
     members = checked_members(members)
     narrow = list(checked_widths(net, START if widths is None else widths))
     prepared = prepare(net, X_train, Y_train, X_test, covariance=True)
-    key, run = as_key(key), as_run(run)
+    key, run = as_key(key), as_run(run, batches=True)
 
     def meaningless(n: int) -> bool:
         return _predicted(prepared, algorithm, n).verdict == "meaningless"

@@ -124,12 +124,12 @@ def sample_statistics(
     sampled = up_to(net, layer, _checked_neurons(neurons))
     neurons = _checked_stream(sampled, layer, neurons)
     names = _as_tensors(sampled, tensors)
-    run = as_run(run)
+    run = as_run(run, batches=True)
     parts = _partition(members, run, _bytes_of_one(sampled, neurons, len(distinct), names))
     key_data = np.asarray(jax.random.key_data(as_key(key)))
     work = functools.partial(_work, sampled, neurons, distinct, names, parts, key_data)
     configuration = functools.partial(_configuration, sampled, X, names, parts, key_data)
-    with runner(run, kind="sample", configuration=configuration, networks=True) as running:
+    with runner(run, kind="sample", configuration=configuration, batches=True) as running:
         total = _total(work, parts, running)
     estimates = {name: _expanded(_of_batches(value, parts.batches), places) for name, value in total.items()}
     return SampledStatistics(net, layer, parts.members, estimates)

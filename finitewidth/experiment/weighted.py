@@ -124,11 +124,13 @@ def sample(
     _check(net, len(Y), noise, layers)
     data = _Data(X, Y, np.asarray(noise), _root(net, X))
     of_one = 8 * 3 * (real_network(net).normal_count + net.depth * len(X) * (len(X) + fan_in(net)))
-    parts = partition(members, as_run(run), of_one=of_one, least_batches=LEAST_BATCHES, lowest=2)
+    parts = partition(
+        members, as_run(run, batches=True), of_one=of_one, least_batches=LEAST_BATCHES, lowest=2
+    )
     key_data = np.asarray(jax.random.key_data(as_key(key)))
     work = functools.partial(_work, net, data, layers, X_test is None, parts, key_data)
     configuration = functools.partial(_configuration, net, data, layers, parts, key_data)
-    with runner(run, kind="weighted", configuration=configuration, networks=True) as running:
+    with runner(run, kind="weighted", configuration=configuration, batches=True) as running:
         results = list(
             running.results(
                 work,

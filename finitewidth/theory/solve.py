@@ -14,7 +14,7 @@ from finitewidth.core.inputs import ArrayLike, as_inputs, merge_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.methods import Tensors, as_method
 from finitewidth.core.precision import require_double_precision
-from finitewidth.core.run import QUIET, Run, only, runner
+from finitewidth.core.run import QUIET, Run, as_run, runner
 from finitewidth.core.tasks import Runner
 from finitewidth.gaussian import reserve
 from finitewidth.gaussian.four_legs.averages import four_legs
@@ -101,7 +101,7 @@ def _check_infinite_width(tensors: Iterable[str] | None, method: Tensors, run: R
     if tensors is not None:
         raise ValueError(f"tensors={tensors!r} are of order 1/n, and order is 0; use order=1.")
     methods.only(method, ("kernel_tolerance",), "at order 0", "use order=1")
-    only(run, (), "in fw.solve at order 0", "use fw.kernels, which runs in panels")
+    as_run(run, tasks=False)
 
 
 def solve_with(

@@ -140,10 +140,12 @@ def narrow(widths: tuple[int, ...] | None, members: int, **options) -> fw.record
 @pytest.mark.long
 def test_every_width_has_networks_and_a_store_of_its_own(tmp_path):
     counts: list[tuple[int, int]] = []
-    first = narrow((4, 6, 8), 40, store=tmp_path, progress=lambda done, total: counts.append((done, total)))
+    first = narrow(
+        (4, 6, 8), 40, run=fw.Run(store=tmp_path, progress=lambda done, total: counts.append((done, total)))
+    )
     keys = {tuple(zarr.open_group(store, mode="r").attrs["key"]) for store in tmp_path.iterdir()}
     assert len(keys) == 3 and counts.count((40, 40)) == 3
-    again = narrow((4, 6, 8), 40, store=tmp_path)
+    again = narrow((4, 6, 8), 40, run=fw.Run(store=tmp_path))
     for name in ("mean", "variance"):
         assert getattr(first, name).value.tobytes() == getattr(again, name).value.tobytes()
 
@@ -235,7 +237,7 @@ SEEN = {  # 192 000 networks of width 128, "one input" of benchmarks/extrapolati
 
 def steep(widths: tuple[int, ...], n: int = 128, **options) -> fw.records.Extrapolation:
     net = fw.MLP((1, n, n, 1), "tanh", C_b=0.3, C_W=1.5)
-    return fw.extrapolate(net, **STEEP, widths=widths, members=100, progress=False, **options)
+    return fw.extrapolate(net, **STEEP, widths=widths, members=100, **options)
 
 
 @pytest.mark.long

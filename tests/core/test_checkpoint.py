@@ -41,7 +41,7 @@ def train(**options):
 def quick(store, **options):
     return train(
         **{"algorithm": fw.GradientDescent(0.1, 3), "members": 7, "batch_size": 3, "key": 1, **options},
-        store=store,
+        run=fw.Run(store=store),
     )
 
 
@@ -76,14 +76,14 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_bits(tmp_path):
         wait_for(lambda: batches_done(store) >= 2)
         process.send_signal(signal.SIGSTOP)  # it holds the store, and does not get ahead of this test
         with refused(rf"in use by process {process.pid} on host"):  # a second run on a store that is in use
-            train(**LONG, store=store)
+            train(**LONG, run=fw.Run(store=store))
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
     done = batches_done(store)
     assert 2 <= done < 12, "the run was killed between its first and its last batch"
     assert not zarr.open_group(store, mode="r").attrs["finished"]
-    resumed = train(**LONG, store=store)
+    resumed = train(**LONG, run=fw.Run(store=store))
     assert_same_bits(resumed, train(**LONG))
     assert batches_done(store) == 12 and zarr.open_group(store, mode="r").attrs["finished"]
 
@@ -140,7 +140,7 @@ def test_the_lock_is_gone_when_a_run_ends_and_one_of_another_machine_is_respecte
 
 def test_results_open_with_xarray_and_know_where_they_come_from(tmp_path):
     path = tmp_path / "run.zarr"
-    ensemble = quick(path, record_at=(0,), ntk=True, kernels=True, keep_members=True)
+    ensemble = quick(path, record=fw.Record(at=(0,), ntk=True, kernels=True, members=True))
     with xarray.open_zarr(path) as data:
         assert data["outputs"].dims == ("record", "sample", "output")
         assert data["output_covariance"].dims == ("record", "sample", "output", "sample_2", "output_2")
@@ -173,4 +173,4 @@ def test_an_activation_that_cannot_be_written_down_needs_no_store(tmp_path):
     options = {"algorithm": fw.GradientDescent(0.1, 3), "members": 3, "key": 1}
     assert np.isfinite(fw.train_ensemble(net, X[:2], Y, X[2:], **options).mean.value).all()
     with refused("activation 'mine' is a function of yours and cannot be written down"):
-        fw.train_ensemble(net, X[:2], Y, X[2:], **options, store=tmp_path / "run.zarr")
+        fw.train_ensemble(net, X[:2], Y, X[2:], **options, run=fw.Run(store=tmp_path / "run.zarr"))

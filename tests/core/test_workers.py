@@ -151,7 +151,7 @@ def test_a_source_layer_of_a_function_of_ones_own_gives_the_same_bits(client):
     """Only cloudpickle can send the function."""
     own = fw.Activation(lambda z: jnp.tanh(z) + z / 3, name="mine")
     net = fw.MLP((3, 40, 1), own, C_b=0.1)
-    there, here = fw.solve(net, X[:3], client=client), fw.solve(net, X[:3])
+    there, here = fw.solve(net, X[:3], run=fw.Run(client=client)), fw.solve(net, X[:3])
     for name in "VDAFBPQRSTU":
         np.testing.assert_array_equal(getattr(there.output, name), getattr(here.output, name))
 
@@ -191,9 +191,9 @@ def test_a_cluster_that_loses_a_worker_gives_the_right_answer(client, tmp_path):
     assert len(set(workers.values())) == 2 and os.getpid() not in workers.values()
     killer = threading.Thread(target=kill_one, args=(next(iter(workers.values())),), daemon=True)
     killer.start()
-    found = train(client=client, store=store)
+    found = train(run=fw.Run(client=client, store=store))
     killer.join(timeout=10)
-    sampled = fw.sample_statistics(NET, X[:1], members=40, key=1, tensors=("V",), client=client)
+    sampled = fw.sample_statistics(NET, X[:1], members=40, key=1, tensors=("V",), run=fw.Run(client=client))
     assert done and 2 <= done[0] < 20, "a worker was killed while there was work"
     assert_same_bits(found, train())
     here = fw.sample_statistics(NET, X[:1], members=40, key=1, tensors=("V",))
@@ -207,4 +207,4 @@ class NoWorkers:
 
 def test_a_cluster_without_workers_is_refused():
     with refused("client has no workers; start some"):
-        train(client=NoWorkers())
+        train(run=fw.Run(client=NoWorkers()))

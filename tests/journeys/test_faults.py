@@ -132,10 +132,9 @@ def test_results_of_an_ensemble_that_were_damaged_are_not_read_as_numbers(tmp_pa
         X[2:],
         algorithm=fw.GradientDescent(0.1, 2),
         members=4,
-        batch_size=2,
         key=0,
-        store=store,
-        keep_members=True,
+        record=fw.Record(members=True),
+        run=fw.Run(batch_size=2, store=store),
     )
     for name in ("outputs", "member_outputs"):
         chunk = next(file for file in (store / name / "c").rglob("*") if file.is_file())

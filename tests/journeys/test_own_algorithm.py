@@ -190,7 +190,7 @@ def test_real_networks_are_trained_on_a_loss_of_ones_own():
         fw.train_ensemble(NET, X, Y, X_TEST, loss=loss, **options) for loss in (HalfSquare(), fw.MSE())
     )
     np.testing.assert_allclose(mine.outputs.value, known.outputs.value, rtol=1e-12)
-    robust = fw.train_ensemble(NET, X, Y, X_TEST, loss=LogCosh(), record_at=(0,), **options)
+    robust = fw.train_ensemble(NET, X, Y, X_TEST, loss=LogCosh(), **options, record=fw.Record(at=(0,)))
     assert robust.loss.value[-1] < robust.loss.value[0]
 
 

@@ -102,7 +102,7 @@ def train_ensemble(
     X_test = as_inputs(X_test, net.input_shape, name="X_test")
     Y = as_targets(Y_train, len(X_train), net.outputs)
     X = np.concatenate([X_train, X_test])
-    algorithm, loss, run = as_algorithm(algorithm), as_loss(loss), as_run(run)
+    algorithm, loss, run = as_algorithm(algorithm), as_loss(loss), as_run(run, batches=True)
     loss.check_targets(Y)
     record = _as_record(record)
     stepping = as_method(method, (Stepping,), where="in fw.train_ensemble") or Stepping()
@@ -116,7 +116,7 @@ def train_ensemble(
     configuration = _configuration(
         plan, X, Y, parts, key_data, control, record.members, written=run.store is not None
     )
-    with runner(run, kind="ensemble", configuration=lambda: configuration, networks=True) as running:
+    with runner(run, kind="ensemble", configuration=lambda: configuration, batches=True) as running:
         total = _total(work, parts, running)
         _judge(total, plan, parts, X, key_data)
         kept = run.store if record.members else None

@@ -19,7 +19,6 @@ TIME_LIMIT = 120.0  # seconds of one training
 BATCH = 16  # networks of the one compiled program that serves every stage, and of the first stage
 _STAGES = (32, 4, 1)  # a stage trains 1/32, 1/4, all of the members, those of the stage before included
 _BETWEEN_NEWS = 0.25  # seconds
-_MEMORY = 512e6  # bytes
 _TRAINING_ERROR = 1e-7  # residuals of a few 1e-4, too small to be seen in a plot
 
 
@@ -56,7 +55,6 @@ def train(values: Values, tell: Callable[[dict], None]) -> None:
                 method=Stepping(training_error=_TRAINING_ERROR if is_endless else None),
                 run=Run(
                     batch_size=BATCH,
-                    memory=_MEMORY,
                     progress=_of_stage(tell, sum(stages[:stage]), sum(stages)),
                 ),
             )

@@ -9,7 +9,7 @@ from finitewidth.core import methods
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_inputs, merge_inputs
 from finitewidth.core.methods import Tensors, as_method
-from finitewidth.core.run import Run, only
+from finitewidth.core.run import Run, as_run
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.network.network import Network
 from finitewidth.theory.vertex.fields import Fields, fields
@@ -76,7 +76,7 @@ def checked(order: int, method: Tensors | None, run: Run | None) -> int:
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
     if order == 0:
         as_method(method, (), where="at order 0")
-        only(run, (), "at order 0", "use order=1")
+        as_run(run, tasks=False)
     return order
 
 
