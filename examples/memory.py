@@ -3,7 +3,7 @@
     python examples/memory.py [--output figure.png]
 
 Networks of three and four layers with skips are sampled at two widths and extrapolated in 1/n. Theory with
-`memory=False` keeps what the usual recursion on pairs of neurons keeps.
+`remember=False` keeps what the usual recursion on pairs of neurons keeps.
 """
 
 from collections.abc import Sequence

@@ -223,7 +223,7 @@ def two_processes(job: Job, scratch: Path) -> str:
 def train(store: Path | None):
     X = np.random.default_rng(1).standard_normal((3, 2))
     net, how = fw.MLP((2, 4, 1), "tanh"), fw.GradientDescent(0.1, 5)
-    options = {"members": 12, "batch_size": 4, "key": 3, "progress": False}
+    options = {"members": 12, "key": 3}
     return fw.train_ensemble(net, X[:2], X[:2, :1], X[2:], algorithm=how, **options, run=fw.Run(store=store))
 
 

@@ -173,7 +173,7 @@ tensor of the output layer, which is dense; n is the width of the stream.
 
 - **error of limit**: tensors are sampled at three widths; the limit is the value at 1/n = 0 of the parabola
   in 1/n through them. Its standard error is in units of the tensor's largest entry.
-- **memory**: what `fw.solve(..., memory=False)`, the pair law, leaves out: its largest difference from the
+- **memory**: what `fw.Tensors(remember=False)`, the pair law, leaves out: its largest difference from the
   exact law, in the same units.
 - **pull**: (theory - limit) / standard error, the largest among the entries. Above 4 they disagree, which was
   fixed beforehand. **pull without memory** is the same for the pair law.

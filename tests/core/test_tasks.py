@@ -225,9 +225,8 @@ def test_sampled_statistics_that_were_stopped_go_on_with_the_same_bits(tmp_path)
     store, net = tmp_path / "run.zarr", fw.MLP((3, 4, 1), "sin")
 
     def sampled(**options):
-        return fw.sample_statistics(
-            net, X[:1], members=12, key=2, tensors=("V",), **options, run=fw.Run(batch_size=4)
-        )
+        run = fw.Run(batch_size=4, **options)
+        return fw.sample_statistics(net, X[:1], members=12, key=2, tensors=("V",), run=run)
 
     with pytest.raises(StopHere):
         sampled(store=store, progress=stop_after(8))

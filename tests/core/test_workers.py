@@ -22,8 +22,8 @@ NET = fw.MLP((3, 5, 4, 1), "tanh", C_b=0.1, C_W=1.2)
 
 
 def train(**options):
-    defaults = {"algorithm": fw.GradientDescent(0.1, 5000), "members": 60, "batch_size": 3, "key": 1}
-    return fw.train_ensemble(NET, X[:2], Y, X[2:], **{**defaults, **options})
+    descent, run = fw.GradientDescent(0.1, 5000), fw.Run(batch_size=3, **options)
+    return fw.train_ensemble(NET, X[:2], Y, X[2:], algorithm=descent, members=60, key=1, run=run)
 
 
 def assert_same_bits(one, other):
@@ -54,7 +54,7 @@ batch._train_batch = watched
 X = np.array({inputs})
 found = fw.train_ensemble(
     fw.MLP((3, 5, 4, 1), "tanh", C_b=0.1, C_W=1.2), X[:2], np.array([[0.7], [-0.4]]), X[2:],
-    algorithm=fw.GradientDescent(0.1, 5000), members=60, batch_size=3, key=1,
+    algorithm=fw.GradientDescent(0.1, 5000), members=60, key=1, run=fw.Run(batch_size=3),
 )
 np.savez({path!r}, value=found.outputs.value, covariance=found.output_covariance.value)
 print(sorted(used))
@@ -191,7 +191,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_right_answer(client, tmp_path):
     assert len(set(workers.values())) == 2 and os.getpid() not in workers.values()
     killer = threading.Thread(target=kill_one, args=(next(iter(workers.values())),), daemon=True)
     killer.start()
-    found = train(run=fw.Run(client=client, store=store))
+    found = train(client=client, store=store)
     killer.join(timeout=10)
     sampled = fw.sample_statistics(NET, X[:1], members=40, key=1, tensors=("V",), run=fw.Run(client=client))
     assert done and 2 <= done[0] < 20, "a worker was killed while there was work"
@@ -207,4 +207,4 @@ class NoWorkers:
 
 def test_a_cluster_without_workers_is_refused():
     with refused("client has no workers; start some"):
-        train(run=fw.Run(client=NoWorkers()))
+        train(client=NoWorkers())

@@ -331,16 +331,16 @@ def test_a_singular_ntk_is_named():
         ({"targets": Y[:1]}, "Y_train has 1 rows but X_train has 2 samples"),
         ({"targets": Y, "loss": fw.CrossEntropy()}, "Y_train must hold probabilities, but row 0 sums to"),
         ({"members": 0}, "members must be a whole number of at least 1, got 0"),
-        ({"record_at": (9,)}, "record_at must lie between 0 and the end 5, got 9"),
-        ({"record_at": (1.5,)}, "record_at must be whole numbers of steps, got 1.5"),
-        ({"training_error": -1}, "training_error must be a positive number, got -1"),
-        ({"tolerance": 0}, "tolerance must be a number from 1e-14 to 0.1, got 0"),
+        ({"record": fw.Record(at=(9,))}, "at must lie between 0 and the end 5, got 9"),
+        ({"record": fw.Record(at=(1.5,))}, "at must be whole numbers of steps, got 1.5"),
+        ({"method": fw.Stepping(tolerance=1e-6)}, "tolerance=1e-06, which does nothing for algorithm=.*Desc"),
+        ({"method": fw.Stepping(max_steps=9)}, "max_steps=9, which does nothing for algorithm=.*Descent"),
         ({"algorithm": "sgd"}, "algorithm must be fw.GradientFlow.* got 'sgd'"),
         ({"algorithm": fw.StochasticGradientDescent(0.1, 3, 5)}, "is 5, but there are 2 training inputs"),
         ({"algorithm": fw.Newton(), "loss": fw.CrossEntropy(), "targets": CLASSES}, "is for MSE"),
-        ({"keep_members": True}, "keep_members needs a store"),
+        ({"record": fw.Record(members=True)}, "record has members=True, which needs a store"),
         ({"net": fw.MLP((3, 4, 2), "perceptron")}, "'perceptron' cannot be trained by gradients"),
-        ({"memory": 100}, "memory of .* is too little"),
+        ({"run": fw.Run(memory=100)}, "memory of .* is too little"),
         ({"control": fw.records.Control(lambda z: z[:1], 0.0)}, "control must take outputs"),
         ({"control": fw.records.Control(lambda z: z, 1.0, linear=True)}, "its mean is not; use mean=0.0"),
     ],
@@ -348,6 +348,20 @@ def test_a_singular_ntk_is_named():
 def test_bad_input_is_refused(changes, message):
     with refused(message):
         trained(**changes)
+
+
+@pytest.mark.parametrize(
+    "value, options, message",
+    [
+        (fw.Stepping, {"training_error": -1}, "training_error must be a positive number, got -1"),
+        (fw.Stepping, {"tolerance": 0}, "tolerance must be a number from 1e-14 to 0.1, got 0"),
+        (fw.Stepping, {"max_steps": 0}, "max_steps must be a whole number of at least 1, got 0"),
+        (fw.Record, {"at": (float("nan"),)}, "at must be finite numbers"),
+    ],
+)
+def test_values_that_ask_are_checked_where_they_are_made(value, options, message):
+    with refused(message):
+        value(**options)
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 50])

@@ -139,7 +139,13 @@ TARGETS = jnp.asarray([[0.5, -0.2], [0.1, 0.4]])
 
 
 def trained(**options):
-    options = {"algorithm": fw.GradientDescent(0.05, 3), "members": 3, "key": 7, "batch_size": 2, **options}
+    options = {
+        "algorithm": fw.GradientDescent(0.05, 3),
+        "members": 3,
+        "key": 7,
+        "run": fw.Run(batch_size=2),
+        **options,
+    }
     return fw.train_ensemble(TRAINED, IMAGES[:2], TARGETS, IMAGES[2:], **options)
 
 
@@ -161,7 +167,9 @@ def test_training_of_any_network_is_that_of_the_definition(tmp_path):
 
     control = fw.records.Control(jnp.zeros_like, np.zeros((3, 2)))
     ensemble = trained(
-        control=control, record=fw.Record(members=True, kernels=True), run=fw.Run(store=tmp_path / "run.zarr")
+        control=control,
+        record=fw.Record(members=True, kernels=True),
+        run=fw.Run(batch_size=2, store=tmp_path / "run.zarr"),
     )
     each = [descended(member_key(jax.random.key(7), m)) for m in range(3)]
     np.testing.assert_allclose(ensemble.member_outputs()[:, -1], each, rtol=1e-10, atol=1e-12)
@@ -175,7 +183,7 @@ def test_training_of_any_network_is_that_of_the_definition(tmp_path):
 def test_gradient_flow_of_residual_networks_descends():
     """To first order in time the loss falls by its squared gradient; the skip has no parameters."""
     net = fw.Network(4, fw.Dense(2), fw.Residual("tanh", fw.Dense(2)), fw.Dense(1))
-    options = {"algorithm": fw.GradientFlow(1e-4), "members": 2, "key": 0, "record_at": (0.0,)}
+    options = {"algorithm": fw.GradientFlow(1e-4), "members": 2, "key": 0, "record": fw.Record(at=(0.0,))}
     ensemble = fw.train_ensemble(net, X[:2], np.ones((2, 1)), X[2:], **options)
 
     @jax.jit

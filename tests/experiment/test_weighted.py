@@ -55,7 +55,7 @@ def test_third_and_fourth_cumulants_are_those_of_theory():
 @pytest.mark.long
 def test_neurons_and_weights_are_drawn_from_one_prior(monkeypatch):
     net = fw.MLP((3, 12, 12, 2), "relu", C_b=0.1, C_W=1.8)
-    options = {"members": 8000, "noise": NOISE, "layers": True, "progress": False}
+    options = {"members": 8000, "noise": NOISE, "layers": True}
     by_neurons = fw.bayes.sample(net, X, Y, X_TEST, key=1, **options)
     monkeypatch.setattr(weighted, "_root", lambda net, X: None)
     by_weights = fw.bayes.sample(net, X, Y, X_TEST, key=2, **options)
@@ -89,7 +89,7 @@ def test_residual_networks_have_the_posteriors_of_theory():
 def test_close_inputs_are_sampled_and_close_training_inputs_refused():
     """Kernels of forty inputs on a line are indefinite by rounding."""
     net, line = fw.MLP((1, 96, 96, 1), "tanh", C_b=0.3, C_W=1.5), np.linspace(-2, 2, 40)[:, None]
-    options = {"members": 400, "key": 0, "progress": False}
+    options = {"members": 400, "key": 0}
     sampled = fw.bayes.sample(net, line[::20], np.sin(line[::20]), line, **options)
     posterior = fw.bayes.posterior(net, line[::20], np.sin(line[::20]), line, order=0)
     assert np.abs(sampled.mean.value - posterior.mean).max() < 0.05

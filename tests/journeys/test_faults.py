@@ -19,7 +19,7 @@ from finitewidth.comparison.claim_store import ClaimStore
 from finitewidth.comparison.claims import chosen
 from finitewidth.comparison.evidence import Comparison
 from finitewidth.core.storage.files import drafted
-from finitewidth.core.tasks import runner
+from finitewidth.core.run import runner
 from finitewidth.interface.cli import main as cli
 from finitewidth.interface.runs.output_directory import replaced_directory
 
@@ -37,7 +37,7 @@ def work(task: int) -> dict[str, np.ndarray]:
 
 
 def results(store: Path | None, progress=False) -> list[dict[str, np.ndarray]]:
-    with runner(None, store, progress, kind="test", configuration=dict) as running:
+    with runner(fw.Run(store=store, progress=progress), kind="test", configuration=dict) as running:
         return list(running.results(work, TASKS, name="squares", what="squaring"))
 
 

@@ -129,7 +129,7 @@ def test_symbols_of_other_rates_do_not_depend_on_the_path_where_they_must_not():
 
 
 def test_real_networks_take_the_steps_of_an_algorithm_of_ones_own():
-    options = dict(members=6, key=1, record_at=(1, 2))
+    options = dict(members=6, key=1, record=fw.Record(at=(1, 2)))
     mine, known = (
         fw.train_ensemble(NET, X, Y, X_TEST, algorithm=algorithm, **options)
         for algorithm in (Rates((0.1,) * 4), fw.GradientDescent(0.1, 4))

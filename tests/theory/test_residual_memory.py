@@ -123,7 +123,9 @@ def test_the_error_is_saved_with_the_theory(tmp_path):
 
 @pytest.mark.parametrize("memory", [0, 1, 21])
 def test_a_number_of_lines_is_refused_that_is_none(memory):
-    with pytest.raises(ValueError, match="memory must be True, False or a number of lines from 2 to 20, got"):
+    with pytest.raises(
+        ValueError, match="remember must be True, False or a number of lines from 2 to 20, got"
+    ):
         fw.solve(network(), X, method=fw.Tensors(remember=memory))
 
 
@@ -131,7 +133,7 @@ def test_skips_within_skips_are_refused():
     inner = fw.Residual("gelu", dense(5))
     net = fw.Network(3, dense(5), fw.Residual(inner, "gelu", dense(5)), "gelu", dense(2))
     with pytest.raises(
-        ValueError, match="memory=4 does not know skip connections within another; use memory=True"
+        ValueError, match="remember=4 does not know skip connections within another; use remember=True"
     ):
         fw.solve(net, X, method=fw.Tensors(remember=4))
     assert fw.solve(net, X[:1]).output.V.item() > 0

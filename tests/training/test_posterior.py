@@ -390,6 +390,6 @@ def test_one_layer_has_no_corrections():
 
 def test_a_posterior_is_the_same_from_a_store(tmp_path, monkeypatch):
     monkeypatch.setattr(vertex_fields, "DENSE", 0)
-    options = {"noise": 0.1, "order": 1, "store": tmp_path / "posterior.zarr"}
+    options = {"noise": 0.1, "order": 1, "run": fw.Run(store=tmp_path / "posterior.zarr")}
     first, second = (fw.bayes.posterior(mlp("tanh"), X, Y, X_TEST, **options) for _ in range(2))
     np.testing.assert_array_equal(first.covariance, second.covariance)

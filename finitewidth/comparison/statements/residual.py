@@ -116,7 +116,7 @@ class Trajectory:
     "residual.memory",
     SOURCE,
     "Through a skip a neuron remembers its past: V' = L^2 N + 2 L cov(s^2(z1), s^2(z2)) + var(s^2), and "
-    "likewise F, B, U and G1; the law that keeps only pair tensors (memory=False) is 5 to 90 per cent too "
+    "likewise F, B, U and G1; the law that keeps only pair tensors (remember=False) is 5 to 90 per cent too "
     "small.",
     "closed form: one neuron's two preactivations by Gauss-Hermite quadrature, and printed digits; gelu, "
     "three layers",

@@ -75,6 +75,8 @@ class Record:
             object.__setattr__(self, "at", tuple(sorted({float(point) for point in self.at})))
         except (TypeError, ValueError):
             raise ValueError(f"at must be a sequence of numbers, got {self.at!r}.") from None
+        if any(math.isnan(point) for point in self.at):
+            raise ValueError(f"at must be finite numbers, got {self.at!r}.")
         for name in ("ntk", "kernels", "members"):
             value = getattr(self, name)
             if not isinstance(value, bool | np.bool_):
