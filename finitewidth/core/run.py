@@ -1,8 +1,8 @@
-"""Where a computation runs: its store, its cluster and its progress, as one value for every function."""
+"""Where a computation runs: its store, its cluster, its progress and its memory, as one value everywhere."""
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +12,23 @@ from finitewidth.core.display.progress import Progress
 from finitewidth.core.inputs import as_count, as_number
 from finitewidth.core.tasks import Runner
 
-NETWORKS = ("batch_size", "memory")  # what acts where real networks are drawn, and nowhere else
-
 
 @dataclass(frozen=True)
 class Run:
-    """Where and in which portions long work runs.
+    """Where long work runs; what the theory gives does not depend on it, to the last bit.
 
-    Long work is a list of independent tasks: source layers, batches of networks, panels of a kernel. Results
-    do not depend on where tasks run, to the last bit.
+    Long work is a list of independent tasks: source layers, batches of networks, panels of a kernel.
 
     Args:
         store: A path that ends in .zarr, which keeps finished tasks: a run that was killed continues there.
         client: A Dask client, on whose cluster the tasks run.
         progress: True or False for a bar (by default on a terminal), or a function of two numbers, the
             finished tasks and all of them.
-        batch_size: Real networks of one task; as many as `memory` holds by default.
-        memory: Bytes that a batch of real networks may take, 1e9 by default.
+        batch_size: Real networks that are trained or sampled at once; chosen from `memory` by default.
+        memory: A bound on the memory of a batch of real networks, in bytes.
 
     ```python
-    fw.solve(net, X, run=fw.Run(progress=False))
+    fw.sample_statistics(net, X, 40, key=0, run=fw.Run(batch_size=20, progress=False))
     ```
     """
 
@@ -55,42 +52,37 @@ class Run:
                 f"memory must be a positive number of bytes, got {self.memory!r}; use memory=1e9."
             )
 
-    @property
-    def given(self) -> dict[str, Any]:
-        """What was asked for; no bar is what there is where nothing shows one."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        asked = {name: value for name, value in values.items() if value is not None}
-        return {name: value for name, value in asked.items() if (name, value) != ("progress", False)}
 
+def as_run(run: Run | None, *, batches: bool = False, tasks: bool = True) -> Run:
+    """A run as a user gave it; None is this process, without a store.
 
-def as_run(run: Any) -> Run:
-    """A run as a user gave it; None is this process, without a store."""
+    What cannot act is refused: `batches` says whether real networks are drawn in batches, `tasks` whether
+    there is long work at all.
+    """
     if run is None:
         return Run()
     if not isinstance(run, Run):
-        raise ValueError(f"run must be an fw.Run(store=, client=, progress=, ...) or None, got {run!r}.")
+        raise ValueError(f"run must be an fw.Run(store=, client=, progress=) or None, got {run!r}.")
+    if not batches:
+        reason = "is for batches of real networks, and none are drawn here"
+        _refuse(run, ("batch_size", "memory"), reason)
+    if not tasks:
+        _refuse(run, ("store", "client", "progress"), "is for long work in tasks, and there is none here")
     return run
 
 
-def only(run: Run | None, acting: tuple[str, ...], where: str, remedy: str = "leave it out") -> Run:
-    """The run, of which nothing but the named parts acts `where` it is asked for; others are refused."""
-    run = as_run(run)
-    for name, value in run.given.items():
-        if name not in acting:
-            raise ValueError(f"run has {name}={value!r}, which does nothing {where}; {remedy}.")
-    return run
+def _refuse(run: Run, names: tuple[str, ...], reason: str) -> None:
+    for name in names:
+        if getattr(run, name) not in (None, False):  # no bar is what there is anyway
+            raise ValueError(f"{name} of fw.Run {reason}; remove it.")
 
 
 @contextlib.contextmanager
 def runner(
-    run: Run | None, *, kind: str, configuration: Callable[[], dict], networks: bool = False
+    run: Run | None, *, kind: str, configuration: Callable[[], dict], batches: bool = False
 ) -> Iterator[Runner]:
-    """A runner of tasks; a store keeps their results as a run of this kind and configuration.
-
-    `networks` says whether tasks are batches of real networks, whose size the run may choose.
-    """
-    everywhere = ("store", "client", "progress")
-    run = only(run, everywhere + NETWORKS * networks, "where no real networks are drawn")
+    """A runner of tasks; a store keeps their results as a run of this kind and configuration."""
+    run = as_run(run, batches=batches)
     if run.store is None:
         yield Runner(run.client, None, run.progress)
         return
