@@ -53,7 +53,10 @@ class Run:
             )
 
 
-def as_run(run: Run | None, *, batches: bool = False, tasks: bool = True) -> Run:
+QUIET = Run(progress=False)  # in this process, without a bar
+
+
+def as_run(run: Any, *, batches: bool = False, tasks: bool = True) -> Run:
     """A run as a user gave it; None is this process, without a store.
 
     What cannot act is refused: `batches` says whether real networks are drawn in batches, `tasks` whether

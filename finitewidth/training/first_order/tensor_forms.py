@@ -1,24 +1,25 @@
 """The tensors of order 1/n as a prediction meets them: stored whole, contracted leg by leg, or sampled."""
 
 import abc
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
+from finitewidth.core.methods import LegByLeg, Sampling, Tensors
 from finitewidth.core.tasks import Runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.clock import Clock
 from finitewidth.network.network import Network
 from finitewidth.theory.unrolled.unroll import Unrolled
+from finitewidth.training.first_order.chosen_method import DENSE, Chosen, Method
 from finitewidth.training.first_order.eigenmodes import Modes
 from finitewidth.training.first_order.learning_problem import Problem
 from finitewidth.training.first_order.leg_by_leg import streamed_contributions
 from finitewidth.training.first_order.mean_and_covariance import Corrections, corrections, leap
 from finitewidth.training.first_order.mean_terms import TERMS
-from finitewidth.training.first_order.route import DENSE, Route
-from finitewidth.training.many_points.estimation import Accuracy, Sampled, check_samples, sampled
+from finitewidth.training.many_points.estimation import TOLERANCE, Accuracy, Sampled, check_samples, sampled
 from finitewidth.training.many_points.observables import Mean, Variance
 from finitewidth.training.many_points.sampled_training import FEW, Scene, check_reach
 
@@ -26,10 +27,13 @@ from finitewidth.training.many_points.sampled_training import FEW, Scene, check_
 class AbstractTensors(abc.ABC):
     """Tensors of the output layer on some samples; they depend on ratios of widths only."""
 
-    @property
-    @abc.abstractmethod
-    def give_covariance(self) -> bool:
-        """Whether the covariance can be had from them."""
+    give_covariance: ClassVar[bool] = False
+    have_tasks: ClassVar[bool] = True  # that are left for a prediction
+    method: Method  # how they are had
+
+    def serving(self, algorithm: AbstractAlgorithm, count: int) -> "AbstractTensors":
+        """The form that serves an algorithm and so many training inputs."""
+        return self
 
     @abc.abstractmethod
     def corrections(
@@ -49,10 +53,9 @@ class WholeTensors(AbstractTensors):
     """All tensors of four samples, by name."""
 
     arrays: Mapping[str, np.ndarray] = field(repr=False)  # (N, N, N, N) each, in samples
-
-    @property
-    def give_covariance(self) -> bool:
-        return True
+    method: Tensors
+    give_covariance: ClassVar[bool] = True
+    have_tasks: ClassVar[bool] = False
 
     def corrections(
         self,
@@ -73,12 +76,7 @@ class StreamedTensors(AbstractTensors):
 
     net: Network
     X: np.ndarray  # (N, n_0)
-    tolerance: float  # of four-leg averages
-    budget: float = math.inf  # seconds
-
-    @property
-    def give_covariance(self) -> bool:
-        return False
+    method: LegByLeg  # with a tolerance
 
     def corrections(
         self,
@@ -92,7 +90,8 @@ class StreamedTensors(AbstractTensors):
         _refuse_covariance(covariance)
         if not algorithm.is_finished:
             raise too_many_before_the_end(self.net, algorithm, len(self.X))
-        options = {"tolerance": self.tolerance, "budget": self.budget, "running": running}
+        assert self.method.tolerance is not None  # a method that was chosen has it
+        options = {"tolerance": self.method.tolerance, "budget": self.method.budget, "running": running}
         mean = streamed_contributions(self.net, self.X, modes, algorithm, **options)
         return Corrections(mean).at(rows)
 
@@ -102,13 +101,12 @@ class SampledTensors(AbstractTensors):
     """Tensors that are never made: neurons are drawn along the training; mean and, if wanted, variance."""
 
     unrolled: Unrolled = field(repr=False)
-    accuracy: Accuracy
-    variance: bool = False  # whether it is wanted
+    method: Sampling
     instead: StreamedTensors | None = None  # for algorithms that cannot be replayed, and few samples
 
-    @property
-    def give_covariance(self) -> bool:
-        return False
+    def serving(self, algorithm: AbstractAlgorithm, count: int) -> AbstractTensors:
+        few = algorithm.is_finished and count <= FEW
+        return self.instead if self.instead is not None and (algorithm.clock is None or few) else self
 
     def corrections(
         self,
@@ -121,23 +119,20 @@ class SampledTensors(AbstractTensors):
     ) -> Corrections:
         _refuse_covariance(covariance)
         clock = algorithm.clock
-        few = algorithm.is_finished and modes.count <= FEW
-        if self.instead is not None and (clock is None or few) and not self.variance:
-            return self.instead.corrections(running, modes, algorithm, rows, covariance=False)
         if clock is None:
             raise ValueError(
                 f"algorithm={algorithm!r} cannot be replayed in time; use fw.GradientFlow or "
-                'fw.GradientDescent, or route="deterministic".'
+                "fw.GradientDescent, or method=fw.LegByLeg()."
             )
         if algorithm.end == 0:
             zero = np.zeros((rows.size, modes.outputs))
             return Corrections(dict.fromkeys(TERMS, zero))
         scene = self._scene(modes, clock)
         check_reach(scene)
-        check_samples(scene, Variance if self.variance else Mean, self.accuracy)
-        estimates = sampled(scene, Mean(rows, modes.outputs), self.accuracy, running)
+        check_samples(scene, Variance if self.method.variance else Mean, self._accuracy)
+        estimates = sampled(scene, Mean(rows, modes.outputs), self._accuracy, running)
         mean = {name: estimate.value for name, estimate in estimates.contributions.items()}
-        spread = self._spread(running, scene, modes, algorithm, rows) if self.variance else None
+        spread = self._spread(running, scene, modes, algorithm, rows) if self.method.variance else None
         return Corrections(mean, sampled=estimates, spread=spread)
 
     def _spread(
@@ -147,7 +142,13 @@ class SampledTensors(AbstractTensors):
         L, t = leap(modes, algorithm.response(modes.l)), slice(modes.count)
         kept = modes.back(modes.back(L, 0), 1)[rows]
         kernel = modes.back(L @ modes.K[:, t])[rows]
-        return sampled(scene, Variance(rows, kept, kernel, modes.y), self.accuracy, running, "variance")
+        return sampled(scene, Variance(rows, kept, kernel, modes.y), self._accuracy, running, "variance")
+
+    @property
+    def _accuracy(self) -> Accuracy:
+        asked = self.method
+        tolerance = TOLERANCE if asked.tolerance is None else asked.tolerance
+        return Accuracy(tolerance, asked.samples, asked.budget, asked.seed)
 
     def _scene(self, modes: Modes, clock: Clock) -> Scene:
         in_samples = modes.back(modes.H[:, : modes.count])
@@ -157,14 +158,13 @@ class SampledTensors(AbstractTensors):
         )  # fmt: skip
 
 
-def check_end(problem: Problem, algorithm: AbstractAlgorithm, covariance: bool, route: Route) -> None:
+def check_end(problem: Problem, algorithm: AbstractAlgorithm, chosen: Chosen) -> None:
     """Refuse, before any work, a finite time for which there are neither whole tensors nor samples."""
-    count = problem.merged_inputs()[0].shape[0]
-    if covariance or count <= DENSE or algorithm.is_finished or route.name == "sampled":
+    if algorithm.is_finished or isinstance(chosen.method, Tensors | Sampling):
         return
-    sampled = algorithm.clock is not None and not problem.net.ladder.has_skips
-    if route.name == "deterministic" or not sampled:
-        raise too_many_before_the_end(problem.net, algorithm, count)
+    drawn = algorithm.clock is not None and not problem.net.ladder.has_skips
+    if isinstance(chosen.method, LegByLeg) or not drawn:
+        raise too_many_before_the_end(problem.net, algorithm, problem.count)
 
 
 def too_many_before_the_end(net: Network, algorithm: AbstractAlgorithm, count: int) -> ValueError:
@@ -175,7 +175,7 @@ def too_many_before_the_end(net: Network, algorithm: AbstractAlgorithm, count: i
         also = f", as {algorithm!r} cannot be replayed in time"
     else:
         also = ""
-    instead = "fw.predict with covariance=True where memory allows" if also else 'route="sampled"'
+    instead = "method=fw.Tensors() where memory allows" if also else "method=fw.Sampling()"
     return ValueError(
         f"before the end of training, order 1/n of {count} inputs needs whole tensors{also}; pass at most "
         f"{DENSE} training and test inputs, use {instead}, train to the end (time or steps infinite), or use "
@@ -187,5 +187,5 @@ def _refuse_covariance(covariance: bool) -> None:
     if covariance:
         raise ValueError(
             "the covariance needs whole tensors, which were not prepared; use fw.prepare(..., "
-            'covariance=True, route="deterministic"), or ask for the mean alone with covariance=False.'
+            "method=fw.Tensors()), or ask for the mean alone with covariance=False."
         )

@@ -151,6 +151,6 @@ def _end(scene: Scene, least: float) -> str:
     if least < _ENDED and not scene.clock.has_converged or scene.count > FEW:
         return ""
     if scene.clock.has_converged:
-        return ', use route="deterministic"'
+        return ", use method=fw.LegByLeg()"
     name = "steps" if scene.clock.eta else "time"
-    return f', ask for the end of training ({name}=math.inf, route="deterministic"), which is reached here'
+    return f", ask for the end of training ({name}=math.inf, method=fw.LegByLeg()), which is reached here"
