@@ -39,7 +39,7 @@ order = 1                        # 0: infinite width; 1: with the correction of 
 # method = "tensors"             # the default up to 64 training and test inputs
 # tolerance = 1e-8               # of Gaussian averages; the default depends on the number of inputs
 #
-# method = "sampling"            # of neurons, for hundreds of training inputs; or "leg_by_leg" at the end of training
+# method = "sampling"            # of neurons, for hundreds of training inputs; or "leg_by_leg"
 # tolerance = 0.03               # standard error over the largest shift, rms; or samples = 100000
 # variance = true                # also the spread between networks, which takes longer than the mean
 # budget = 1800                  # seconds; what would take longer is refused

@@ -19,9 +19,15 @@ from finitewidth.training.first_order.learning_problem import Problem
 from finitewidth.training.first_order.leg_by_leg import streamed_contributions
 from finitewidth.training.first_order.mean_and_covariance import Corrections, corrections, leap
 from finitewidth.training.first_order.mean_terms import TERMS
-from finitewidth.training.many_points.estimation import TOLERANCE, Accuracy, Sampled, check_samples, sampled
+from finitewidth.training.many_points.estimation import (
+    TOLERANCE,
+    Accuracy,
+    SampledEstimate,
+    check_samples,
+    estimate_by_sampling,
+)
 from finitewidth.training.many_points.observables import Mean, Variance
-from finitewidth.training.many_points.sampled_training import FEW, Scene, check_reach
+from finitewidth.training.many_points.sampled_training import FEW, SampledTraining, check_length
 
 
 class AbstractTensors(abc.ABC):
@@ -127,22 +133,29 @@ class SampledTensors(AbstractTensors):
         if algorithm.end == 0:
             zero = np.zeros((rows.size, modes.outputs))
             return Corrections(dict.fromkeys(TERMS, zero))
-        scene = self._scene(modes, clock)
-        check_reach(scene)
-        check_samples(scene, Variance if self.method.variance else Mean, self._accuracy)
-        estimates = sampled(scene, Mean(rows, modes.outputs), self._accuracy, running)
+        training = self._training(modes, clock)
+        check_length(training)
+        check_samples(training, Variance if self.method.variance else Mean, self._accuracy)
+        estimates = estimate_by_sampling(training, Mean(rows, modes.outputs), self._accuracy, running)
         mean = {name: estimate.value for name, estimate in estimates.contributions.items()}
-        spread = self._spread(running, scene, modes, algorithm, rows) if self.method.variance else None
+        spread = self._spread(running, training, modes, algorithm, rows) if self.method.variance else None
         return Corrections(mean, sampled=estimates, spread=spread)
 
     def _spread(
-        self, running: Runner, scene: Scene, modes: Modes, algorithm: AbstractAlgorithm, rows: np.ndarray
-    ) -> Sampled:
+        self,
+        running: Runner,
+        training: SampledTraining,
+        modes: Modes,
+        algorithm: AbstractAlgorithm,
+        rows: np.ndarray,
+    ) -> SampledEstimate:
         """n times the correction to the variance, (M, n_L)."""
         L, t = leap(modes, algorithm.response(modes.l)), slice(modes.count)
         kept = modes.back(modes.back(L, 0), 1)[rows]
         kernel = modes.back(L @ modes.K[:, t])[rows]
-        return sampled(scene, Variance(rows, kept, kernel, modes.y), self._accuracy, running, "variance")
+        return estimate_by_sampling(
+            training, Variance(rows, kept, kernel, modes.y), self._accuracy, running, "variance"
+        )
 
     @property
     def _accuracy(self) -> Accuracy:
@@ -150,9 +163,9 @@ class SampledTensors(AbstractTensors):
         tolerance = TOLERANCE if asked.tolerance is None else asked.tolerance
         return Accuracy(tolerance, asked.samples, asked.budget, asked.seed)
 
-    def _scene(self, modes: Modes, clock: Clock) -> Scene:
+    def _training(self, modes: Modes, clock: Clock) -> SampledTraining:
         in_samples = modes.back(modes.H[:, : modes.count])
-        return Scene(
+        return SampledTraining(
             clock, self.unrolled, modes.l, modes.vectors, in_samples, modes.training_kernel, modes.pair,
             modes.y, modes.outputs,
         )  # fmt: skip
