@@ -1,4 +1,4 @@
-r"""Two inputs of equal norm through a scale-invariant network, to any depth, by their angles.
+r"""Kernel and NTK of two inputs of equal norm in a scale-invariant network, at any depth, from their angles.
 
 $$K = K_d \begin{pmatrix} 1 & \cos\psi \\ \cos\psi & 1 \end{pmatrix}, \qquad
   \Theta = \Theta_d \begin{pmatrix} 1 & \cos\zeta \\ \cos\zeta & 1 \end{pmatrix}$$
@@ -93,7 +93,7 @@ def _moments(activation: Activation) -> tuple[float, float]:
 def _through_layers(
     net: Network, square: float, product: float, A_2: np.ndarray, rho: np.ndarray
 ) -> FiniteAngle:
-    """From the inputs up; A_2 and rho have one entry for each hidden layer."""
+    """The recursion from the inputs up; A_2 and rho have one entry for each hidden layer."""
     n_0 = net.widths[0]
     K, K_off = (net.C_b[0] + net.C_W[0] * g / n_0 for g in (square, product))
     Theta, Theta_off = (net.lambda_b[0] + net.lambda_W[0] * g / n_0 for g in (square, product))
@@ -106,9 +106,9 @@ def _through_layers(
             break
         C_b, C_W = net.C_b[layer], net.C_W[layer]
         lambda_b, lambda_W = net.lambda_b[layer], net.lambda_W[layer]
-        mean, chi, bend = A_2[layer - 1] * K, C_W * A_2[layer - 1], rho[layer - 1]
-        mean_off = mean * (cosine + bend * (math.sin(psi) - psi * cosine))
+        mean, chi, rho_l = A_2[layer - 1] * K, C_W * A_2[layer - 1], rho[layer - 1]
+        mean_off = mean * (cosine + rho_l * (math.sin(psi) - psi * cosine))
         Theta = lambda_b + lambda_W * mean + chi * Theta
-        Theta_off = lambda_b + lambda_W * mean_off + chi * (1 - bend * psi) * Theta_off
+        Theta_off = lambda_b + lambda_W * mean_off + chi * (1 - rho_l * psi) * Theta_off
         K, K_off = C_b + C_W * mean, C_b + C_W * mean_off
     return FiniteAngle(*np.asarray(rows).T)
