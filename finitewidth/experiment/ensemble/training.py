@@ -268,11 +268,7 @@ def _check_options(algorithm, loss, net: Network, count: int, tolerance, max_ste
         raise ValueError(
             f"algorithm {algorithm} is for MSE(), got loss {loss}; use GradientDescent or GradientFlow."
         )
-    if algorithm.mini_batch is not None and algorithm.mini_batch > count:
-        raise ValueError(
-            f"the mini-batch of algorithm={algorithm!r} is {algorithm.mini_batch}, but there are {count} "
-            "training inputs; make it smaller."
-        )
+    algorithm.check_batches(count)
     if not 1e-14 <= as_number(tolerance) <= 0.1:
         raise ValueError(f"tolerance must be a number from 1e-14 to 0.1, got {tolerance!r}; use 1e-8.")
     as_count("max_steps", max_steps, lowest=1)
