@@ -33,7 +33,7 @@ class AbstractAlgorithm(abc.ABC):
     | infinite width, to the end of training | none: every path leads to the same networks |
     | steps along gradients, in theory and real networks | `motion`, and `learning_rate_at` or `accumulate` |
     | trajectories | `at_time` |
-    | another motion before its end, at infinite width | `response`, or `path` for any loss |
+    | another motion before its end, at infinite width | `response`, or `replay` for any loss |
     | another motion at order 1/n | `symbols`, and `clock` for hundreds of training points |
 
     Theory accumulates coefficients of gradients and real networks the gradients themselves, by the same
@@ -104,7 +104,7 @@ class AbstractAlgorithm(abc.ABC):
         return self._accumulated(force, np.zeros_like(Theta))
 
     def _accumulated(self, force: Force, start: np.ndarray) -> np.ndarray:
-        return self.path(force, start, (self.end,))[0]
+        return self.replay(force, start, (self.end,))[0]
 
     def check_stable(self, largest: float, loss: AbstractLoss) -> None:
         """Refuse settings at which training diverges; `largest` is the top eigenvalue of the training NTK."""
@@ -116,7 +116,7 @@ class AbstractAlgorithm(abc.ABC):
             f"a trajectory needs fw.GradientFlow() or fw.GradientDescent(learning_rate), got {self!r}."
         )
 
-    def path(self, force: Force, start: np.ndarray, ends: Sequence[float]) -> list[np.ndarray]:
+    def replay(self, force: Force, start: np.ndarray, ends: Sequence[float]) -> list[np.ndarray]:
         r"""What has been accumulated of `force(c, step)` at ascending times or steps, from c = 0.
 
         Outputs of infinitely wide networks are $z - \Theta c$ for every loss. Gradient flow is

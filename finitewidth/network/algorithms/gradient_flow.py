@@ -60,7 +60,7 @@ class GradientFlow(AbstractAlgorithm):
     def at_time(self, time: float) -> "GradientFlow":
         return GradientFlow(time)
 
-    def path(self, force: Force, start: np.ndarray, ends: Sequence[float]) -> list[np.ndarray]:
+    def replay(self, force: Force, start: np.ndarray, ends: Sequence[float]) -> list[np.ndarray]:
         from scipy.integrate import solve_ivp  # slow to import, and rarely needed
 
         c, found = start, []

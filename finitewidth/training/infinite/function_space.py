@@ -119,5 +119,5 @@ def _coefficients(
         return slope if masks is None else masks[:, step, :, None] * slope
 
     order = np.argsort([stop.end for stop in stops], kind="stable")
-    found = last.path(force, np.zeros_like(z), [stops[index].end for index in order])
+    found = last.replay(force, np.zeros_like(z), [stops[index].end for index in order])
     return [found[int(np.argmax(order == index))] for index in range(len(stops))]
