@@ -65,7 +65,7 @@ def test_a_ridge_pulls_towards_the_initialization():
     flat = fw.MLP((2, 2), "tanh", C_b=0.2, C_W=1.5, lambda_b=0.5, lambda_W=0.8)
     algorithm = fw.GradientDescent(0.1, 7, momentum=0.5, ridge=0.3)
     found = fw.train_ensemble(
-        flat, X, Y, X[:1], algorithm=algorithm, members=1, key=3, record_at=(0,)
+        flat, X, Y, X[:1], algorithm=algorithm, members=1, key=3, record=fw.Record(at=(0,))
     ).outputs.value
     Theta = 0.5 + 0.8 / 2 * X @ X.T
     total = velocity = np.zeros_like(Y)

@@ -78,7 +78,7 @@ def test_an_algorithm_of_ones_own_is_one_method():
         c.append(c[-1] + 0.2 * (1 - L * c[-2]))
     np.testing.assert_allclose(Delayed(0.2, 5).response(L), c[-1], rtol=TOLERANCE)
     flat = fw.MLP((2, 2), "tanh", C_b=0.2, C_W=1.5)
-    options = dict(algorithm=Delayed(0.2, 5), members=1, key=3, record_at=(0,))
+    options = dict(algorithm=Delayed(0.2, 5), members=1, key=3, record=fw.Record(at=(0,)))
     real = fw.train_ensemble(flat, X, Y, X_TEST, **options).outputs.value
     l, V = np.linalg.eigh(fw.kernels(flat, X).Theta)
     response = V @ np.diag(Delayed(0.2, 5).response(l)) @ V.T
