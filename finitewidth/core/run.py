@@ -51,6 +51,11 @@ class Run:
             raise ValueError(
                 f"memory must be a positive number of bytes, got {self.memory!r}; use memory=1e9."
             )
+        if self.batch_size is not None and self.memory is not None:
+            raise ValueError(
+                f"give batch_size={self.batch_size!r} or memory={self.memory!r}, not both; one sets the "
+                "other."
+            )
 
 
 QUIET = Run(progress=False)  # in this process, without a bar

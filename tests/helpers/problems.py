@@ -209,4 +209,4 @@ def assert_close(found, exact, tolerance, scale=None):
 
 @functools.cache
 def solved(activation="tanh", count=3):
-    return fw.solve(fw.MLP(activation=activation, **VARIED), inputs(count), four_leg_tolerance=FINE)
+    return fw.solve(fw.MLP(activation=activation, **VARIED), inputs(count), method=fw.Tensors(tolerance=FINE))

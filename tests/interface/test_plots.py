@@ -120,7 +120,7 @@ def expected_loss() -> Figure:
 def memory() -> Figure:
     block = fw.Residual("gelu", fw.Dense(8), gamma=0.8)
     net = fw.Network(1, fw.Dense(8), block, "gelu", fw.Dense(1))
-    laws = [fw.solve(net, [[1.0]], memory=memory) for memory in (True, False)]
+    laws = [fw.solve(net, [[1.0]], method=fw.Tensors(remember=memory)) for memory in (True, False)]
     found = {name: fw.Estimate(1.1 * getattr(laws[0].output, name), np.full(1, 0.05)) for name in ("V", "G1")}
     return fw.plots.memory(*laws, [found], ["gelu, three layers"])
 

@@ -11,8 +11,9 @@ from finitewidth.gaussian.two_legs.averages import two_legs
 from finitewidth.theory.vertex import fields as vertex_fields
 from finitewidth.theory.vertex.fields import fields
 from finitewidth.theory.vertex.interface import WholeVertex
-from finitewidth.training.bayes.conditioned_prior import Conditioned
+from finitewidth.training.bayes.conditioned_prior import ConditionedPrior
 from finitewidth.training.bayes.posterior_corrections import corrections, evidence_correction
+from finitewidth.training.infinite.bayes import log_density
 from finitewidth.training.infinite.solver import inverse
 
 RANDOM = np.random.default_rng(18)
@@ -33,7 +34,11 @@ def near(value, expected, rtol=1e-10):
 
 
 def conditioned(K, Y, train, tests, noise):
-    return Conditioned.of(K, Y, train, tests, inverse(K[np.ix_(train, train)].copy(), noise))
+    return ConditionedPrior.of(K, Y, train, tests, inverse(K[np.ix_(train, train)].copy(), noise))
+
+
+def log_prior(K, Y, train, noise):
+    return log_density(inverse(K[np.ix_(train, train)].copy(), noise), Y)
 
 
 def pairs_of(K):
@@ -43,18 +48,19 @@ def pairs_of(K):
 def test_two_samples_by_hand():
     K, G1 = np.array([[1, 0.5], [0.5, 1]]), np.array([[0.2, 0.1], [0.1, 0.3]])
     vertex = WholeVertex(G1, pairs_of(K))
-    given = conditioned(K, np.array([[2, -0.5]]), [0], [1], 0.25)
+    Y = np.array([[2, -0.5]])
+    given = conditioned(K, Y, [0], [1], 0.25)
     result = corrections(given, vertex, cumulants=True)
     near(given.mean[0], [0.8, -0.2])
     near(sum(result.mean.values())[0], [-0.0448, 0.0112])
-    near(given.among, [[0.8]])
+    near(given.covariance, [[0.8]])
     near(sum(result.own.values()), [[-0.3528]])
     near(result.wired[0, :, 0], [[1.9712, -0.4928], [-0.4928, 0.1232]])
     near(result.cumulants.third[0, 0, 0], [0.2432, -0.0608])
     near(result.cumulants.fourth, [[[[1.1552]]]])
-    near([given.log_density, result.log_density], [-3.7610206177, -1.1104])
-    Q, slopes = evidence_correction(given, vertex)
-    near([Q, np.trace(given.Psi) / 2, np.trace(slopes.by_kernel)], [-1.1104, 0.56, 2.17088])
+    near([log_prior(K, Y, [0], 0.25), result.log_density], [-3.7610206177, -1.1104])
+    Q, derivatives = evidence_correction(given, vertex)
+    near([Q, np.trace(given.Psi) / 2, np.trace(derivatives.by_kernel)], [-1.1104, 0.56, 2.17088])
 
 
 @pytest.mark.parametrize(
@@ -88,15 +94,16 @@ def test_three_samples_by_hand(noise, mean, mean1, among, own, wired, log_p, Q):
     V = np.einsum("ab,cd->abcd", f1, f1) + np.einsum("ab,cd->abcd", f2, f2)
     K = np.array([[1, 0.3, 0.5], [0.3, 1.2, -0.2], [0.5, -0.2, 0.9]])
     G1 = np.array([[0.1, 0.05, -0.1], [0.05, -0.2, 0.1], [-0.1, 0.1, 0.3]])
-    given = conditioned(K, np.array([[1, -0.5], [0.4, 0.8]]), [0, 1], [2], noise)
+    Y = np.array([[1, -0.5], [0.4, 0.8]])
+    given = conditioned(K, Y, [0, 1], [2], noise)
     result = corrections(given, WholeVertex(G1, V))
     for value, expected in (
         (given.mean[0], mean),
         (sum(result.mean.values())[0], mean1),
-        (given.among[0, 0], among),
+        (given.covariance[0, 0], among),
         (sum(result.own.values())[0, 0], own),
         (result.wired[0, :, 0], wired),
-        (given.log_density, log_p),
+        (log_prior(K, Y, [0, 1], noise), log_p),
         (result.log_density, Q),
     ):
         np.testing.assert_allclose(value, expected, atol=1e-8)
@@ -150,7 +157,7 @@ def test_contractions_of_the_vertex_are_those_of_the_whole_tensor(activation, mo
     net = fw.MLP((3, 20, 30, 40, 2), activation, C_b=(0.1, 0.2, 0.3, 0.1), C_W=(1.4, 1.2, 1.1, 1.5))
     inputs = np.concatenate([X, X_TEST])[: 3 if activation == "relu" else 4]
     size = (len(inputs),) * 2
-    theory = fw.solve(net, inputs, four_leg_tolerance=tolerance)
+    theory = fw.solve(net, inputs, method=fw.Tensors(tolerance=tolerance))
     P, M = (
         A + A.transpose(0, 2, 1) for A in (RANDOM.normal(size=(3, *size)), RANDOM.normal(size=(2, *size)))
     )
@@ -168,14 +175,14 @@ def test_contractions_of_the_vertex_are_those_of_the_whole_tensor(activation, mo
 
 def test_order_zero_is_infinite_width():
     net = mlp("tanh")
-    assert isinstance(fw.bayes.posterior(net, X, Y, X_TEST), fw.records.Posterior)
+    assert isinstance(fw.bayes.posterior(net, X, Y, X_TEST, order=0), fw.records.Posterior)
     first, zeroth = (
         fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1, order=1),
-        fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1),
+        fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1, order=0),
     )
     near(first.infinite_width.mean, zeroth.mean)
     near(first.infinite_width.covariance, zeroth.covariance)
-    assert fw.bayes.evidence(net, X, Y, noise=0.1).correction == 0.0
+    assert fw.bayes.evidence(net, X, Y, noise=0.1, order=0).correction == 0.0
     with refused("at infinite width hidden layers do not learn from data; use order=1"):
         zeroth.layer(1)
 
@@ -367,7 +374,7 @@ def test_bad_input_is_named():
     with refused("cumulants were not computed"):
         _ = fw.bayes.posterior(net, X, Y, X_TEST, order=1).skewness
     with refused("cumulants=True is for order=1"):
-        fw.bayes.posterior(net, X, Y, cumulants=True)
+        fw.bayes.posterior(net, X, Y, cumulants=True, order=0)
     with refused("'perceptron' jumps"):
         fw.bayes.posterior(mlp("perceptron"), X, Y, order=1)
     with refused("hidden layer of width 1"):
@@ -383,13 +390,13 @@ def test_one_layer_has_no_corrections():
     net = fw.MLP((3, 2), "linear", C_b=0.2, C_W=1.5)
     near(
         fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1, order=1).mean,
-        fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1).mean,
+        fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1, order=0).mean,
     )
     assert fw.bayes.evidence(net, X, Y, noise=0.1, order=1).correction == 0.0
 
 
 def test_a_posterior_is_the_same_from_a_store(tmp_path, monkeypatch):
     monkeypatch.setattr(vertex_fields, "DENSE", 0)
-    options = {"noise": 0.1, "order": 1, "store": tmp_path / "posterior.zarr"}
+    options = {"noise": 0.1, "order": 1, "run": fw.Run(store=tmp_path / "posterior.zarr")}
     first, second = (fw.bayes.posterior(mlp("tanh"), X, Y, X_TEST, **options) for _ in range(2))
     np.testing.assert_array_equal(first.covariance, second.covariance)

@@ -301,7 +301,7 @@ def _whole(running: Runner, problem: Problem, method: Tensors) -> Prepared:
         four_leg_tolerance=method.tolerance,
         layers=(problem.net.depth,),
         tensors=NEEDED,
-        memory=method.remember,
+        remember=method.remember,
         remedy=_REMEDY,
     )
     arrays = theory.output.arrays

@@ -249,7 +249,7 @@ def fit_outputs(
     require_memory(8 * 6 * X.shape[0] ** 2, f"training on {X.shape[0]} inputs", "train on fewer inputs")
     if algorithm.is_finished and ridge == 0 and cutoff == 0:
         check_independent(net, X, Y)  # before the kernel, which takes time
-    train = kernels(net, X, client=run.client, progress=run.progress or False)
+    train = kernels(net, X, run=run)
     return fit_kernels(train, X, Y, algorithm, loss, ridge=ridge, cutoff=cutoff)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
+from finitewidth.core.keys import as_key
 from finitewidth.core.memory import require_memory
 from finitewidth.core.methods import FunctionSpace, as_method
 from finitewidth.core.run import Run
@@ -80,9 +81,9 @@ def sampled_trajectory(
     loss: AbstractLoss,
     method: FunctionSpace,
 ) -> list[SampledPrediction]:
-    """The same members at each of several ends of one algorithm."""
+    """The same sampled members at each of several ends of one algorithm."""
     loss.check_targets(Y)
-    members = method.members
+    members, key = method.members, as_key(method.raw_key)
     N, total, outputs = X.shape[0], X.shape[0] + X_test.shape[0], Y.shape[1]
     require_memory(
         8
@@ -92,8 +93,8 @@ def sampled_trajectory(
     )
     both = kernels(net, np.concatenate([X, X_test]))
     Theta = ntk(both)
-    z = gaussian_members(both.K, members, outputs, method.raw_key)
-    coefficients = _coefficients(Theta[:N, :N], z[:, :N], Y, stops, loss)
+    z = gaussian_members(both.K, members, outputs, key)
+    coefficients = _coefficients(Theta[:N, :N], z[:, :N], Y, stops, loss, jax.random.fold_in(key, 1))
     condition = float(np.linalg.cond(Theta[:N, :N]))
     predictions = []
     for stop, c in zip(stops, coefficients, strict=True):
@@ -106,21 +107,26 @@ def sampled_trajectory(
 
 
 def _coefficients(
-    Theta: np.ndarray, z: np.ndarray, Y: np.ndarray, stops: Sequence[AbstractAlgorithm], loss: AbstractLoss
+    Theta: np.ndarray,
+    z: np.ndarray,
+    Y: np.ndarray,
+    stops: Sequence[AbstractAlgorithm],
+    loss: AbstractLoss,
+    key,
 ) -> list[np.ndarray]:
     """c with z_A - Theta c the trained outputs of every member: (members, N, n_L) at each stop."""
     gradient = jax.jit(loss.gradient)
-
-    def force(c: np.ndarray) -> np.ndarray:
-        outputs = z - np.einsum("ab,mbi->mai", Theta, c, optimize=True)
-        return np.asarray(gradient(outputs, np.broadcast_to(Y, outputs.shape)))
-
+    last = max(stops, key=lambda stop: stop.end)
     largest = largest_eigenvalue(Theta)
     for stop in stops:
         stop.check_stable(largest, loss)
-    results: dict[int, np.ndarray] = {}
-    c, now = np.zeros_like(z), 0.0
-    for index in sorted(range(len(stops)), key=lambda index: stops[index].end):
-        c, now = stops[index].advance(force, c, stops[index].end - now), stops[index].end
-        results[index] = c
-    return [results[index] for index in range(len(stops))]
+    masks = last.masks(len(Theta), len(z) if last.draws_batches else 1, key) if last.mixes_modes else None
+
+    def force(c: np.ndarray, step: int) -> np.ndarray:
+        outputs = z - np.einsum("ab,mbi->mai", Theta, c, optimize=True)
+        slope = np.asarray(gradient(outputs, np.broadcast_to(Y, outputs.shape)))
+        return slope if masks is None else masks[:, step, :, None] * slope
+
+    order = np.argsort([stop.end for stop in stops], kind="stable")
+    found = last.replay(force, np.zeros_like(z), [stops[index].end for index in order])
+    return [found[int(np.argmax(order == index))] for index in range(len(stops))]
