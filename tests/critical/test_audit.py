@@ -6,7 +6,7 @@ import shlex
 
 import numpy as np
 import pytest
-from helpers.command_line import call, refused
+from helpers.command_line import call
 from helpers.problems import also_long
 
 import finitewidth as fw
@@ -158,7 +158,7 @@ def test_criticality_takes_a_function_of_the_user(capsys, module):
     ],
 )
 def test_bad_activations_end_in_one_line(capsys, module, name, complaint):
-    assert complaint in refused(capsys, "criticality", name)
+    assert complaint in error_line(capsys, "criticality", name)
 
 
 def test_audit_prints_a_verdict_and_what_to_set(capsys):
@@ -218,4 +218,4 @@ def test_audit_reads_a_network_from_a_file(capsys, tmp_path):
     ],
 )
 def test_bad_audits_end_in_one_line(capsys, arguments, complaint):
-    assert complaint in refused(capsys, *shlex.split(arguments))
+    assert complaint in error_line(capsys, *shlex.split(arguments))

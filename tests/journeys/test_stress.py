@@ -5,6 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from helpers.close import assert_close, own_sizes
 from helpers.problems import linear_network_means, refused, scale_invariant_means
 
 import finitewidth as fw
@@ -27,13 +28,6 @@ def deep(activation, depth, width=10, outputs=1, **hyperparameters):
     return fw.MLP((2, *[width] * (depth - 1), outputs), activation, **hyperparameters)
 
 
-def assert_close(found, exact, tolerance, *, diagonal=None):
-    """In units of the size of the two inputs' own entries, so that a small input's digits count too."""
-    own = np.sqrt(np.diag(exact) if diagonal is None else diagonal)
-    assert np.isfinite(found).all()
-    np.testing.assert_array_less(np.abs(found - exact), tolerance * np.outer(own, own) + 1e-300)
-
-
 # --- inputs -----------------------------------------------------------------------------------------
 
 
@@ -44,12 +38,12 @@ def test_linear_and_relu_kernels_at_every_norm(geometry, norm):
     for hyperparameters in ({"C_b": 0.1, "C_W": 1.3}, {"C_b": 0.0, "C_W": 2.0, "lambda_b": 0.5}):
         net = deep("linear", 3, **hyperparameters)
         layer, exact = fw.solve(net, X, order=0).output, linear_network_means(net, X, 3)
-        assert_close(layer.K, exact[0], TOLERANCE)
-        assert_close(layer.Theta, exact[1], TOLERANCE)
+        assert_close(layer.K, exact[0], TOLERANCE, scale=own_sizes(exact[0]))
+        assert_close(layer.Theta, exact[1], TOLERANCE, scale=own_sizes(exact[1]))
     net = deep("relu", 3, C_b=0.1 * norm**2, C_W=2.0)  # a bias as large as the signal
     layer, exact = fw.solve(net, X, order=0).output, scale_invariant_means(net, X, 3)
-    assert_close(layer.K, exact[0], TOLERANCE)
-    assert_close(layer.Theta, exact[1], ANGLE)
+    assert_close(layer.K, exact[0], TOLERANCE, scale=own_sizes(exact[0]))
+    assert_close(layer.Theta, exact[1], ANGLE, scale=own_sizes(exact[1]))
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -90,7 +84,7 @@ def test_saturated_and_vanishing_signals_follow_the_arc_sine(geometry, norm):
     layer = fw.solve(deep("erf", 2), X, order=0).output
     exact = exact_erf(X)
     saturated = norm >= 1e4 and geometry in ("parallel", "opposite")
-    assert_close(layer.K, exact, ANGLE if saturated else TOLERANCE)
+    assert_close(layer.K, exact, ANGLE if saturated else TOLERANCE, scale=own_sizes(exact))
     np.testing.assert_array_equal(layer.K[0, 1], layer.K[1, 0])
     if geometry == "repeated":
         np.testing.assert_array_equal(layer.Theta[0], layer.Theta[1])
@@ -129,7 +123,7 @@ def test_critical_networks_of_every_depth(depth):
     np.testing.assert_allclose(output.K, square, rtol=1e-11)
     np.testing.assert_allclose(output.Theta, depth * (0.5 + 0.25 * square), rtol=1e-11)
     np.testing.assert_allclose(output.V, 2 * (depth - 1) * square**2, rtol=1e-10, atol=0)
-    if depth <= 30:  # at depth 2000 in test_infinite_width.py
+    if depth <= 30:  # at depth 2000 in theory/test_solve.py
         output = fw.solve(deep("relu", depth, C_W=2.0, **rates), X, order=0).output
         np.testing.assert_allclose(output.K, 2 * square, rtol=1e-11)
         np.testing.assert_allclose(output.Theta, depth * (0.5 + 0.25 * square), rtol=1e-11)

@@ -12,7 +12,8 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.problems import assert_close, inputs
+from helpers.close import assert_close
+from helpers.problems import inputs
 from helpers.residual_networks import chain, joint_kernel
 from helpers.sampled_networks import extrapolated
 from helpers.sampled_streams import stream_statistics

@@ -3,18 +3,12 @@
 import numpy as np
 import pytest
 from helpers import brute_force
+from helpers.close import assert_close, own_sizes
 from helpers.peer_kernels import Reference, references
 from scipy.special import erf
 
 SMOOTH = ("gelu", "sin")  # by quadrature, which is too slow for all pairs of sites of all inputs
 FEW = {1: 8, 2: 6, 3: 2}  # inputs with so many axes that are enough then
-
-
-def assert_close(found, exact, most: float) -> None:
-    """Differences in units of the largest entry of the row and the column, which is on the diagonal."""
-    scale = np.sqrt(np.outer(np.diag(exact), np.diag(exact)))
-    assert np.isfinite(found).all()
-    assert np.max(np.abs(found - exact) / scale) <= most
 
 
 @pytest.mark.parametrize("name", references())
@@ -23,7 +17,7 @@ def test_kernels_are_those_of_neural_tangents(name):
     few = FEW[len(case.network["input_shape"])] if any(s in str(case.network) for s in SMOOTH) else None
     K, Theta = brute_force.kernels(case.network, case.inputs[:few])
     for found, exact, most in zip((K, Theta), (case.K, case.Theta), case.tolerances, strict=True):
-        assert_close(found, exact[:few, :few], most)
+        assert_close(found, exact[:few, :few], most, scale=own_sizes(exact[:few, :few]))
 
 
 @pytest.mark.parametrize("name", ["perceptron: dropout", "image: dropout, averaged", "sequence: transformer"])

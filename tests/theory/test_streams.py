@@ -9,7 +9,8 @@ import itertools
 
 import numpy as np
 import pytest
-from helpers.problems import also_long, assert_close, inputs
+from helpers.close import assert_close
+from helpers.problems import also_long, inputs
 from helpers.residual_networks import RATES, chain, joint_kernel
 from helpers.symmetries import SYMMETRIES, permuted
 

@@ -79,7 +79,7 @@ def test_ntk_is_the_definition_on_a_network_of_one_neuron():
 # --- the differentials say how training moves outputs and the NTK -------------------------------------
 
 
-@pytest.mark.long  # `test_leaps.py` takes many steps
+@pytest.mark.long  # `journeys/test_one_network.py` takes many steps
 def test_a_gradient_step_moves_outputs_and_ntk_as_the_differentials_say(key):
     """What is left over falls as eta^4 for z and eta^3 for H (PDLT chapter infinity)."""
     net = network((3, 4, 3, 2), "tanh")

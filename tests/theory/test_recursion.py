@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.problems import FINE, VARIED, also_long, assert_close, inputs, solved
+from helpers.close import assert_close
+from helpers.problems import FINE, VARIED, also_long, inputs, solved
 from helpers.symmetries import SYMMETRIES, permuted
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from helpers import brute_force
+from helpers.close import assert_close
 from helpers.peer_kernels import references
 from helpers.problems import linear_network_means
 from helpers.random_networks import SHAPES, random_network
@@ -18,11 +19,6 @@ BLOCK = 1e-13  # a block alone against the same block of the whole
 RANDOM = np.random.default_rng(11)
 IMAGES = RANDOM.standard_normal((6, 4, 5, 2))
 CONV = dict(C_b=0.1, C_W=1.7, lambda_b=0.4, lambda_W=0.8)
-
-
-def assert_near(found, exact, most: float) -> None:
-    """Differences in units of the largest entry."""
-    assert np.max(np.abs(np.asarray(found) - exact)) <= most * np.max(np.abs(exact))
 
 
 def both(kernels: fw.records.Kernels) -> tuple[np.ndarray, np.ndarray]:
@@ -44,8 +40,8 @@ def test_random_networks_have_the_kernels_of_brute_force(kind, seed):
     X, X_other = np.stack([Z[0], Z[1], Z[0], -0.5 * Z[2]]), Z[[3, 0, 2, 3]]
     found = fw.kernels(fw.Network.from_dict(network), X, X_other)
     K, Theta = brute_force.kernels(network, X, X_other)
-    assert_near(found.K, K, EXACT)
-    assert_near(found.Theta, Theta, PARALLEL if "relu" in json.dumps(network) else 1e-11)
+    assert_close(found.K, K, EXACT)
+    assert_close(found.Theta, Theta, PARALLEL if "relu" in json.dumps(network) else 1e-11)
 
 
 def test_random_networks_have_all_kinds_of_layers():
@@ -164,9 +160,9 @@ def test_a_block_alone_is_the_block_of_the_whole(end):
     for rows, columns in (((0, 5), (0, 7)), ((2, 3), (85, 90)), ((30, 71), (12, 20))):
         rows, columns = slice(*rows), slice(*columns)
         for found, matrix in zip(both(fw.kernels(net, X[rows], X[columns])), whole, strict=True):
-            assert_near(found, matrix[rows, columns], BLOCK)
+            assert_close(found, matrix[rows, columns], BLOCK)
     for found, matrix in zip(both(fw.kernels(net, X, X.copy())), whole, strict=True):
-        assert_near(found, matrix, BLOCK)
+        assert_close(found, matrix, BLOCK)
         np.testing.assert_array_equal(matrix, matrix.T)
         np.testing.assert_allclose(matrix[17], matrix[3], rtol=BLOCK)
 

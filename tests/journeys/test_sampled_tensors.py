@@ -134,7 +134,7 @@ def with_all_neurons_equal(layer):
     }
 
 
-@pytest.mark.long  # `test_sample_statistics.py` has one hidden layer too
+@pytest.mark.long  # `experiment/test_statistics.py` has one hidden layer too
 @pytest.mark.parametrize("activation, width", [("gelu", 2), ("tanh", 3), ("sin", 4)])
 def test_one_hidden_layer_statistics_are_exact_at_any_width(activation, width):
     """40000 networks for V, D, F, A, B and as many for P, Q, R, S, T, U; three inputs, every entry."""
