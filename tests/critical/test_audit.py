@@ -6,7 +6,7 @@ import shlex
 
 import numpy as np
 import pytest
-from helpers.command_line import call
+from helpers.command_line import call, error_line
 from helpers.problems import also_long
 
 import finitewidth as fw

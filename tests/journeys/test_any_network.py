@@ -258,7 +258,7 @@ def test_runs_that_do_not_fit_are_one_line(capsys, folder):
         error_line(capsys, "solve", path)
     )
     path = write(folder, data={**RUN["data"], "test_inputs": "data.npz:Y"})
-    assert "[network] takes 40 inputs, but [data] test_inputs has 2 columns" in complaint(
+    assert "[network] takes 40 inputs, but [data] test_inputs has 2 columns" in error_line(
         capsys, "solve", path
     )
 
