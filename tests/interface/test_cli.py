@@ -440,14 +440,14 @@ def test_ensemble_prints_a_table_and_leaves_a_store(capsys, ensemble_folder):
     assert call("ensemble", "config.toml", "--output", "out") == 0
     assert "members   6" in capsys.readouterr().out
     assert call("ensemble", "config.toml", "--output", "out", "--json") == 0  # finished: read again
-    found = json.loads(capsys.readouterr().out)
-    assert json.loads((ensemble_folder / "out" / "summary.json").read_text()) == found
-    assert found["members"] == 6 and found["diverged"] == 0 and found["points"] == [0, 5]
+    document = json.loads(capsys.readouterr().out)
+    assert json.loads((ensemble_folder / "out" / "summary.json").read_text()) == document
+    assert document["members"] == 6 and document["diverged"] == 0 and document["points"] == [0, 5]
     X, Y = np.array([[1.0, 0.5], [-0.5, 2.0], [0.25, 0.75]]), np.array([[0.5], [-0.5], [1.0]])
     direct = fw.train_ensemble(
         fw.MLP((2, 4, 1), "tanh"), X, Y, [[1.0, 2.0]], algorithm=fw.GradientDescent(0.1, 5), members=6, key=0
     )
-    np.testing.assert_allclose(found["mean"]["value"], direct.mean.value, rtol=1e-10)
+    np.testing.assert_allclose(document["mean"]["value"], direct.mean.value, rtol=1e-10)
     with xarray.open_zarr("out/ensemble.zarr") as data:
         np.testing.assert_allclose(data["outputs"][-1, 3:], direct.mean.value, rtol=1e-10)
         assert json.loads(data.attrs["configuration"])["algorithm"] == repr(fw.GradientDescent(0.1, 5))

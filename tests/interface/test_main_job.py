@@ -34,12 +34,12 @@ def documented(title: str) -> list[str]:
 
 def keys_of(document: dict) -> list[str]:
     """Keys, and after a list those of its entries."""
-    found = []
+    results = []
     for name, value in document.items():
-        found.append(name)
+        results.append(name)
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            found += [f"{name}[].{key}" for key in value[0]]
-    return found
+            results += [f"{name}[].{key}" for key in value[0]]
+    return results
 
 
 @pytest.fixture(scope="module")

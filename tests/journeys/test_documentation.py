@@ -137,8 +137,8 @@ CHECKS: dict[str, Callable[[dict, str], None]] = {
 def test_digits_are_classified_as_well_as_reported():
     """To 0.3 percent, three images: another machine may round a tie another way."""
     table = runpy.run_path(str(ROOT / "examples" / "digits.py"))["table"]()
-    for found in table:
-        name, *values = [cell.strip() for cell in found.strip("|").split("|")]
+    for results in table:
+        name, *values = [cell.strip() for cell in results.strip("|").split("|")]
         reported = re.search(rf"^\| {re.escape(name)} \|(.*)\|$", text("docs/prediction.md"), re.M)
         assert reported, name
         stated = [cell.strip() for cell in reported[1].split("|")]

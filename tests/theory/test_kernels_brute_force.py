@@ -16,8 +16,8 @@ def test_kernels_are_those_of_neural_tangents(name):
     case: Reference = references()[name]
     few = FEW[len(case.network["input_shape"])] if any(s in str(case.network) for s in SMOOTH) else None
     K, Theta = brute_force.kernels(case.network, case.inputs[:few])
-    for found, exact, most in zip((K, Theta), (case.K, case.Theta), case.tolerances, strict=True):
-        assert_close(found, exact[:few, :few], most, scale=own_sizes(exact[:few, :few]))
+    for value, exact, most in zip((K, Theta), (case.K, case.Theta), case.tolerances, strict=True):
+        assert_close(value, exact[:few, :few], most, scale=own_sizes(exact[:few, :few]))
 
 
 @pytest.mark.parametrize("name", ["perceptron: dropout", "image: dropout, averaged", "sequence: transformer"])
@@ -27,8 +27,8 @@ def test_repeated_inputs_are_the_same_input(name):
     few = case.inputs[[0, 1, 2]]
     K, Theta = brute_force.kernels(case.network, few)
     between = brute_force.kernels(case.network, few[[0, 1, 0]], few[[1, 2, 2, 0]])
-    for found, whole in zip(between, (K, Theta), strict=True):
-        np.testing.assert_allclose(found, whole[np.ix_([0, 1, 0], [1, 2, 2, 0])], rtol=1e-12)
+    for value, whole in zip(between, (K, Theta), strict=True):
+        np.testing.assert_allclose(value, whole[np.ix_([0, 1, 0], [1, 2, 2, 0])], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_quadrature_gives_the_closed_form():
     network = {"input_shape": [5, 3], "layers": [{"kind": "Conv", "width": 1}, "erf", {"kind": "Flatten"}]}
     closed = brute_force.kernels(network, case.inputs)
     network["layers"][1] = (erf, slope)
-    for found, exact in zip(brute_force.kernels(network, case.inputs), closed, strict=True):
-        np.testing.assert_allclose(found, exact, rtol=1e-12)
+    for value, exact in zip(brute_force.kernels(network, case.inputs), closed, strict=True):
+        np.testing.assert_allclose(value, exact, rtol=1e-12)
 
 
 def test_gain_and_offset_of_layer_norm_add_to_the_tangent_kernel():
