@@ -192,17 +192,17 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
     if X.shape[0] == 1 and single.applies(net):
         return _one_input(net, X, request)
     bare = request.is_bare(net)
-    K, Theta = first_layer(net, X, request.tolerance)
-    state = State.first_layer(K, Theta, bare=bare)
+    first = first_layer(net, X, request.tolerance)
+    state = State.first_layer(first, bare=bare)
     arrays = {1: _arrays(state, request.at(net, 1))} if 1 in request.kept else {}
-    ladder = list(steps(net, (K, Theta), max(request.kept), request.tolerance, bare=bare))
-    error = max((step.moments.error for step in ladder), default=0.0)
-    four_leg_error = max((step.moments.derivative_error for step in ladder), default=0.0)
-    work = functools.partial(_averages, [_Legs.of(step) for step in ladder], request.accuracy)
-    results = _averaged(running, work, len(ladder), "averaging over layers")
+    walked = list(steps(net, first, max(request.kept), request.tolerance, bare=bare))
+    error = max((step.moments.error for step in walked), default=0.0)
+    four_leg_error = max((step.moments.derivative_error for step in walked), default=0.0)
+    work = functools.partial(_averages, [_Legs.of(step) for step in walked], request.accuracy)
+    results = _averaged(running, work, len(walked), "averaging over layers")
     layer, spare = 1, None
     for averages in results:  # neither zip nor enumerate, which hold on to the last while the next is made
-        above = next_layer(state, ladder[layer - 1], averages, spare)
+        above = next_layer(state, walked[layer - 1], averages, spare)
         state, spare = above, None if layer in request.kept else state.blocks
         four_leg_error, layer = max(four_leg_error, averages.error), layer + 1
         if layer in request.kept:
@@ -222,12 +222,12 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
     bare = request.is_bare(net)
     first, last = first_layer(net, X, request.tolerance), max(request.kept)
     if last == 1:
-        return _Solved({1: _arrays(State.first_layer(*first, bare=bare), request.at(net, 1))}, 0.0)
-    ladder = list(steps(net, first, last, request.tolerance, bare=bare))
+        return _Solved({1: _arrays(State.first_layer(first, bare=bare), request.at(net, 1))}, 0.0)
+    walked = list(steps(net, first, last, request.tolerance, bare=bare))
     if is_local(request.memory):
-        return _with_local_memory(net, ladder, request, running)
-    streams = Streams(net.ladder, ladder, memory=bool(request.memory))
-    pairs, four_leg_error = streams.pairs, max(step.moments.derivative_error for step in ladder)
+        return _with_local_memory(net, walked, request, running)
+    streams = Streams(net.ladder, walked, memory=bool(request.memory))
+    pairs, four_leg_error = streams.pairs, max(step.moments.derivative_error for step in walked)
     asked = [(streams.legs(pair), streams.averaged(pair)) for pair in pairs]
     work = functools.partial(_pair_averages, asked, request.accuracy)
     results = _averaged(running, work, len(pairs), "averaging over pairs of layers")
@@ -239,17 +239,17 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
         for layer, state in enumerate(streams.states(), start=1)
         if layer in request.kept
     }
-    largest = max(1.0, *(step.K.max() for step in ladder))  # averages of four legs grow as its square
-    error, left_out = max(step.moments.error for step in ladder), 0.0 if request.memory else None
+    largest = max(1.0, *(step.K.max() for step in walked))  # averages of four legs grow as its square
+    error, left_out = max(step.moments.error for step in walked), 0.0 if request.memory else None
     solved = _Solved(arrays, error, four_leg_error, left_out)
     return _accurate(solved, largest**2 * request.accuracy)
 
 
-def _with_local_memory(net: Network, ladder: list[Step], request: _Request, running: Runner) -> _Solved:
+def _with_local_memory(net: Network, walked: list[Step], request: _Request, running: Runner) -> _Solved:
     """The same with what neurons remember carried from layer to layer: a task for each layer."""
-    work = functools.partial(_averages, [_Legs.of(step) for step in ladder], request.accuracy)
-    results = _averaged(running, work, len(ladder), "averaging over layers")
-    streams, four_leg_error, arrays = LocalStreams(net.ladder, ladder, request.memory), [0.0], {}
+    work = functools.partial(_averages, [_Legs.of(step) for step in walked], request.accuracy)
+    results = _averaged(running, work, len(walked), "averaging over layers")
+    streams, four_leg_error, arrays = LocalStreams(net.ladder, walked, request.memory), [0.0], {}
 
     def averages() -> Iterator[FourLegs]:
         for of_layer in results:
@@ -260,7 +260,7 @@ def _with_local_memory(net: Network, ladder: list[Step], request: _Request, runn
         for layer, state in enumerate(streams.states(averages()), start=1):
             if layer in request.kept:
                 arrays[layer] = _arrays(state, request.at(net, layer))
-    error, left_out = max(step.moments.error for step in ladder), (streams.left_out[l] for l in request.kept)
+    error, left_out = max(step.moments.error for step in walked), (streams.left_out[l] for l in request.kept)
     return _Solved(arrays, error, max(*four_leg_error, streams.error), max(left_out))
 
 

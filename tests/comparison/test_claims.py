@@ -191,7 +191,7 @@ def test_quick_claims_hold(id):
 SLOW = tuple(f"{name}, one input" for name in NAMES if name != "R")
 SLOW += tuple(f"sign of the {part} in the mean" for part in ("dNTK", "first ddNTK", "second ddNTK"))
 SLOW += ("evolved_ntk of one network", "one input through thousands of layers", "angle of relu networks")
-SLOW += ("no memory of relu networks", "K, one input with skips", "Theta, one input with skips")
+SLOW += ("no memory of relu networks", "K, from layer to layer", "Theta, from layer to layer")
 
 
 QUICK = [name for name in FAULTS if name not in SLOW]

@@ -17,7 +17,7 @@ from finitewidth.comparison.claims import FILES
 from finitewidth.comparison.statements import residual
 from finitewidth.critical import one_input
 from finitewidth.network.algorithms import clock, projectors
-from finitewidth.theory import recursion, single, single_stream, solve, streams
+from finitewidth.theory import recursion, single, single_stream, solve, steps, streams
 from finitewidth.theory.layers.activation import ActivationStep
 from finitewidth.theory.layers.sites import Pairs
 from finitewidth.theory.tensors import SHAPES
@@ -140,17 +140,17 @@ def scaled_symbol(name: str) -> Callable:
 
 def wrong_moments(original, e, u, K):
     right = original(e, u, K)
-    return right._replace(off=FACTOR * right.off)
+    return replace(right, off=FACTOR * right.off)
 
 
 def wrong_curvature(original, e, u, K):
     right = original(e, u, K)
-    return right._replace(on=FACTOR * right.on)
+    return replace(right, on=FACTOR * right.on)
 
 
 def wrong_first_moments(original, e, u, K):
     right = original(e, u, K)
-    return right._replace(first=FACTOR * right.first)
+    return replace(right, first=FACTOR * right.first)
 
 
 def wrong_table(original, activation):
@@ -276,7 +276,7 @@ def wrong_trained(original, modes, s):
 
 
 def wrong_stream(name: str) -> Callable:
-    """One input through skips: a tensor without its bare terms, a mean, or the memory A of a neuron."""
+    """One input through skips: G1, a tensor without its bare terms, or the memory A of a neuron."""
 
     def wrong(original, *arguments):
         right = original(*arguments)
@@ -286,6 +286,16 @@ def wrong_stream(name: str) -> Callable:
         N = right.N.copy()
         N[row, column] *= FACTOR
         return right._replace(N=N)
+
+    return wrong
+
+
+def scaled_mean(name: str) -> Callable:
+    """The one loop over depth: K or Theta of each layer, five per cent too large."""
+
+    def wrong(original, *arguments):
+        means = original(*arguments)
+        return means._replace(**{name: FACTOR * getattr(means, name)})
 
     return wrong
 
@@ -303,7 +313,10 @@ def without_memory_of_relu(original, a_plus, a_minus, gamma, depth):
 
 def _streams() -> Iterator[Fault]:
     deep = ("residual.memory", "residual.odd-class")
-    about_stream = {"A": ("residual.memory", "residual.fixed-kernel"), "K": deep[1:], "Theta": deep[1:]}
+    for name, deepest in (("K", "10.71-10.72"), ("Theta", "10.75")):
+        inject = functools.partial(replaced, steps, "behind_weights", scaled_mean(name))
+        yield Fault(f"{name}, from layer to layer", inject, (deepest, *deep[1:]))
+    about_stream = {"A": ("residual.memory", "residual.fixed-kernel")}
     about_stream |= dict.fromkeys(("G1", "B", "F", "P", "U"), deep)
     about_stream |= {"V": (*deep, "residual.linear", "appendix-B.depth", "appendix-B.networks")}
     words = {"A": "memory of a neuron"}

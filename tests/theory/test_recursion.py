@@ -24,6 +24,7 @@ from finitewidth.gaussian.two_legs.kernel_derivatives import _by_quadrature
 from finitewidth.network.layers.activation import as_activation
 from finitewidth.theory.averages import FourLegs
 from finitewidth.theory.layers.activation import moments
+from finitewidth.theory.layers.dense import Means, behind_weights
 from finitewidth.theory.recursion import State, next_layer
 from finitewidth.theory.steps import Step
 from finitewidth.theory.tensors import MATRICES, SHAPES
@@ -385,7 +386,9 @@ def test_a_step_of_blocks_is_the_recursion_of_every_entry(activation):
     pairs = moments(function, K, 1e-12)
     quadruples = FourLegs.of(four_legs(function, K, FAMILIES, tolerance=FINE))
     layer = fw.Dense(5, C_b=0.2, C_W=1.4, lambda_b=0.6, lambda_W=0.7)
-    step = Step(function, layer, 1.25, K, Theta, pairs, smooth=True, bare=False)  # n_l / n_(l-1) = 1.25
+    above = behind_weights(layer, pairs.sigma.value, Theta * pairs.slope.value)
+    ratio = 1.25  # n_l / n_(l-1)
+    step = Step(function, layer, ratio, Means(K, Theta), above, pairs, smooth=True, bare=False)
     state = next_layer(as_state(K, Theta, old), step, quadruples)
     statistics = state.tensors() | {"G1": state.G1, "H1": state.H1}
     slow = Recursions(function, K, Theta, (1.4, 0.7, 1.25), old)
