@@ -19,7 +19,7 @@ def _discover() -> None:
 def kinds() -> dict[str, type[AbstractLayer]]:
     """All kinds of layers that are written as tables, by name."""
     _discover()
-    kinds = (*AbstractLayer.__subclasses__(), *AbstractWeights.__subclasses__())
+    kinds = (*AbstractWeights.__subclasses__(), *AbstractLayer.__subclasses__())
     return {kind.__name__: kind for kind in kinds if kind not in (Activation, AbstractWeights)}
 
 
