@@ -150,9 +150,8 @@ def network_by_network(members: int = 20, n: int = 32) -> float:
             algorithm=PROBLEM.algorithm,
             members=members,
             key=KEY,
-            store=Path(folder) / "ensemble.zarr",
-            keep_members=True,
-            progress=False,
+            record=fw.Record(members=True),
+            run=fw.Run(store=Path(folder) / "ensemble.zarr", progress=False),
         )
         theirs = ensemble.member_outputs()[:, -1, :, 0]
     ours = []

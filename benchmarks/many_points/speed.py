@@ -114,7 +114,7 @@ def pairs(points: int, allowed: float | None) -> dict:
 
     X, net = digits(points, 0)[0], network()
     few = pair_corrections(net, X[:6])  # compiles too
-    layer = fw.solve(net, X[:6], tolerance=1e-10).layer(net.depth)
+    layer = fw.solve(net, X[:6], method=fw.Tensors(kernel_tolerance=1e-10)).layer(net.depth)
     differences = [
         float(np.abs(a - b).max() / np.abs(b).max()) for a, b in ((few.G1, layer.G1), (few.H1, layer.H1))
     ]

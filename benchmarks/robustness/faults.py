@@ -50,11 +50,12 @@ steps = 1500
 members = 240
 batch_size = 8
 key = 7
-record_at = [0, 100]
+[record]
+at = [0, 100]
 ntk = true
-keep_members = true
+members = true
 """
-MAIN_JOB = ENSEMBLE.replace("keep_members = true", "").replace("24, 24", "24")
+MAIN_JOB = ENSEMBLE.replace("\nmembers = true", "").replace("24, 24", "24")
 PREDICTION = """
 import numpy as np, finitewidth as fw
 import finitewidth.training.first_order.prepared as statistics
@@ -222,8 +223,8 @@ def two_processes(job: Job, scratch: Path) -> str:
 def train(store: Path | None):
     X = np.random.default_rng(1).standard_normal((3, 2))
     net, how = fw.MLP((2, 4, 1), "tanh"), fw.GradientDescent(0.1, 5)
-    options = {"members": 12, "batch_size": 4, "key": 3, "progress": False}
-    return fw.train_ensemble(net, X[:2], X[:2, :1], X[2:], algorithm=how, store=store, **options)
+    options = {"members": 12, "key": 3}
+    return fw.train_ensemble(net, X[:2], X[:2, :1], X[2:], algorithm=how, **options, run=fw.Run(store=store))
 
 
 def damages(scratch: Path, chance: random.Random) -> Counter:

@@ -75,9 +75,10 @@ def cost(count: int, members: int, steps: float, width: int) -> dict:
     found = fw.predict(net, X, Y, X_test, covariance=False, **options)
     theory = time.perf_counter() - start
     control = fw.control_variate(net, X, Y, X_test, algorithm)
-    options = dict(algorithm=algorithm, batch_size=members // 4, control=control, progress=False)
+    run = fw.Run(batch_size=members // 4, progress=False)
+    options = dict(algorithm=algorithm, control=control, run=run)
     if math.isinf(steps):
-        options["training_error"] = TRAINED
+        options["method"] = fw.Stepping(training_error=TRAINED)
     fw.train_ensemble(net, X, Y, X_test, members=members // 4, key=1, **options)  # compile
     start = time.perf_counter()
     ensemble = fw.train_ensemble(net, X, Y, X_test, members=members, key=0, **options)

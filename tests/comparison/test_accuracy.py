@@ -42,9 +42,8 @@ def test_real_networks_are_as_often_right(tmp_path):
         algorithm=DESCENT,
         members=600,
         key=1,
-        store=tmp_path / "networks.zarr",
-        keep_members=True,
-        progress=False,
+        record=fw.Record(members=True),
+        run=fw.Run(store=tmp_path / "networks.zarr", progress=False),
     )
     foretold, seen = fw.accuracy(prediction, LABELS[TEST]), fw.accuracy(ensemble, LABELS[TEST])
     error = np.hypot(foretold.expected.stderr, seen.expected.stderr)

@@ -18,9 +18,7 @@ DESCENT = fw.GradientDescent(0.1, 6)
 @pytest.fixture(scope="module")
 def ensemble():
     control = fw.control_variate(NET, X[:3], Y, X[3:], DESCENT)
-    return fw.train_ensemble(
-        NET, X[:3], Y, X[3:], algorithm=DESCENT, members=2000, key=1, control=control, progress=False
-    )
+    return fw.train_ensemble(NET, X[:3], Y, X[3:], algorithm=DESCENT, members=2000, key=1, control=control)
 
 
 @pytest.mark.long  # `test_prediction.py` trains networks too
@@ -36,7 +34,7 @@ def test_trained_networks_have_the_predicted_mean_and_covariance(ensemble):
 
 def test_sampled_statistics_are_compared_by_name():
     """400 networks of width 48: corrections of order 1/n^2 are below a standard error."""
-    sampled = fw.sample_statistics(NET, X[:2], members=400, key=0, tensors=("V", "A"), progress=False)
+    sampled = fw.sample_statistics(NET, X[:2], members=400, key=0, tensors=("V", "A"))
     comparison = fw.compare(fw.solve(NET, X[:2]).output, sampled)
     assert set(comparison.pulls) == {"G", "H", "V", "A"}
     assert max(comparison.worst.values()) < PULL

@@ -151,7 +151,9 @@ def test_four_leg_averages_have_the_same_bits_on_any_number_of_cores(monkeypatch
     results = []
     for count in (1, 2, 5):
         monkeypatch.setattr(cores, "available", lambda count=count: count)
-        results.append(fw.solve(fw.MLP((5, 8, 8, 1), "tanh"), x, four_leg_tolerance=1e-4).output.arrays)
+        results.append(
+            fw.solve(fw.MLP((5, 8, 8, 1), "tanh"), x, method=fw.Tensors(tolerance=1e-4)).output.arrays
+        )
     for other in results[1:]:
         assert all(np.array_equal(value, other[name]) for name, value in results[0].items())
 

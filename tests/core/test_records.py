@@ -54,8 +54,8 @@ def test_everything_that_a_public_function_returns_shows_itself_in_a_notebook():
 RECORDS = {
     "prediction": lambda: fw.predict(NET, X[:3], Y, X[2:], algorithm=FLOW),
     "infinite": lambda: fw.predict(NET, X[:3], Y, X[2:], order=0),
-    "posterior": lambda: fw.bayes.posterior(NET, X[:3], Y, X[3:], noise=0.1),
-    "evidence": lambda: fw.bayes.evidence(NET, X[:3], Y, noise=0.1),
+    "posterior": lambda: fw.bayes.posterior(NET, X[:3], Y, X[3:], noise=0.1, order=0),
+    "evidence": lambda: fw.bayes.evidence(NET, X[:3], Y, noise=0.1, order=0),
     "fitted": lambda: fw.fit(NET, X[:3], Y),
     "trajectory": lambda: fw.trajectory(NET, X[:3], Y, X[3:], times=[0.0, 1.0], order=0),
     "kernels": lambda: fw.kernels(NET, X),

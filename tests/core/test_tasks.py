@@ -132,7 +132,7 @@ def test_results_come_in_order_and_errors_come_through(at_once):
 
 def test_what_is_no_client_is_refused():
     with refused("client must be a dask.distributed.Client, got 'tcp://somewhere:8786'"):
-        fw.solve(NET, X[:2], client="tcp://somewhere:8786")
+        fw.solve(NET, X[:2], run=fw.Run(client="tcp://somewhere:8786"))
 
 
 # --- predictions --------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_a_store_of_another_request_or_kind_is_refused(tmp_path):
     with opened(tmp_path / "held.zarr", {}, kind="prediction"), refused("held.zarr' is in use by process"):
         predict(store=tmp_path / "held.zarr")
     with refused("store must end in .zarr"):
-        fw.solve(NET, X, store=tmp_path / "run.npz")
+        fw.solve(NET, X, run=fw.Run(store=tmp_path / "run.npz"))
     mine = NET.replace(activation=fw.Activation(lambda z: z - z**3 / 9, name="mine"))
     with refused("activation 'mine' is a function of yours and cannot be written down"):
         fw.predict(mine, X[:4], Y[:4], X[4:], store=tmp_path / "mine.zarr")
@@ -225,7 +225,8 @@ def test_sampled_statistics_that_were_stopped_go_on_with_the_same_bits(tmp_path)
     store, net = tmp_path / "run.zarr", fw.MLP((3, 4, 1), "sin")
 
     def sampled(**options):
-        return fw.sample_statistics(net, X[:1], members=12, key=2, tensors=("V",), batch_size=4, **options)
+        run = fw.Run(batch_size=4, **options)
+        return fw.sample_statistics(net, X[:1], members=12, key=2, tensors=("V",), run=run)
 
     with pytest.raises(StopHere):
         sampled(store=store, progress=stop_after(8))

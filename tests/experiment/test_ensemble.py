@@ -69,7 +69,7 @@ def loop(loss, learning_rate, steps, member, net=NET, key=3):
     [(fw.CrossEntropy(), CLASSES, cross_entropy), *also_long((fw.MSE(), Y, squared))],
 )
 def test_descent_is_that_of_a_loop_over_members(loss, targets, by_hand):
-    ensemble = trained(targets=targets, loss=loss, record_at=(0, 2))
+    ensemble = trained(targets=targets, loss=loss, record=fw.Record(at=(0, 2)))
     expected = np.array([[loop(by_hand, 0.2, steps, m) for m in range(6)] for steps in (0, 2, 5)])
     np.testing.assert_allclose(ensemble.outputs.value, expected.mean(axis=1), rtol=1e-10, atol=1e-12)
     errors = expected.std(axis=1, ddof=1) / np.sqrt(6)
@@ -84,8 +84,10 @@ def test_descent_is_that_of_a_loop_over_members(loss, targets, by_hand):
 
 @pytest.mark.long
 def test_stochastic_descent_with_all_samples_in_a_batch_is_descent():
-    full = trained(record_at=(0, 2))
-    ensemble = trained(algorithm=fw.StochasticGradientDescent(0.2, 5, batch_size=2), record_at=(0, 2))
+    full = trained(record=fw.Record(at=(0, 2)))
+    ensemble = trained(
+        algorithm=fw.StochasticGradientDescent(0.2, 5, batch_size=2), record=fw.Record(at=(0, 2))
+    )
     np.testing.assert_allclose(ensemble.outputs.value, full.outputs.value, rtol=1e-10, atol=1e-12)
 
 
@@ -94,9 +96,9 @@ def test_mini_batches_of_an_epoch_add_up_to_the_full_gradient():
     deviation = []
     for rate in (1e-3, 5e-4):
         outputs = trained(
-            algorithm=fw.StochasticGradientDescent(rate, 2, batch_size=1), record_at=(0, 1)
+            algorithm=fw.StochasticGradientDescent(rate, 2, batch_size=1), record=fw.Record(at=(0, 1))
         ).outputs.value
-        full = trained(algorithm=fw.GradientDescent(rate, 2), record_at=(0, 1)).outputs.value
+        full = trained(algorithm=fw.GradientDescent(rate, 2), record=fw.Record(at=(0, 1))).outputs.value
         deviation.append(np.max(np.abs(outputs[2] - full[2])) / np.max(np.abs(full[2] - full[0])))
     assert deviation[0] < 0.01
     assert 1.6 < deviation[0] / deviation[1] < 2.4
@@ -105,7 +107,7 @@ def test_mini_batches_of_an_epoch_add_up_to_the_full_gradient():
 def test_mini_batches_are_drawn_anew_in_each_epoch_and_learning_rates_fall():
     """One step sees one sample: the loss gradient's footprint tells which."""
     algorithm = fw.StochasticGradientDescent(0.01, 12, batch_size=1, decay=0.5)
-    path = trained(FLAT, members=1, algorithm=algorithm, record_at=range(13)).outputs.value[:, :2]
+    path = trained(FLAT, members=1, algorithm=algorithm, record=fw.Record(at=range(13))).outputs.value[:, :2]
     theta = FLAT.lambda_b[0] + FLAT.lambda_W[0] / 3 * X_TRAIN @ X_TRAIN.T
     chosen = []
     for step in range(12):
@@ -121,7 +123,13 @@ def test_mini_batches_are_drawn_anew_in_each_epoch_and_learning_rates_fall():
 
 @pytest.mark.long
 def test_gradient_flow_of_a_network_linear_in_its_parameters_is_exponential():
-    ensemble = trained(FLAT, members=3, algorithm=fw.GradientFlow(0.7), record_at=(0, 0.3), tolerance=1e-10)
+    ensemble = trained(
+        FLAT,
+        members=3,
+        algorithm=fw.GradientFlow(0.7),
+        record=fw.Record(at=(0, 0.3)),
+        method=fw.Stepping(tolerance=1e-10),
+    )
     theta = FLAT.lambda_b[0] + FLAT.lambda_W[0] / 3 * GENERIC @ X_TRAIN.T
     start = ensemble.outputs.value[0]
     for time, value in zip((0.3, 0.7), ensemble.outputs.value[1:], strict=True):
@@ -132,9 +140,11 @@ def test_gradient_flow_of_a_network_linear_in_its_parameters_is_exponential():
 @pytest.mark.long
 def test_gradient_flow_is_the_limit_of_small_steps():
     """At time 1; Richardson's extrapolation of steps 1/200 and 1/400 is right to about 1e-5 of the change."""
-    flow = trained(algorithm=fw.GradientFlow(1.0), record_at=(0, 0.5), tolerance=1e-9).outputs.value
+    flow = trained(
+        algorithm=fw.GradientFlow(1.0), record=fw.Record(at=(0, 0.5)), method=fw.Stepping(tolerance=1e-9)
+    ).outputs.value
     coarse, fine = (
-        trained(algorithm=fw.GradientDescent(1 / n, n), record_at=(0, n // 2)).outputs.value
+        trained(algorithm=fw.GradientDescent(1 / n, n), record=fw.Record(at=(0, n // 2))).outputs.value
         for n in (200, 400)
     )
     change = np.max(np.abs(flow[2] - flow[0]))
@@ -145,7 +155,9 @@ def test_gradient_flow_is_the_limit_of_small_steps():
 @pytest.mark.long
 def test_endless_training_ends_at_the_training_error():
     for algorithm in (fw.GradientFlow(), fw.GradientDescent(0.3)):
-        ensemble = trained(algorithm=algorithm, training_error=1e-8, record_at=(0, 1))
+        ensemble = trained(
+            algorithm=algorithm, record=fw.Record(at=(0, 1)), method=fw.Stepping(training_error=1e-8)
+        )
         assert ensemble.unfinished == 0 and ensemble.loss.value[-1] <= 1e-8 < ensemble.loss.value[0]
         assert ensemble.steps.value > 3
         np.testing.assert_allclose(ensemble.train_mean.value, Y, atol=2e-4)
@@ -154,7 +166,9 @@ def test_endless_training_ends_at_the_training_error():
 def test_training_that_does_not_reach_its_error_says_so():
     with pytest.warns(fw.warnings.UnfinishedWarning, match="6 of 6 members did not come to the end"):
         ensemble = trained(
-            algorithm=fw.GradientDescent(0.01), training_error=1e-8, max_steps=3, record_at=(0, 1)
+            algorithm=fw.GradientDescent(0.01),
+            record=fw.Record(at=(0, 1)),
+            method=fw.Stepping(training_error=1e-8, max_steps=3),
         )
     assert ensemble.unfinished == 6 and ensemble.steps.value == 3
 
@@ -163,7 +177,11 @@ def test_training_that_does_not_reach_its_error_says_so():
 def test_a_flow_that_runs_out_of_steps_says_so():
     with pytest.warns(fw.warnings.UnfinishedWarning, match="3 of 3 members did not come to the end"):
         ensemble = trained(
-            FLAT, members=3, algorithm=fw.GradientFlow(50.0), record_at=(0, 1), tolerance=1e-10, max_steps=5
+            FLAT,
+            members=3,
+            algorithm=fw.GradientFlow(50.0),
+            record=fw.Record(at=(0, 1)),
+            method=fw.Stepping(tolerance=1e-10, max_steps=5),
         )
     assert ensemble.unfinished == 3
 
@@ -179,7 +197,7 @@ def test_two_updates_leave_a_residual_beyond_first_order_in_inverse_width():
     residual = []
     for width in (128, 512):
         net = fw.MLP((3, width, 2), "tanh", C_b=0.1, C_W=1.2)
-        ensemble = trained(net, algorithm=fw.TwoStep(), members=64, record_at=(1,))
+        ensemble = trained(net, algorithm=fw.TwoStep(), members=64, record=fw.Record(at=(1,)))
         residual.append(np.sqrt(ensemble.loss.value))
     powers = np.log(residual[0] / residual[1]) / np.log(4)
     np.testing.assert_allclose(powers, (1, 2), atol=0.25)
@@ -239,7 +257,7 @@ def test_a_control_variate_from_infinite_width_saves_variance_and_does_not_bias(
 
 @pytest.mark.long
 def test_another_batch_size_agrees_to_rounding():
-    first, other = (trained(members=25, batch_size=size) for size in (25, 4))
+    first, other = (trained(members=25, run=fw.Run(batch_size=size)) for size in (25, 4))
     for name in ("outputs", "output_covariance", "loss", "steps"):
         for one, two in zip(getattr(first, name), getattr(other, name), strict=True):
             np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-12)
@@ -250,7 +268,7 @@ def test_ntk_and_kernels_are_recorded_and_move():
 
     from finitewidth.experiment.sampling import preactivations
 
-    ensemble = trained(members=2, record_at=(0,), ntk=True, kernels=True)
+    ensemble = trained(members=2, record=fw.Record(at=(0,), ntk=True, kernels=True))
     X = jnp.asarray(GENERIC)
     drawn = jax.jit(lambda m: draw(NET, member_key(jax.random.key(3), m)))
     kernel_of = jax.jit(lambda p: ntk(NET, p, X))
@@ -271,7 +289,9 @@ def test_kernels_move_as_the_inverse_width():
     moved = []
     for width in (128, 512):
         net = fw.MLP((3, width, 2), "tanh", C_b=0.1, C_W=1.2)
-        ensemble = trained(net, members=64, algorithm=fw.GradientDescent(0.2, 20), ntk=True, kernels=True)
+        ensemble = trained(
+            net, members=64, algorithm=fw.GradientDescent(0.2, 20), record=fw.Record(ntk=True, kernels=True)
+        )
         moved.append([ensemble.ntk_movement.value[-1], *ensemble.kernel_movement.value[-1]])
     powers = np.log(np.divide(*moved)) / np.log(4)
     np.testing.assert_allclose(powers, 1, atol=0.2)
@@ -313,16 +333,16 @@ def test_a_singular_ntk_is_named():
         ({"targets": Y[:1]}, "Y_train has 1 rows but X_train has 2 samples"),
         ({"targets": Y, "loss": fw.CrossEntropy()}, "Y_train must hold probabilities, but row 0 sums to"),
         ({"members": 0}, "members must be a whole number of at least 1, got 0"),
-        ({"record_at": (9,)}, "record_at must lie between 0 and the end 5, got 9"),
-        ({"record_at": (1.5,)}, "record_at must be whole numbers of steps, got 1.5"),
-        ({"training_error": -1}, "training_error must be a positive number, got -1"),
-        ({"tolerance": 0}, "tolerance must be a number from 1e-14 to 0.1, got 0"),
+        ({"record": fw.Record(at=(9,))}, "at must lie between 0 and the end 5, got 9"),
+        ({"record": fw.Record(at=(1.5,))}, "at must be whole numbers of steps, got 1.5"),
+        ({"method": fw.Stepping(tolerance=1e-6)}, "tolerance=1e-06, which does nothing for algorithm=.*Desc"),
+        ({"method": fw.Stepping(max_steps=9)}, "max_steps=9, which does nothing for algorithm=.*Descent"),
         ({"algorithm": "sgd"}, "algorithm must be fw.GradientFlow.* got 'sgd'"),
         ({"algorithm": fw.StochasticGradientDescent(0.1, 3, 5)}, "is 5, but there are 2 training inputs"),
         ({"algorithm": fw.Newton(), "loss": fw.CrossEntropy(), "targets": CLASSES}, "is for MSE"),
-        ({"keep_members": True}, "keep_members needs a store"),
+        ({"record": fw.Record(members=True)}, "record has members=True, which needs a store"),
         ({"net": fw.MLP((3, 4, 2), "perceptron")}, "'perceptron' cannot be trained by gradients"),
-        ({"memory": 100}, "memory of .* is too little"),
+        ({"run": fw.Run(memory=100)}, "memory of .* is too little"),
         ({"control": fw.records.Control(lambda z: z[:1], 0.0)}, "control must take outputs"),
         ({"control": fw.records.Control(lambda z: z, 1.0, linear=True)}, "its mean is not; use mean=0.0"),
     ],
@@ -330,6 +350,20 @@ def test_a_singular_ntk_is_named():
 def test_bad_input_is_refused(changes, message):
     with refused(message):
         trained(**changes)
+
+
+@pytest.mark.parametrize(
+    "value, options, message",
+    [
+        (fw.Stepping, {"training_error": -1}, "training_error must be a positive number, got -1"),
+        (fw.Stepping, {"tolerance": 0}, "tolerance must be a number from 1e-14 to 0.1, got 0"),
+        (fw.Stepping, {"max_steps": 0}, "max_steps must be a whole number of at least 1, got 0"),
+        (fw.Record, {"at": (float("nan"),)}, "at must be finite numbers"),
+    ],
+)
+def test_values_that_ask_are_checked_where_they_are_made(value, options, message):
+    with refused(message):
+        value(**options)
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 50])

@@ -69,8 +69,13 @@ def test_outputs_and_ntk_of_different_activations_are_those_of_the_definition():
 
 @functools.cache
 def trained(net: fw.Network, count: int = 3) -> fw.records.Ensemble:
-    options = {"algorithm": fw.GradientDescent(0.1, 4), "members": count, "key": 3, "batch_size": count}
-    return fw.train_ensemble(net, X[:2], Y, X[2:], **options, ntk=True, kernels=True)
+    options = {
+        "algorithm": fw.GradientDescent(0.1, 4),
+        "members": count,
+        "key": 3,
+        "run": fw.Run(batch_size=count),
+    }
+    return fw.train_ensemble(net, X[:2], Y, X[2:], **options, record=fw.Record(ntk=True, kernels=True))
 
 
 @pytest.mark.long
@@ -152,8 +157,13 @@ def test_a_network_of_layers_is_sampled_and_kept_like_a_perceptron(tmp_path):
     net = same_network(MIXED)
     mine, other = (fw.sample_statistics(n, X[:2], members=8, key=1, tensors=("A",)) for n in (net, MIXED))
     np.testing.assert_array_equal(mine.A.value, other.A.value)
-    options = {"algorithm": fw.GradientDescent(0.1, 2), "members": 3, "key": 1, "keep_members": True}
-    kept = fw.train_ensemble(net, X[:2], Y, X[2:], **options, store=tmp_path / "run.zarr")
+    options = {
+        "algorithm": fw.GradientDescent(0.1, 2),
+        "members": 3,
+        "key": 1,
+        "record": fw.Record(members=True),
+    }
+    kept = fw.train_ensemble(net, X[:2], Y, X[2:], **options, run=fw.Run(store=tmp_path / "run.zarr"))
     assert kept.member_outputs().shape == (3, 1, len(X), 2)
     assert kept.configuration["network"] == net.to_dict()
 

@@ -120,10 +120,10 @@ def test_kinked_activations_have_no_differentials():
         ({"members": "many"}, "members must be a whole number of at least 4, got 'many'"),
         ({"tensors": ("W",)}, "tensors has no 'W'; known are V, D"),
         ({"neurons": 1}, "neurons must be a whole number of at least 2, got 1"),
-        ({"batch_size": 100}, "batch_size 100 puts all 100 members into one batch"),
-        ({"batch_size": 33}, "batch_size 33 leaves a last batch of one network"),
+        ({"run": fw.Run(batch_size=100)}, "batch_size 100 puts all 100 members into one batch"),
+        ({"run": fw.Run(batch_size=33)}, "batch_size 33 leaves a last batch of one network"),
         ({"layer": 4}, "layer must be a number from 1 to 2, got 4"),
-        ({"memory": 10.0}, "memory of .* is too little"),
+        ({"run": fw.Run(memory=10.0)}, "memory of .* is too little"),
         ({"X": [[1.0, math.nan, 0.0]]}, "X has NaN or infinity in row 0"),
     ],
 )

@@ -139,8 +139,14 @@ TARGETS = jnp.asarray([[0.5, -0.2], [0.1, 0.4]])
 
 
 def trained(**options):
-    options = {"algorithm": fw.GradientDescent(0.05, 3), "members": 3, "key": 7, "batch_size": 2, **options}
-    return fw.train_ensemble(TRAINED, IMAGES[:2], TARGETS, IMAGES[2:], **options, progress=False)
+    options = {
+        "algorithm": fw.GradientDescent(0.05, 3),
+        "members": 3,
+        "key": 7,
+        "run": fw.Run(batch_size=2),
+        **options,
+    }
+    return fw.train_ensemble(TRAINED, IMAGES[:2], TARGETS, IMAGES[2:], **options)
 
 
 @pytest.mark.long
@@ -160,7 +166,11 @@ def test_training_of_any_network_is_that_of_the_definition(tmp_path):
         return outputs(TRAINED, parameters, IMAGES)
 
     control = fw.records.Control(jnp.zeros_like, np.zeros((3, 2)))
-    ensemble = trained(control=control, store=tmp_path / "run.zarr", keep_members=True, kernels=True)
+    ensemble = trained(
+        control=control,
+        record=fw.Record(members=True, kernels=True),
+        run=fw.Run(batch_size=2, store=tmp_path / "run.zarr"),
+    )
     each = [descended(member_key(jax.random.key(7), m)) for m in range(3)]
     np.testing.assert_allclose(ensemble.member_outputs()[:, -1], each, rtol=1e-10, atol=1e-12)
     assert ensemble.kernels.value.shape == (1, TRAINED.depth - 1, 3, 3)
@@ -173,8 +183,8 @@ def test_training_of_any_network_is_that_of_the_definition(tmp_path):
 def test_gradient_flow_of_residual_networks_descends():
     """To first order in time the loss falls by its squared gradient; the skip has no parameters."""
     net = fw.Network(4, fw.Dense(2), fw.Residual("tanh", fw.Dense(2)), fw.Dense(1))
-    options = {"algorithm": fw.GradientFlow(1e-4), "members": 2, "key": 0, "record_at": (0.0,)}
-    ensemble = fw.train_ensemble(net, X[:2], np.ones((2, 1)), X[2:], **options, progress=False)
+    options = {"algorithm": fw.GradientFlow(1e-4), "members": 2, "key": 0, "record": fw.Record(at=(0.0,))}
+    ensemble = fw.train_ensemble(net, X[:2], np.ones((2, 1)), X[2:], **options)
 
     @jax.jit
     def slope(key):
@@ -205,4 +215,6 @@ def test_a_member_does_not_depend_on_what_follows_its_layers():
 
 def test_memory_of_a_batch_counts_what_layers_keep():
     with refused("memory of 1e-05 GB is too little"):
-        fw.sample_statistics(IMAGE, np.ones((1, 4, 4, 1)), members=8, key=0, tensors=(), memory=1e4)
+        fw.sample_statistics(
+            IMAGE, np.ones((1, 4, 4, 1)), members=8, key=0, tensors=(), run=fw.Run(memory=1e4)
+        )

@@ -202,4 +202,4 @@ def inputs(count, dimension=4, seed=0):
 
 @functools.cache
 def solved(activation="tanh", count=3):
-    return fw.solve(fw.MLP(activation=activation, **VARIED), inputs(count), four_leg_tolerance=FINE)
+    return fw.solve(fw.MLP(activation=activation, **VARIED), inputs(count), method=fw.Tensors(tolerance=FINE))

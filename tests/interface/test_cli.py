@@ -422,7 +422,8 @@ steps = 5
 [ensemble]
 members = 6
 key = 0
-record_at = [0]
+[record]
+at = [0]
 """
 
 

@@ -78,7 +78,7 @@ def test_the_store_has_what_the_library_computes(finished):
     prediction = fw.predict(net, X, Y, X_test, algorithm=algorithm)
     control = fw.control_variate(net, X, Y, X_test, algorithm)
     ensemble = fw.train_ensemble(
-        net, X, Y, X_test, algorithm=algorithm, members=40, key=3, batch_size=8, control=control
+        net, X, Y, X_test, algorithm=algorithm, members=40, key=3, control=control, run=fw.Run(batch_size=8)
     )
     expected = {
         "infinite_width_mean": prediction.infinite_width.mean,
@@ -282,8 +282,13 @@ WRONG = [
     ("[[0.5, 1.0], [-1.0, 0.2]]", "[[0.5], [-1.0]]", "takes 2 inputs, but [data] test_inputs has 1"),
     ("[[0.5, 1.0], [-1.0, 0.2]]", '"data.npz:X"', "[data] test_inputs"),
     ("[[0.5, 1.0], [-1.0, 0.2]]", "7", "[data] test_inputs must be a path or rows of numbers, got 7"),
-    ("key = 3", "key = 3\nntk = 1", "[ensemble]: ntk must be true or false, got 1"),
-    ("key = 3", "key = 3\nkeep_members = true", "[ensemble] keep_members belongs to `finitewidth ensemble`"),
+    ("[ensemble]", "[record]\nntk = 1\n[ensemble]", "[record]: ntk must be true or false, got 1"),
+    (
+        "[ensemble]",
+        "[record]\nmembers = true\n[ensemble]",
+        "[record] members belongs to `finitewidth ensemble`",
+    ),
+    ("[ensemble]", "[stepping]\nmax_steps = 0\n[ensemble]", "[stepping]: max_steps must be a whole number"),
     ("steps = 4", 'steps = 4\nloss = "cross_entropy"', "[training] loss: solve compares means"),
     ("[ensemble]", "[theory]\norder = 2\n[ensemble]", "[theory]: order must be 0"),
     ("[ensemble]", "[theory]\ntolerance = 2\n[ensemble]", "[theory]: tolerance must lie between 0 and 1"),

@@ -120,10 +120,11 @@ def expected_loss() -> Figure:
 def memory() -> Figure:
     block = fw.Residual("gelu", fw.Dense(8), gamma=0.8)
     net = fw.Network(1, fw.Dense(8), block, "gelu", fw.Dense(1))
-    laws = [fw.solve(net, [[1.0]], memory=memory) for memory in (True, False)]
-    values = {name: 1.1 * getattr(laws[0].output, name) for name in ("V", "G1")}
-    estimates = {name: fw.Estimate(value, np.full(1, 0.05)) for name, value in values.items()}
-    return fw.plots.memory(*laws, [estimates], ["gelu, three layers"])
+    laws = [fw.solve(net, [[1.0]], method=fw.Tensors(remember=memory)) for memory in (True, False)]
+    values = {
+        name: fw.Estimate(1.1 * getattr(laws[0].output, name), np.full(1, 0.05)) for name in ("V", "G1")
+    }
+    return fw.plots.memory(*laws, [values], ["gelu, three layers"])
 
 
 def depth_and_skips() -> Figure:

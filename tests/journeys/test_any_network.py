@@ -78,10 +78,10 @@ def test_the_spectrum_is_that_of_the_tangent_kernel():
 def test_posterior_and_evidence():
     noisy = TRAIN.K + 0.2 * np.eye(6)
     gain = np.linalg.solve(noisy, CROSS.K.T).T
-    posterior = fw.bayes.posterior(NET, X, Y, X_TEST, noise=0.2)
+    posterior = fw.bayes.posterior(NET, X, Y, X_TEST, noise=0.2, order=0)
     assert_close(posterior.mean, gain @ Y)
     assert_close(posterior.covariance[:, 0, :, 0], TEST.K - gain @ CROSS.K.T)
-    evidence = fw.bayes.evidence(NET, X, Y, noise=0.2)
+    evidence = fw.bayes.evidence(NET, X, Y, noise=0.2, order=0)
     density = scipy.stats.multivariate_normal(np.zeros(6), noisy)
     assert_close(evidence.value, sum(density.logpdf(column) for column in Y.T))
     assert evidence.gradient is None
@@ -91,14 +91,16 @@ def test_training_the_last_layer_is_bayesian():
     bayesian = fw.bayes.rates(NET)
     assert_close(fw.kernels(bayesian, X).Theta, TRAIN.K)
     assert_close(
-        fw.predict(bayesian, X, Y, X_TEST, order=0).mean, fw.bayes.posterior(NET, X, Y, X_TEST).mean, 1e-8
+        fw.predict(bayesian, X, Y, X_TEST, order=0).mean,
+        fw.bayes.posterior(NET, X, Y, X_TEST, order=0).mean,
+        1e-8,
     )
     sequences = X[:, 0, :4]
     with refused(
         "SelfAttention learns at rates equal to its variances and cannot be frozen; use fw.bayes.posterior"
     ):
         fw.bayes.rates(ATTENTIVE)
-    assert fw.bayes.posterior(ATTENTIVE, sequences, Y[:, :1], noise=0.1).mean.shape == (6, 1)
+    assert fw.bayes.posterior(ATTENTIVE, sequences, Y[:, :1], noise=0.1, order=0).mean.shape == (6, 1)
     ends_in_a_skip = fw.Network(2, fw.Dense(3), fw.Residual("erf", fw.Dense(3)))
     with refused("the last layer is a Residual, whose skip its last weights do not move"):
         fw.bayes.rates(ends_in_a_skip)

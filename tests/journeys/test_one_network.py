@@ -79,7 +79,7 @@ def test_training_errors_after_one_and_two_leaps_fall_as_powers_of_the_width():
     for algorithm in (fw.Newton(), fw.TwoStep()):
         for width in (32, 128):
             ensemble = fw.train_ensemble(
-                network(width), X[:3], Y, X[3:], algorithm=algorithm, members=100, key=0, progress=False
+                network(width), X[:3], Y, X[3:], algorithm=algorithm, members=100, key=0
             )
             losses[type(algorithm), width] = float(np.asarray(ensemble.loss.value)[-1])
     for algorithm, power in ((fw.Newton, 2), (fw.TwoStep, 4)):

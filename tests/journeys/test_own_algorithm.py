@@ -129,7 +129,7 @@ def test_symbols_of_other_rates_do_not_depend_on_the_path_where_they_must_not():
 
 
 def test_real_networks_take_the_steps_of_an_algorithm_of_ones_own():
-    options = dict(members=6, key=1, record_at=(1, 2))
+    options = dict(members=6, key=1, record=fw.Record(at=(1, 2)))
     mine, known = (
         fw.train_ensemble(NET, X, Y, X_TEST, algorithm=algorithm, **options)
         for algorithm in (Rates((0.1,) * 4), fw.GradientDescent(0.1, 4))
@@ -190,7 +190,7 @@ def test_real_networks_are_trained_on_a_loss_of_ones_own():
         fw.train_ensemble(NET, X, Y, X_TEST, loss=loss, **options) for loss in (HalfSquare(), fw.MSE())
     )
     np.testing.assert_allclose(mine.outputs.value, known.outputs.value, rtol=1e-12)
-    robust = fw.train_ensemble(NET, X, Y, X_TEST, loss=LogCosh(), record_at=(0,), **options)
+    robust = fw.train_ensemble(NET, X, Y, X_TEST, loss=LogCosh(), **options, record=fw.Record(at=(0,)))
     assert robust.loss.value[-1] < robust.loss.value[0]
 
 

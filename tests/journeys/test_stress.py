@@ -150,9 +150,9 @@ def test_statistics_know_the_width_as_one_over_it_and_nothing_else(width):
 
 def test_a_million_neurons_are_their_limit_and_a_million_squared_is_refused():
     data = (BASE, np.array([[0.5], [-0.5]]), BASE[:1])
-    options = {"algorithm": fw.GradientDescent(0.01, 0), "key": 1, "ntk": True, "progress": False}
+    options = {"algorithm": fw.GradientDescent(0.01, 0), "key": 1, "record": fw.Record(ntk=True)}
     wide = deep("relu", 2, width=1_000_000, C_W=2.0)
-    ensemble = fw.train_ensemble(wide, *data, members=2, batch_size=1, **options)
+    ensemble = fw.train_ensemble(wide, *data, members=2, **options, run=fw.Run(batch_size=1))
     Theta = fw.solve(wide, np.concatenate([BASE, BASE[:1]]), order=0).output.Theta
     H = ensemble.ntk.value[0].reshape(3, 3)
     np.testing.assert_allclose(H, Theta, rtol=0, atol=10 / math.sqrt(1e6) * Theta.max())

@@ -23,7 +23,7 @@ def trained(
 ) -> tuple[fw.records.Prediction, fw.records.Ensemble]:
     data = X[:3], Y, X[3:]
     control = fw.control_variate(net, *data, algorithm)
-    options = {"members": members, "key": 5, "control": control, "progress": False}
+    options = {"members": members, "key": 5, "control": control}
     ensemble = fw.train_ensemble(net, *data, algorithm=algorithm, **options)
     return fw.predict(net, *data, algorithm=algorithm), ensemble
 
@@ -46,7 +46,7 @@ def test_what_is_left_falls_as_one_over_width_and_as_its_square():
 
 def member_outputs(net: fw.MLP, Y: np.ndarray, algorithm, members: int, store: Path) -> np.ndarray:
     """Trained outputs on the two test inputs, (members, 2)."""
-    options = {"members": members, "key": 5, "store": store, "keep_members": True, "progress": False}
+    options = {"members": members, "key": 5, "run": fw.Run(store=store), "record": fw.Record(members=True)}
     ensemble = fw.train_ensemble(net, X[:3], Y, X[3:], algorithm=algorithm, **options)
     return ensemble.member_outputs()[:, -1, 3:, 0]
 

@@ -22,8 +22,8 @@ NET = fw.MLP((3, 5, 4, 1), "tanh", C_b=0.1, C_W=1.2)
 
 
 def train(**options):
-    defaults = {"algorithm": fw.GradientDescent(0.1, 5000), "members": 60, "batch_size": 3, "key": 1}
-    return fw.train_ensemble(NET, X[:2], Y, X[2:], **{**defaults, **options})
+    descent, run = fw.GradientDescent(0.1, 5000), fw.Run(batch_size=3, **options)
+    return fw.train_ensemble(NET, X[:2], Y, X[2:], algorithm=descent, members=60, key=1, run=run)
 
 
 def assert_same_bits(one, other):
@@ -54,7 +54,7 @@ batch._train_batch = watched
 X = np.array({inputs})
 ensemble = fw.train_ensemble(
     fw.MLP((3, 5, 4, 1), "tanh", C_b=0.1, C_W=1.2), X[:2], np.array([[0.7], [-0.4]]), X[2:],
-    algorithm=fw.GradientDescent(0.1, 5000), members=60, batch_size=3, key=1,
+    algorithm=fw.GradientDescent(0.1, 5000), members=60, key=1, run=fw.Run(batch_size=3),
 )
 np.savez({path!r}, value=ensemble.outputs.value, covariance=ensemble.output_covariance.value)
 print(sorted(used))
@@ -151,7 +151,7 @@ def test_a_source_layer_of_a_function_of_ones_own_gives_the_same_bits(client):
     """Only cloudpickle can send the function."""
     own = fw.Activation(lambda z: jnp.tanh(z) + z / 3, name="mine")
     net = fw.MLP((3, 40, 1), own, C_b=0.1)
-    there, here = fw.solve(net, X[:3], client=client), fw.solve(net, X[:3])
+    there, here = fw.solve(net, X[:3], run=fw.Run(client=client)), fw.solve(net, X[:3])
     for name in "VDAFBPQRSTU":
         np.testing.assert_array_equal(getattr(there.output, name), getattr(here.output, name))
 
@@ -193,7 +193,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_right_answer(client, tmp_path):
     killer.start()
     ensemble = train(client=client, store=store)
     killer.join(timeout=10)
-    sampled = fw.sample_statistics(NET, X[:1], members=40, key=1, tensors=("V",), client=client)
+    sampled = fw.sample_statistics(NET, X[:1], members=40, key=1, tensors=("V",), run=fw.Run(client=client))
     assert done and 2 <= done[0] < 20, "a worker was killed while there was work"
     assert_same_bits(ensemble, train())
     here = fw.sample_statistics(NET, X[:1], members=40, key=1, tensors=("V",))

@@ -96,7 +96,7 @@ def test_averages_depend_on_their_pair_alone(tmp_path):
     net = network(block, positions=3)
     whole = fw.kernels(net, inputs)
     part, turned = fw.kernels(net, inputs[:2], inputs[2:4]), fw.kernels(net, inputs[2:4], inputs[:2])
-    panels = fw.kernels(net, inputs, store=tmp_path / "panels.zarr")
+    panels = fw.kernels(net, inputs, run=fw.Run(store=tmp_path / "panels.zarr"))
     for name in ("K", "Theta"):
         matrix = getattr(whole, name)
         np.testing.assert_array_equal(matrix, matrix.T)

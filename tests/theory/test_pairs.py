@@ -31,7 +31,7 @@ def test_panels_are_the_parts_of_the_kernel(net, small_panels, tmp_path):
     other[2] = X[20]
     for second in (None, other):
         whole = fw.kernels(net, X, second)
-        parts = fw.kernels(net, X, second, store=tmp_path / f"{second is None}.zarr")
+        parts = fw.kernels(net, X, second, run=fw.Run(store=tmp_path / f"{second is None}.zarr"))
         np.testing.assert_allclose(parts.K, whole.K, rtol=1e-13)
         np.testing.assert_allclose(parts.Theta, whole.Theta, rtol=1e-13)
         assert parts.error <= whole.error * (1 + 1e-9)
@@ -41,7 +41,7 @@ def test_panels_are_the_parts_of_the_kernel(net, small_panels, tmp_path):
 def test_whoever_watches_progress_gets_the_same_bits(net, small_panels):
     X, told = inputs(300 if net is NET else 37, *net.input_shape), []
     plain = fw.kernels(net, X)
-    watched = fw.kernels(net, X, progress=lambda done, total: told.append((done, total)))
+    watched = fw.kernels(net, X, run=fw.Run(progress=lambda done, total: told.append((done, total))))
     assert np.array_equal(plain.K, watched.K) and np.array_equal(plain.Theta, watched.Theta)
     total = told[0][1]
     assert told == [(done, total) for done in range(1, total + 1)]
@@ -49,17 +49,17 @@ def test_whoever_watches_progress_gets_the_same_bits(net, small_panels):
 
 def test_finished_panels_are_not_computed_again(small_panels, tmp_path, monkeypatch):
     X, place = inputs(37, 4), tmp_path / "kernel.zarr"
-    before = fw.kernels(NET, X, store=place)
+    before = fw.kernels(NET, X, run=fw.Run(store=place))
     done = open_group(place)[f"{panels.NAME}/done"]
     done[3] = 0  # as if the run had been killed before this panel
     computed = []
     original = panels._panel
     monkeypatch.setattr(panels, "_panel", lambda *given: computed.append(given[-1]) or original(*given))
-    after = fw.kernels(NET, X, store=place)
+    after = fw.kernels(NET, X, run=fw.Run(store=place))
     assert computed == [3]
     assert np.array_equal(before.Theta, after.Theta) and np.array_equal(before.K, after.K)
     with refused("belongs to another configuration: its X"):
-        fw.kernels(NET, X + 1, store=place)
+        fw.kernels(NET, X + 1, run=fw.Run(store=place))
 
 
 def test_training_from_disk_is_training_in_memory(small_panels, tmp_path):
@@ -96,12 +96,12 @@ def test_training_that_needs_eigenmodes_is_refused_from_disk(tmp_path):
 def test_panels_on_a_cluster_have_the_same_bits(small_panels, tmp_path):
     distributed = pytest.importorskip("dask.distributed")
     X = inputs(40, 4)
-    here = fw.kernels(NET, X, store=tmp_path / "here.zarr")
+    here = fw.kernels(NET, X, run=fw.Run(store=tmp_path / "here.zarr"))
     with (
         distributed.LocalCluster(
             n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        there = fw.kernels(NET, X, client=client)
+        there = fw.kernels(NET, X, run=fw.Run(client=client))
     assert np.array_equal(here.Theta, there.Theta)

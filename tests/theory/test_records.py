@@ -18,7 +18,7 @@ EXACT = 1e-12
 
 def test_what_was_asked_for_is_kept_and_nothing_else():
     net = fw.MLP(activation="tanh", **VARIED)
-    theory = fw.solve(net, inputs(2), layers=[2, 4], tensors=("V", "U"), four_leg_tolerance=FINE)
+    theory = fw.solve(net, inputs(2), layers=[2, 4], tensors=("V", "U"), method=fw.Tensors(tolerance=FINE))
     assert set(theory.layers) == {2, 4} and set(theory.output.arrays) == {*MATRICES, "V", "U"}
     assert_close(theory.output.U, solved(count=2).output.U, EXACT)
     with pytest.raises(ValueError, match="layer 3 was not kept"):
@@ -72,7 +72,7 @@ def test_a_request_larger_than_memory_names_what_it_needs_and_what_there_is(monk
 
 def test_an_accuracy_beyond_reach_is_refused():
     with pytest.raises(ValueError, match="tolerance"):
-        fw.solve(fw.MLP(activation="tanh", **VARIED), 300 * inputs(2), four_leg_tolerance=1e-11)
+        fw.solve(fw.MLP(activation="tanh", **VARIED), 300 * inputs(2), method=fw.Tensors(tolerance=1e-11))
 
 
 def test_labelled_statistics_have_named_slots():

@@ -136,13 +136,15 @@ def test_no_tensor_has_further_symmetries():
 def test_a_permutation_of_inputs_permutes_the_result(activation):
     order = np.array([2, 0, 1])
     net = fw.MLP(activation=activation, **VARIED)
-    moved = fw.solve(net, inputs(3)[order], four_leg_tolerance=FINE).output
+    moved = fw.solve(net, inputs(3)[order], method=fw.Tensors(tolerance=FINE)).output
     for name, value in solved(activation).output.arrays.items():
         assert_close(moved.arrays[name], value[np.ix_(*[order] * value.ndim)], DERIVED)
 
 
 def test_fewer_inputs_give_a_part_of_the_result():
-    few = fw.solve(fw.MLP(activation="tanh", **VARIED), inputs(3)[:2], four_leg_tolerance=FINE).output
+    few = fw.solve(
+        fw.MLP(activation="tanh", **VARIED), inputs(3)[:2], method=fw.Tensors(tolerance=FINE)
+    ).output
     for name, value in solved().output.arrays.items():
         part = value[(slice(2),) * value.ndim]
         assert_close(few.arrays[name], part, DERIVED, scale=np.abs(value).max())
@@ -161,8 +163,8 @@ def test_parallel_antiparallel_and_zero_inputs_are_limits_of_their_neighbours(ac
     x, y = inputs(2)
     X = np.stack([x, 2 * x, -x, np.zeros(4), y])
     net = fw.MLP((4, 20, 30, 2), activation, C_W=1.2, C_b=0.0, lambda_b=0.3)
-    exact = fw.solve(net, X, four_leg_tolerance=1e-9).output
-    beside = fw.solve(net, X + 1e-7 * inputs(5, seed=1), four_leg_tolerance=1e-9).output
+    exact = fw.solve(net, X, method=fw.Tensors(tolerance=1e-9)).output
+    beside = fw.solve(net, X + 1e-7 * inputs(5, seed=1), method=fw.Tensors(tolerance=1e-9)).output
     for name, value in exact.arrays.items():
         assert np.isfinite(value).all()
         assert_close(beside.arrays[name], value, 1e-5)
@@ -171,7 +173,7 @@ def test_parallel_antiparallel_and_zero_inputs_are_limits_of_their_neighbours(ac
 def test_an_odd_network_flips_signs_with_its_input():
     x, y = inputs(2)
     net = fw.MLP((4, 20, 30, 2), "tanh", C_W=1.2, lambda_b=0.0)
-    output = fw.solve(net, np.stack([x, y, -x]), four_leg_tolerance=FINE).output
+    output = fw.solve(net, np.stack([x, y, -x]), method=fw.Tensors(tolerance=FINE)).output
     sign, same = np.array([1.0, 1.0, -1.0]), np.array([0, 1, 0])
     for value in output.arrays.values():
         signs = functools.reduce(np.multiply.outer, [sign] * value.ndim)

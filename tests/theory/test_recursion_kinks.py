@@ -202,7 +202,7 @@ def test_first_derivatives_of_a_kernel_are_averages():
 @functools.cache
 def smoothed(width, tolerance):
     net = NET.replace(activation=f"swish({1 / width})")
-    return fw.solve(net, X, tensors=KINKED_TENSORS, four_leg_tolerance=tolerance).output.arrays
+    return fw.solve(net, X, tensors=KINKED_TENSORS, method=fw.Tensors(tolerance=tolerance)).output.arrays
 
 
 @pytest.mark.parametrize("name", ["V", "B", "H1", *also_long("D", "A", "F", "G1")])

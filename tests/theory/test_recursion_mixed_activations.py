@@ -88,7 +88,7 @@ def test_kernels_follow_each_layers_own_activation():
 )
 def test_one_input_is_the_diagonal_of_many(activations):
     X, net = inputs(2, 3), network(activations)
-    many = fw.solve(net, X, four_leg_tolerance=1e-10 if net.is_smooth else 1e-6)
+    many = fw.solve(net, X, method=fw.Tensors(tolerance=1e-10 if net.is_smooth else 1e-6))
     one = fw.solve(net, X[:1])
     for layer in (2, 3, 4):
         assert set(one.layer(layer).arrays) == set(many.layer(layer).arrays)
@@ -100,7 +100,7 @@ def test_one_input_is_the_diagonal_of_many(activations):
 
 
 def test_tensors_exist_below_the_first_kink():
-    theory = fw.solve(network(("tanh", "relu", "gelu")), inputs(2, 3), four_leg_tolerance=1e-5)
+    theory = fw.solve(network(("tanh", "relu", "gelu")), inputs(2, 3), method=fw.Tensors(tolerance=1e-5))
     assert set(theory.layer(2).arrays) == {*MATRICES, *TENSORS}
     for layer in (3, 4):  # a smooth activation above a kink does not bring them back
         assert set(theory.layer(layer).arrays) == {*MATRICES, *KINKED_TENSORS}
@@ -109,7 +109,7 @@ def test_tensors_exist_below_the_first_kink():
 
 
 def test_tensors_with_kinks_survive_disk_where_they_exist(tmp_path):
-    theory = fw.solve(network(("tanh", "relu", "gelu")), inputs(2, 3), four_leg_tolerance=1e-4)
+    theory = fw.solve(network(("tanh", "relu", "gelu")), inputs(2, 3), method=fw.Tensors(tolerance=1e-4))
     theory.save(tmp_path / "theory.zarr")
     again = fw.load(tmp_path / "theory.zarr")
     assert again.net == theory.net
@@ -121,7 +121,7 @@ def test_tensors_with_kinks_survive_disk_where_they_exist(tmp_path):
 
 def test_the_unrolled_form_knows_each_layers_activation():
     X, net = inputs(3, 3), network(THREE)
-    theory, unrolled = fw.solve(net, X, four_leg_tolerance=1e-9), fw.unroll(net, X)
+    theory, unrolled = fw.solve(net, X, method=fw.Tensors(tolerance=1e-9)), fw.unroll(net, X)
     for name in TENSORS:
         assert_close(unrolled.tensor(name, tolerance=1e-9), getattr(theory.output, name), 1e-7)
 
@@ -145,7 +145,7 @@ def test_sampled_networks_with_three_activations_fluctuate_as_predicted(activati
         sample(network(activations, (3, n, n, n, 2)), X, FLUCTUATIONS, batches=40, size=400, seed=n)
         for n in widths
     ]
-    theory = fw.solve(network(activations, (3, 8, 8, 8, 2)), X, four_leg_tolerance=1e-5).output
+    theory = fw.solve(network(activations, (3, 8, 8, 8, 2)), X, method=fw.Tensors(tolerance=1e-5)).output
     for name in FLUCTUATIONS:
         limit = extrapolated(widths, [estimate[name] for estimate in estimates])
         pulls = (limit.value - getattr(theory, name)) / limit.stderr

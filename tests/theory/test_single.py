@@ -22,7 +22,7 @@ DEPTH = 10_000
 @pytest.mark.parametrize("activation", ["tanh", "gelu", "swish", "sin", "polynomial(0.2, 1, -0.3, 0.1)"])
 def test_one_input_is_the_diagonal_of_many(activation):
     net, X = fw.MLP(activation=activation, **VARIED), inputs(2)
-    alone, together = fw.solve(net, X[:1]), fw.solve(net, X, four_leg_tolerance=1e-11)
+    alone, together = fw.solve(net, X[:1]), fw.solve(net, X, method=fw.Tensors(tolerance=1e-11))
     for index in range(1, 5):
         for name in NAMES:
             one, many = alone.layer(index).arrays[name], together.layer(index).arrays[name]

@@ -167,7 +167,7 @@ TWO_SKIPS = """.98120881 .25251709 2.95221952 .80781979 5.25550389 8.15992179 15
 )
 def test_worked_examples_to_all_printed_digits(gamma, layer, memory, printed):
     net = chain([0.8, gamma], ["gelu"] * 2, inputs=1, C_W=1.0, lambda_b=0.5, lambda_W=1.0)
-    statistics = fw.solve(net, [[1.0]], memory=memory, four_leg_tolerance=1e-10).layer(layer)
+    statistics = fw.solve(net, [[1.0]], method=fw.Tensors(remember=memory, tolerance=1e-10)).layer(layer)
     for name, value in zip(ORDER, map(float, printed.split()), strict=True):
         assert getattr(statistics, name).item() == pytest.approx(value, abs=6e-9), name
 
@@ -184,7 +184,9 @@ def bodies(*body, gamma=0.7, repeats=2):
 
 def test_without_memory_is_exact_where_the_stream_is_read_linearly():
     X = 0.8 * inputs(2, 3)
-    theories = [fw.solve(bodies(30, "gelu", 20), X, memory=memory) for memory in (True, False)]
+    theories = [
+        fw.solve(bodies(30, "gelu", 20), X, method=fw.Tensors(remember=memory)) for memory in (True, False)
+    ]
     for layer in range(1, 6):
         assert_equal_statistics(theories[0].layer(layer), theories[1].layer(layer), EXACT)
     # the output layer reads the stream by an activation: four-leg averages, good to 1e-8
@@ -192,7 +194,10 @@ def test_without_memory_is_exact_where_the_stream_is_read_linearly():
 
 
 def test_memory_matters_where_the_stream_is_read_twice():
-    theories = [fw.solve(bodies("gelu", 30, "gelu", 20), inputs(1, 3), memory=m) for m in (True, False)]
+    theories = [
+        fw.solve(bodies("gelu", 30, "gelu", 20), inputs(1, 3), method=fw.Tensors(remember=m))
+        for m in (True, False)
+    ]
     V, approximate = (theory.layer(5).V.item() for theory in theories)
     assert approximate < 0.97 * V
 
@@ -217,7 +222,7 @@ def test_a_body_of_linear_layers_is_a_longer_linear_body():
 @pytest.mark.parametrize("memory", [True, False])
 def test_every_tensor_has_its_symmetries(memory):
     net = chain([0.8, None, 0.5, -0.7], ["gelu", "tanh", "swish", "gelu"])
-    output = fw.solve(net, inputs(3, 3), memory=memory, layers=[5]).output
+    output = fw.solve(net, inputs(3, 3), layers=[5], method=fw.Tensors(remember=memory)).output
     for name in MATRICES:
         assert_close(output.arrays[name], output.arrays[name].T, 1e-8)
     for name, group in SYMMETRIES.items():
@@ -282,7 +287,7 @@ UNROLLED = chain([0.8, -0.6, None], ["tanh", "gelu", "tanh"])
 def unrolled(layer):
     X = 0.7 * inputs(2, 3)
     return fw.unroll(UNROLLED, X, layer=layer), fw.solve(
-        UNROLLED, X, layers=[layer], four_leg_tolerance=FINE
+        UNROLLED, X, layers=[layer], method=fw.Tensors(tolerance=FINE)
     ).layer(layer)
 
 
@@ -337,7 +342,7 @@ def test_the_memory_of_one_neuron_gives_what_pairs_of_layers_give(monkeypatch):
     net, X = fw.Network(3, fw.Dense(20, 0.1, 1.0), *layers), inputs(1, 3)
     fast = fw.solve(net, X)
     monkeypatch.setattr(solving.single_stream, "applies", lambda net: False)
-    slow = fw.solve(net, X, four_leg_tolerance=FINE)
+    slow = fw.solve(net, X, method=fw.Tensors(tolerance=FINE))
     for layer in range(1, 7):
         assert_equal_statistics(fast.layer(layer), slow.layer(layer), 1e-9)
 

@@ -45,7 +45,7 @@ def rectified(n=16, blocks=1, gamma=0.8):
 
 @functools.cache
 def solved(memory=True):
-    return fw.solve(rectified(), X, memory=memory)
+    return fw.solve(rectified(), X, method=fw.Tensors(remember=memory))
 
 
 def by_pairs(monkeypatch, net, inputs):
@@ -209,7 +209,7 @@ def test_kinked_layers_without_skips_are_those_of_dense_networks():
 def test_without_memory_is_exact_where_a_kinked_body_is_read_linearly():
     block = fw.Residual(dense(12, 1.1), "relu", dense(9, 1.2), gamma=0.7)
     net = fw.Network(2, dense(9, 1.0), block, block, "relu", dense(1, 1.0))
-    theories = [fw.solve(net, X, memory=memory) for memory in (True, False)]
+    theories = [fw.solve(net, X, method=fw.Tensors(remember=memory)) for memory in (True, False)]
     for layer, name in itertools.product(range(2, 7), NAMES):
         one, other = (getattr(theory.layer(layer), name) for theory in theories)
         tolerance = 10 * theories[0].four_leg_error * max(1.0, np.abs(one).max())
@@ -258,7 +258,7 @@ def test_tensors_with_second_derivatives_exist_below_the_first_kink():
     """A skip that jumps over a kink does not bring them back: the layer with the kink sends noise, too."""
     smooth = chain([0.8, None], ["gelu", "tanh"], inputs=2)
     kinked = chain([0.8, 0.6, None], ["gelu", "relu", "gelu"], inputs=2)
-    theory = fw.solve(kinked, X[:1], four_leg_tolerance=1e-8)
+    theory = fw.solve(kinked, X[:1], method=fw.Tensors(tolerance=1e-8))
     expected = fw.solve(smooth, X[:1])
     for name in TENSORS:
         assert_close(getattr(theory.layer(2), name), getattr(expected.layer(2), name), 1e-12)
@@ -274,7 +274,7 @@ def test_functions_of_a_user_with_kinks_are_known_in_streams():
     assert set(output.arrays) == {*MATRICES, *KINKED_TENSORS}
 
 
-@pytest.mark.parametrize("count, reason", [(1, "little .* four_leg_tolerance="), (2, "almost nothing")])
+@pytest.mark.parametrize("count, reason", [(1, "little .* tolerance="), (2, "almost nothing")])
 def test_a_skip_that_nothing_is_added_to_is_refused_with_kinks(count, reason):
     block = fw.Residual("relu", fw.Dense(9, 0.0, 0.0), gamma=1.0)
     net = fw.Network(2, fw.Dense(9, 0.0, 1.0), block, "relu", fw.Dense(1))

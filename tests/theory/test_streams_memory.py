@@ -34,7 +34,7 @@ def network():
 
 @functools.cache
 def solved(memory):
-    return fw.solve(network(), X, memory=memory)
+    return fw.solve(network(), X, method=fw.Tensors(remember=memory))
 
 
 def distance(one, other, name):
@@ -81,7 +81,7 @@ def test_layers_without_a_past_are_exact():
 def test_two_lines_are_exact_where_the_stream_is_read_linearly():
     block = functools.partial(fw.Residual, dense(10), "gelu", dense(10), gamma=0.7)
     net = fw.Network(3, dense(10), block(), block(), "gelu", dense(4))
-    exact, local = (fw.solve(net, X[:2], memory=memory).output for memory in (True, 2))
+    exact, local = (fw.solve(net, X[:2], method=fw.Tensors(remember=memory)).output for memory in (True, 2))
     for name in NAMES:
         assert distance(local, exact, name) < 1e-7  # four-leg averages have 1e-8
 
@@ -103,7 +103,7 @@ def deep(depth, activation):
 def test_deep_streams_of_several_inputs_agree_with_each_input_alone(depth, activation):
     """Each input alone is solved by other code, to any number of lines."""
     together = inputs(2 if depth < 50 else 4, 3)
-    theory = fw.solve(deep(depth, activation), together, layers=(depth,), memory=8)
+    theory = fw.solve(deep(depth, activation), together, layers=(depth,), method=fw.Tensors(remember=8))
     assert 0 < theory.memory_error < 0.1
     for place, x in enumerate(together):
         alone = fw.solve(deep(depth, activation), x[None], layers=(depth,)).output
@@ -115,7 +115,7 @@ def test_deep_streams_of_several_inputs_agree_with_each_input_alone(depth, activ
 
 def test_the_error_is_saved_with_the_theory(tmp_path):
     for memory in (4, False):
-        theory = fw.solve(deep(3, "gelu"), X[:2], memory=memory)
+        theory = fw.solve(deep(3, "gelu"), X[:2], method=fw.Tensors(remember=memory))
         theory.save(tmp_path / f"{memory}.zarr")
         assert fw.load(tmp_path / f"{memory}.zarr").memory_error == theory.memory_error
     assert theory.memory_error is None  # pairs alone: nobody knows
@@ -123,15 +123,17 @@ def test_the_error_is_saved_with_the_theory(tmp_path):
 
 @pytest.mark.parametrize("memory", [0, 1, 21])
 def test_a_number_of_lines_is_refused_that_is_none(memory):
-    with pytest.raises(ValueError, match="memory must be True, False or a number of lines from 2 to 20, got"):
-        fw.solve(network(), X, memory=memory)
+    with pytest.raises(
+        ValueError, match="remember must be True, False or a number of lines from 2 to 20, got"
+    ):
+        fw.solve(network(), X, method=fw.Tensors(remember=memory))
 
 
 def test_skips_within_skips_are_refused():
     inner = fw.Residual("gelu", dense(5))
     net = fw.Network(3, dense(5), fw.Residual(inner, "gelu", dense(5)), "gelu", dense(2))
     with pytest.raises(
-        ValueError, match="memory=4 does not know skip connections within another; use memory=True"
+        ValueError, match="remember=4 does not know skip connections within another; use remember=True"
     ):
-        fw.solve(net, X, memory=4)
+        fw.solve(net, X, method=fw.Tensors(remember=4))
     assert fw.solve(net, X[:1]).output.V.item() > 0

@@ -32,7 +32,7 @@ VECTORS = tuple(np.random.default_rng(1).standard_normal((4, 3)))
 
 @functools.cache
 def recursion(activation):
-    return fw.solve(NET.replace(activation=activation), X, four_leg_tolerance=FINE)
+    return fw.solve(NET.replace(activation=activation), X, method=fw.Tensors(tolerance=FINE))
 
 
 @functools.cache

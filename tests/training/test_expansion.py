@@ -94,9 +94,7 @@ def test_no_band_is_drawn_for_what_is_meaningless(n, bands):
     how = fw.GradientDescent(0.1, 30)
     prediction = fw.predict(net, x, y, np.linspace(-2, 2, 5)[:, None], algorithm=how)
     small = net.replace(widths=(1, 4, 4, 1))
-    ensemble = fw.train_ensemble(
-        small, x, y, np.linspace(-2, 2, 5)[:, None], algorithm=how, members=4, key=0, progress=False
-    )
+    ensemble = fw.train_ensemble(small, x, y, np.linspace(-2, 2, 5)[:, None], algorithm=how, members=4, key=0)
     figure = fw.plots.trained_outputs(prediction, ensemble)
     assert sum(len(axes.collections) for axes in figure.axes) == bands + 3  # and three sets of error bars
     labels = {label for axes in figure.axes for label in axes.get_legend_handles_labels()[1]}

@@ -146,7 +146,7 @@ def test_contractions_of_the_vertex_are_those_of_the_whole_tensor(activation, mo
     net = fw.MLP((3, 20, 30, 40, 2), activation, C_b=(0.1, 0.2, 0.3, 0.1), C_W=(1.4, 1.2, 1.1, 1.5))
     inputs = np.concatenate([X, X_TEST])[: 3 if activation == "relu" else 4]
     size = (len(inputs),) * 2
-    theory = fw.solve(net, inputs, four_leg_tolerance=tolerance)
+    theory = fw.solve(net, inputs, method=fw.Tensors(tolerance=tolerance))
     P, M = (
         A + A.transpose(0, 2, 1) for A in (RANDOM.normal(size=(3, *size)), RANDOM.normal(size=(2, *size)))
     )
@@ -164,14 +164,14 @@ def test_contractions_of_the_vertex_are_those_of_the_whole_tensor(activation, mo
 
 def test_order_zero_is_infinite_width():
     net = mlp("tanh")
-    assert isinstance(fw.bayes.posterior(net, X, Y, X_TEST), fw.records.Posterior)
+    assert isinstance(fw.bayes.posterior(net, X, Y, X_TEST, order=0), fw.records.Posterior)
     first, zeroth = (
         fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1, order=1),
-        fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1),
+        fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1, order=0),
     )
     assert_close(first.infinite_width.mean, zeroth.mean)
     assert_close(first.infinite_width.covariance, zeroth.covariance)
-    assert fw.bayes.evidence(net, X, Y, noise=0.1).correction == 0.0
+    assert fw.bayes.evidence(net, X, Y, noise=0.1, order=0).correction == 0.0
     with refused("at infinite width hidden layers do not learn from data; use order=1"):
         zeroth.layer(1)
 
@@ -363,7 +363,7 @@ def test_bad_input_is_named():
     with refused("cumulants were not computed"):
         _ = fw.bayes.posterior(net, X, Y, X_TEST, order=1).skewness
     with refused("cumulants=True is for order=1"):
-        fw.bayes.posterior(net, X, Y, cumulants=True)
+        fw.bayes.posterior(net, X, Y, cumulants=True, order=0)
     with refused("'perceptron' jumps"):
         fw.bayes.posterior(mlp("perceptron"), X, Y, order=1)
     with refused("hidden layer of width 1"):
@@ -379,13 +379,13 @@ def test_one_layer_has_no_corrections():
     net = fw.MLP((3, 2), "linear", C_b=0.2, C_W=1.5)
     assert_close(
         fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1, order=1).mean,
-        fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1).mean,
+        fw.bayes.posterior(net, X, Y, X_TEST, noise=0.1, order=0).mean,
     )
     assert fw.bayes.evidence(net, X, Y, noise=0.1, order=1).correction == 0.0
 
 
 def test_a_posterior_is_the_same_from_a_store(tmp_path, monkeypatch):
     monkeypatch.setattr(vertex_fields, "DENSE", 0)
-    options = {"noise": 0.1, "order": 1, "store": tmp_path / "posterior.zarr"}
+    options = {"noise": 0.1, "order": 1, "run": fw.Run(store=tmp_path / "posterior.zarr")}
     first, second = (fw.bayes.posterior(mlp("tanh"), X, Y, X_TEST, **options) for _ in range(2))
     np.testing.assert_array_equal(first.covariance, second.covariance)

@@ -91,10 +91,10 @@ def test_posterior_is_that_of_scikit_learn(name):
     net, noise = NETWORKS[name], 0.05
     peer = GaussianProcessRegressor(Given(net), alpha=noise, optimizer=None).fit(X, Y[:, 0])
     mean, covariance = peer.predict(X_TEST, return_cov=True)
-    ours = fw.bayes.posterior(net, X, Y, X_TEST, noise=noise)
+    ours = fw.bayes.posterior(net, X, Y, X_TEST, noise=noise, order=0)
     np.testing.assert_allclose(ours.mean[:, 0], mean, rtol=1e-9)
     np.testing.assert_allclose(ours.factors[0][1], covariance, rtol=1e-9, atol=1e-11)
-    one = fw.bayes.evidence(net.replace(widths=(*net.widths[:-1], 1)), X, Y[:, :1], noise=noise)
+    one = fw.bayes.evidence(net.replace(widths=(*net.widths[:-1], 1)), X, Y[:, :1], noise=noise, order=0)
     np.testing.assert_allclose(one.value, peer.log_marginal_likelihood_value_, rtol=1e-9)
 
 
@@ -111,7 +111,10 @@ def test_last_layer_training_is_bayesian_inference():
     net = fw.bayes.rates(NETWORKS["tanh"])
     kernels = fw.kernels(net, X)
     np.testing.assert_allclose(kernels.Theta, kernels.K, rtol=1e-13)
-    trained, posterior = fw.predict(net, X, Y, X_TEST, order=0), fw.bayes.posterior(net, X, Y, X_TEST)
+    trained, posterior = (
+        fw.predict(net, X, Y, X_TEST, order=0),
+        fw.bayes.posterior(net, X, Y, X_TEST, order=0),
+    )
     np.testing.assert_allclose(trained.mean, posterior.mean, rtol=1e-7, atol=1e-8)
     np.testing.assert_allclose(trained.covariance, posterior.covariance, rtol=1e-6, atol=1e-9)
 
@@ -327,7 +330,7 @@ def test_a_step_activation_has_a_posterior_but_no_training():
     net = fw.MLP((3, 8, 2), "perceptron", C_b=0.1)
     with refused("has no neural tangent kernel"):
         fw.predict(net, X, Y, X_TEST, order=0)
-    assert np.isfinite(fw.bayes.posterior(net, X, Y, X_TEST).mean).all()
+    assert np.isfinite(fw.bayes.posterior(net, X, Y, X_TEST, order=0).mean).all()
 
 
 def test_one_input_met_twice_has_correlation_one_to_the_last_bit():

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from finitewidth.core.methods import Tensors
 from finitewidth.interface.page import answers, problem
 from finitewidth.interface.page.values import Values
 from finitewidth.network.mlp import MLP
@@ -17,7 +18,7 @@ def bayes(values: Values) -> dict:
     x, y = problem.training_points(values)
     data = problem.inputs(x), y[:, None]
     shown = problem.curve(x)
-    infinite = posterior(net, *data, problem.inputs(shown), noise=values.noise)
+    infinite = posterior(net, *data, problem.inputs(shown), noise=values.noise, order=0)
     evidence = infinite_evidence(net, *data, noise=values.noise, gradient=False).value
     answer = {
         "infinite": answers.curve(shown, infinite.prediction),
@@ -38,7 +39,7 @@ def _finite_width(net: MLP, data: tuple[np.ndarray, np.ndarray], values: Values,
             problem.inputs(compared),
             noise=values.noise,
             order=1,
-            four_leg_tolerance=answers.FOUR_LEG_TOLERANCE,
+            method=Tensors(tolerance=answers.FOUR_LEG_TOLERANCE),
         )
     return {
         "finite": answers.curve(compared, there.prediction),

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
+from finitewidth.core.run import Run
+from finitewidth.experiment.ensemble.plan import Stepping
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.interface.page import problem
@@ -17,7 +19,6 @@ TIME_LIMIT = 120.0  # seconds of one training
 BATCH = 16  # networks of the one compiled program that serves every stage, and of the first stage
 _STAGES = (32, 4, 1)  # a stage trains 1/32, 1/4, all of the members, those of the stage before included
 _BETWEEN_NEWS = 0.25  # seconds
-_MEMORY = 512e6  # bytes
 _TRAINING_ERROR = 1e-7  # residuals of a few 1e-4, too small to be seen in a plot
 
 
@@ -50,10 +51,11 @@ def train(values: Values, tell: Callable[[dict], None]) -> None:
                 algorithm=how,
                 members=members,
                 key=0,
-                batch_size=BATCH,
-                training_error=_TRAINING_ERROR if is_endless else None,
-                memory=_MEMORY,
-                progress=_of_stage(tell, sum(stages[:stage]), sum(stages)),
+                method=Stepping(training_error=_TRAINING_ERROR if is_endless else None),
+                run=Run(
+                    batch_size=BATCH,
+                    progress=_of_stage(tell, sum(stages[:stage]), sum(stages)),
+                ),
             )
         about = {"members": members, "of": values.members, "notes": texts(caught)}
         tell({"result": {**_summary(x, ensemble), **about}})

@@ -7,6 +7,7 @@ import numpy as np
 
 from finitewidth.comparison.extrapolation import Extrapolation, extrapolate
 from finitewidth.core.json_values import json_value
+from finitewidth.core.run import Run
 from finitewidth.interface.page import answers, problem
 from finitewidth.interface.page.ensembles import BATCH, told_seldom
 from finitewidth.interface.page.values import BadValues, Values
@@ -45,9 +46,8 @@ def beyond(values: Values, tell: Callable[[dict], None]) -> None:
             algorithm=problem.algorithm(values),
             widths=widths,
             members=values.members,
-            batch_size=BATCH,
             key=0,
-            progress=_over_widths(tell, len(widths)),
+            run=Run(batch_size=BATCH, progress=_over_widths(tell, len(widths))),
         )
         result = _summary(x, there)
     about = {"members": values.members, "of": values.members, "notes": answers.texts(caught)}

@@ -48,7 +48,13 @@ order = 1                        # 0: infinite width; 1: with the correction of 
 [ensemble]                       # optional; without this table no networks are trained
 members = 2000
 key = 0                          # the same key gives the same networks
-# batch_size = 125               # further keys: memory = 1e9, record_at = [0, 10], ntk = true, kernels = true
+# batch_size = 125               # or memory = 1e9
+
+# [record]                       # optional, of the networks beside their outputs at the end
+# at = [0, 10]                   # further keys: ntk = true, kernels = true
+
+# [stepping]                     # optional, for training to its end and for gradient flow
+# training_error = 1e-8          # further keys: max_steps = 100000, tolerance = 1e-8
 """
 
 

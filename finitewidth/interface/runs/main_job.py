@@ -43,8 +43,8 @@ def check_run(run: TrainingRun) -> None:
             "[training] loss: solve compares means and covariances, which the theory knows for 'mse' only; "
             "use 'mse', or train without theory with `finitewidth ensemble`."
         )
-    if run.options is not None and run.options.get("keep_members"):
-        raise ValueError("[ensemble] keep_members belongs to `finitewidth ensemble`; remove it.")
+    if run.options is not None and run.options["record"].members:
+        raise ValueError("[record] members belongs to `finitewidth ensemble`; remove it.")
     _check_route(run)
     if run.order == 1:
         try:
@@ -99,7 +99,6 @@ def predict_run(run: TrainingRun, store: Path | None = None, progress: Progress 
 
 def train_run(run: TrainingRun, store: Path, progress: Progress = None) -> Ensemble:
     """An ensemble of real networks, with a control variate; finished batches are kept in `store`."""
-    assert run.options is not None
     data = (run.network, run.X_train, run.Y_train, run.X_test)
     control = control_variate(*data, run.algorithm)
     return train_ensemble(
@@ -107,9 +106,7 @@ def train_run(run: TrainingRun, store: Path, progress: Progress = None) -> Ensem
         algorithm=run.algorithm,
         loss=run.loss,
         control=control,
-        store=store,
-        progress=progress,
-        **run.options,
+        **run.options_at(store, progress),
     )
 
 

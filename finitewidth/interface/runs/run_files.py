@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from finitewidth.core.display.progress import Progress
 from finitewidth.interface.runs.data_files import read_matrix
 from finitewidth.interface.runs.network_table import read_network
 from finitewidth.interface.runs.toml_tables import check_keys, parse
@@ -23,7 +24,7 @@ from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.learning_problem import check_network
 
-_TABLES = ("training", "ensemble", "theory", "sampling")
+_TABLES = ("training", "ensemble", "record", "stepping", "theory", "sampling")
 _ARRAYS = ("train_inputs", "train_targets", "test_inputs")
 
 
@@ -56,6 +57,11 @@ class TrainingRun:
     source: str  # of the data, in words
     tables: dict[str, dict] = field(repr=False)  # [training], [ensemble] and so on as they were written
     labels: tuple[str, ...] | None = None  # one per test input, for axes
+
+    def options_at(self, store: Path, progress: Progress) -> dict[str, Any]:
+        """The options of `train_ensemble` with a store and a bar."""
+        assert self.options is not None
+        return {**self.options, "run": replace(self.options["run"], store=store, progress=progress)}
 
 
 def read(path: Path) -> InitializationRun | TrainingRun:
@@ -116,7 +122,7 @@ def training_run(
     theory = tables.get("theory", {})
     order, tolerance = read_theory(theory, f"{where}: [theory]")
     route = read_route(theory, tables.get("sampling"), where)
-    options = read_options(tables.get("ensemble"), training, f"{where}: [ensemble]")
+    options = read_options(tables, where)
     arrays = {key: read_matrix(key, value, folder) for key, value in data.items()}
     network = table.network(input_scale=_mean_square(arrays["train_inputs"]))
     arrays = _checked_arrays(network, arrays)

@@ -1,9 +1,11 @@
-"""The tables [training], [ensemble], [theory] and [sampling] of a run file."""
+"""The tables [training], [ensemble], [record], [stepping], [theory] and [sampling] of a run file."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from finitewidth.core.inputs import as_count
+from finitewidth.core.run import Run
+from finitewidth.experiment.ensemble.plan import Record, Stepping
 from finitewidth.interface.runs.toml_tables import check_keys, check_kind, choice
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
@@ -26,7 +28,6 @@ _ALGORITHMS = {
     "two_step": (TwoStep, ()),
 }
 _LOSSES = {"mse": MSE, "cross_entropy": CrossEntropy}
-_STOPPING = ("training_error", "tolerance", "max_steps")
 _ROUTES = {"deterministic": None, "sampled": None}
 _SAMPLING = {
     "tolerance": "a number",
@@ -35,14 +36,15 @@ _SAMPLING = {
     "variance": "true or false",
     "key": "a number",
 }
-_OPTIONS = {
-    "record_at": "a list of numbers",
+_PORTIONS = {"batch_size": "a number", "memory": "a number"}
+_RECORD = {
+    "at": "a list of numbers",
     "ntk": "true or false",
     "kernels": "true or false",
-    "batch_size": "a number",
-    "memory": "a number",
-    "keep_members": "true or false",
+    "members": "true or false",
 }
+_STEPPING = {"tolerance": "a number", "max_steps": "a number", "training_error": "a number"}
+_Value = TypeVar("_Value", Record, Run, Stepping)
 
 
 def read_algorithm(training: Mapping, where: str) -> AbstractAlgorithm:
@@ -50,10 +52,7 @@ def read_algorithm(training: Mapping, where: str) -> AbstractAlgorithm:
     if "algorithm" not in training:
         raise ValueError(f"{where}: 'algorithm' is missing; known are {', '.join(_ALGORITHMS)}.")
     kind, fields = _ALGORITHMS[choice("algorithm", training["algorithm"], _ALGORITHMS, where)]
-    check_keys(training, ("algorithm",), (*fields, "loss", *_STOPPING), where)
-    for name in _STOPPING:
-        if name in training:
-            check_kind(name, training[name], "a number", where)
+    check_keys(training, ("algorithm",), (*fields, "loss"), where)
     try:
         return kind(**{name: training[name] for name in fields if name in training})
     except TypeError:
@@ -70,20 +69,42 @@ def read_loss(training: Mapping, where: str) -> AbstractLoss:
     return _LOSSES[choice("loss", training.get("loss", "mse"), _LOSSES, where)]()
 
 
-def read_options(ensemble: Mapping | None, training: Mapping, where: str) -> dict[str, Any] | None:
-    """Options of `train_ensemble` from [ensemble] and [training]; None if no networks are to be trained."""
+def read_options(tables: Mapping, where: str) -> dict[str, Any] | None:
+    """Options of `train_ensemble` from [ensemble], [record] and [stepping]; None: no networks are trained."""
+    ensemble = tables.get("ensemble")
     if ensemble is None:
+        for name in ("record", "stepping"):
+            if name in tables:
+                raise ValueError(
+                    f"{where}: [{name}] is about networks that are trained; add a table [ensemble]."
+                )
         return None
-    check_keys(ensemble, ("members", "key"), tuple(_OPTIONS), where=where)
+    here = f"{where}: [ensemble]"
+    check_keys(ensemble, ("members", "key"), tuple(_PORTIONS), where=here)
     try:
         as_count("members", ensemble["members"], lowest=1)
         as_count("key", ensemble["key"], lowest=0)
     except ValueError as error:
+        raise ValueError(f"{here}: {error}") from None
+    portions = {name: ensemble[name] for name in _PORTIONS if name in ensemble}
+    return {
+        "members": ensemble["members"],
+        "key": ensemble["key"],
+        "record": _value(Record, tables.get("record", {}), _RECORD, f"{where}: [record]"),
+        "method": _value(Stepping, tables.get("stepping", {}), _STEPPING, f"{where}: [stepping]"),
+        "run": _value(Run, portions, _PORTIONS, here),
+    }
+
+
+def _value(kind: type[_Value], table: Mapping, kinds: Mapping[str, str], where: str) -> _Value:
+    """A table as the value of its name."""
+    check_keys(table, (), tuple(kinds), where=where)
+    for name, value in table.items():
+        check_kind(name, value, kinds[name], where)
+    try:
+        return kind(**table)
+    except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-    for name, kind in _OPTIONS.items():
-        if name in ensemble:
-            check_kind(name, ensemble[name], kind, where)
-    return {**ensemble, **{name: training[name] for name in _STOPPING if name in training}}
 
 
 def read_theory(table: Mapping, where: str) -> tuple[int | None, float | None]:

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from finitewidth.core import methods
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_inputs, merge_inputs
+from finitewidth.core.methods import Tensors, as_method
+from finitewidth.core.run import Run, as_run
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.network.network import Network
 from finitewidth.theory.vertex.fields import Fields, fields
@@ -65,6 +68,23 @@ class BayesianProblem:
             "noise": self.noise,
             "four_leg_tolerance": self.tolerance,
         }
+
+
+def checked(order: int, method: Tensors | None, run: Run | None) -> int:
+    """The order, with what acts at it; what order 0 does not look at is refused."""
+    if order not in (0, 1):
+        raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
+    if order == 0:
+        as_method(method, (), where="at order 0")
+        as_run(run, tasks=False)
+    return order
+
+
+def tolerance_of(method: Tensors | None) -> float | None:
+    """The accuracy of four-leg averages, all that a posterior asks of its method."""
+    method = as_method(method, (Tensors,), where="in fw.bayes") or Tensors()
+    methods.only(method, ("tolerance",), "in fw.bayes")
+    return method.tolerance
 
 
 def check_prior(net: Network) -> None:

@@ -1,17 +1,16 @@
 """The evidence of data for a prior, log p(y), through order 1/n, and its gradient."""
 
-import warnings
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
-from finitewidth.core.display.progress import Progress
-from finitewidth.core.tasks import HERE, Runner, runner
+from finitewidth.core.display.user_warnings import warn
+from finitewidth.core.inputs import ArrayLike
+from finitewidth.core.methods import Tensors
+from finitewidth.core.run import Run, runner
+from finitewidth.core.tasks import HERE, Runner
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
-from finitewidth.training.bayes.bayesian_problem import BayesianProblem
+from finitewidth.training.bayes.bayesian_problem import BayesianProblem, checked, tolerance_of
 from finitewidth.training.bayes.conditioned_prior import Conditioned
 from finitewidth.training.bayes.posterior_corrections import Slopes, evidence_correction
 from finitewidth.training.first_order.expansion import ExpansionWarning
@@ -24,16 +23,14 @@ _FINE = 1e-10  # accuracy of four-leg averages whose differences are taken
 @takes_models
 def evidence(
     net: Network,
-    X,
-    Y,
+    X: ArrayLike,
+    Y: ArrayLike,
     *,
     noise: float = 0.0,
-    order: int = 0,
+    order: int = 1,
     gradient: bool = True,
-    four_leg_tolerance: float | None = None,
-    client: Any = None,
-    store: str | Path | None = None,
-    progress: Progress = None,
+    method: Tensors | None = None,
+    run: Run | None = None,
 ) -> Evidence:
     """The log probability density of data under the prior, with noise of a given variance.
 
@@ -53,24 +50,20 @@ def evidence(
         noise: The variance of the observations.
         order: 0 is infinite width, 1 adds Q/n.
         gradient: Whether to compute the gradient.
-        four_leg_tolerance: The accuracy of four-leg averages, as in `prepare`.
-        client: A Dask client, as in `predict`.
-        store: Where finished tasks are kept, as in `predict`.
-        progress: A progress bar, as in `predict`.
+        method: The accuracy of four-leg averages at order 1, an `fw.Tensors`.
+        run: Store, cluster and progress of order 1, an `fw.Run`.
 
     Returns:
         The `value`, its `gradient`, and at order 1 the `correction` and a `verdict`.
 
     ```python
-    fw.bayes.evidence(net, X, Y, noise=0.01).value
+    fw.bayes.evidence(net, X, Y, noise=0.1, gradient=False).value
     ```
     """
-    if order == 0:
+    if checked(order, method, run) == 0:
         return infinite_evidence(net, X, Y, noise=noise, gradient=gradient)
-    if order != 1:
-        raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
-    problem = BayesianProblem.of(net, X, Y, None, noise, four_leg_tolerance)
-    with runner(client, store, progress, kind="evidence", configuration=problem.described) as running:
+    problem = BayesianProblem.of(net, X, Y, None, noise, tolerance_of(method))
+    with runner(run, kind="evidence", configuration=problem.described) as running:
         value = _first_order(running, problem, gradient=gradient)
     _warn_of(value)
     return value
@@ -132,10 +125,9 @@ def _with(net: Network, name: str, values: list[float]) -> Network:
 
 def _warn_of(value: Evidence) -> None:
     if value.verdict != "trusted":
-        warnings.warn(
+        warn(
             f"order 1/n of the log evidence is {value.verdict}: it adds {value.correction:.3g} and leaves it "
             f"uncertain by {value.uncertainty:.2g}; widen the network, use fewer data, or take a prior and a "
             "noise that fit the scale of the data.",
             ExpansionWarning,
-            stacklevel=4,
         )
