@@ -106,7 +106,8 @@ def test_mini_batches_of_an_epoch_add_up_to_the_full_gradient():
 
 def test_mini_batches_are_drawn_anew_in_each_epoch_and_learning_rates_fall():
     """One step sees one sample: the loss gradient's footprint tells which."""
-    algorithm = fw.StochasticGradientDescent(0.01, 12, batch_size=1, decay=0.5)
+    rates = 0.01 / (1 + 0.5 * np.arange(12))
+    algorithm = fw.StochasticGradientDescent(rates, 12, batch_size=1)
     path = trained(FLAT, members=1, algorithm=algorithm, record=fw.Record(at=range(13))).outputs.value[:, :2]
     theta = FLAT.lambda_b[0] + FLAT.lambda_W[0] / 3 * X_TRAIN @ X_TRAIN.T
     chosen = []

@@ -68,7 +68,10 @@ GOOD = {
         "steps": [10, float("inf"), 10**400],
         "time": [1.0],
         "batch_size": [1],
-        "decay": [0.1],
+        "replacement": [True],
+        "momentum": [0.9],
+        "nesterov": [True],
+        "ridge": [0.1],
         "loss": ["mse", "cross_entropy"],
     },
     "ensemble": {

@@ -61,9 +61,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "theory",
         "training.infinite",
         "training.first_order",
+        "training.replay",
         "training.textbook",
     },
     "training.infinite": {"core", "network", "gaussian", "theory"},
+    "training.replay": {"core", "network", "theory", "training.infinite"},
     "training.many_points": {"core", "network", "gaussian", "theory"},
     "training.first_order": {
         "core",
@@ -235,7 +237,7 @@ def test_experiments_know_nothing_of_the_theory():
 
 def test_experiments_ask_an_algorithm_only_how_networks_move():
     """Algorithms carry their theory with them, and real networks must be trained without it."""
-    theory = {"response", "response_matrix", "symbols", "refusal", "advance", "check_stable", "minimizer"}
+    theory = {"response", "response_matrix", "symbols", "refusal", "replay", "check_stable", "minimizer"}
     experiments = [module for module in MODULES if module.split(".")[0] == "experiment"]
     nodes = [(module, node) for module in experiments for node in ast.walk(parsed(module))]
     asked = {(module, node.attr) for module, node in nodes if isinstance(node, ast.Attribute)}

@@ -36,7 +36,21 @@ def test_algorithms_are_values():
             lambda: fw.StochasticGradientDescent(0.1, math.inf, 2),
             "steps must be a whole number of at least 0",
         ),
-        (lambda: fw.StochasticGradientDescent(0.1, 5, 2, -1), "decay must be zero or a positive number"),
+        (lambda: fw.StochasticGradientDescent(0.1, 5, 2, -1), "replacement must be True or False, got -1"),
+        (
+            lambda: fw.GradientDescent(0.1, momentum=1.0),
+            "momentum must be a number from 0 to below 1, got 1",
+        ),
+        (lambda: fw.GradientDescent(0.1, nesterov=True), "nesterov=True has no meaning without momentum"),
+        (lambda: fw.GradientDescent(0.1, ridge=-1), "ridge must be zero or a positive number, got -1"),
+        (lambda: fw.GradientDescent([0.1, 0.2], 3), "learning_rate has 2 entries but steps=3"),
+        (lambda: fw.GradientDescent([0.1, -0.2]), "learning_rate must be zero or positive at every step"),
+        (lambda: fw.GradientDescent(0.1, 3, batches=[[1, 0]]), "batches has 1 rows but steps=3"),
+        (
+            lambda: fw.GradientDescent(0.1, batches=[1, 0]),
+            "batches must be an array",
+        ),
+        (lambda: fw.GradientDescent(0.1, batches=[[-1.0]]), "zero or positive, got shape"),
     ],
 )
 def test_impossible_settings_are_refused(make, message):

@@ -17,12 +17,13 @@ from finitewidth.network.losses.cross_entropy import CrossEntropy
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.training.first_order.route import Route
 
+_DESCENT = ("momentum", "nesterov", "ridge")
 _ALGORITHMS = {
     "gradient_flow": (GradientFlow, ("time",)),
-    "gradient_descent": (GradientDescent, ("learning_rate", "steps")),
+    "gradient_descent": (GradientDescent, ("learning_rate", "steps", *_DESCENT)),
     "stochastic_gradient_descent": (
         StochasticGradientDescent,
-        ("learning_rate", "steps", "batch_size", "decay"),
+        ("learning_rate", "steps", "batch_size", "replacement", *_DESCENT),
     ),
     "newton": (Newton, ()),
     "two_step": (TwoStep, ()),

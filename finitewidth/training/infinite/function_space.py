@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from finitewidth.core.inputs import as_inputs, as_targets
+from finitewidth.core.keys import as_key
 from finitewidth.core.memory import require_memory
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.losses.abstract import AbstractLoss
@@ -86,7 +87,7 @@ def sampled_trajectory(
     both = kernels(net, np.concatenate([X, X_test]))
     Theta = ntk(both)
     z = gaussian_members(both.K, int(members), outputs, key)
-    coefficients = _coefficients(Theta[:N, :N], z[:, :N], Y, stops, loss)
+    coefficients = _coefficients(Theta[:N, :N], z[:, :N], Y, stops, loss, jax.random.fold_in(as_key(key), 1))
     condition = float(np.linalg.cond(Theta[:N, :N]))
     predictions = []
     for stop, c in zip(stops, coefficients, strict=True):
@@ -97,21 +98,26 @@ def sampled_trajectory(
 
 
 def _coefficients(
-    Theta: np.ndarray, z: np.ndarray, Y: np.ndarray, stops: Sequence[AbstractAlgorithm], loss: AbstractLoss
+    Theta: np.ndarray,
+    z: np.ndarray,
+    Y: np.ndarray,
+    stops: Sequence[AbstractAlgorithm],
+    loss: AbstractLoss,
+    key,
 ) -> list[np.ndarray]:
     """c with z_A - Theta c the trained outputs of every member: (members, N, n_L) at each stop."""
     gradient = jax.jit(loss.gradient)
-
-    def force(c: np.ndarray) -> np.ndarray:
-        outputs = z - np.einsum("ab,mbi->mai", Theta, c, optimize=True)
-        return np.asarray(gradient(outputs, np.broadcast_to(Y, outputs.shape)))
-
+    last = max(stops, key=lambda stop: stop.end)
     largest = largest_eigenvalue(Theta)
     for stop in stops:
         stop.check_stable(largest, loss)
-    results: dict[int, np.ndarray] = {}
-    c, now = np.zeros_like(z), 0.0
-    for index in sorted(range(len(stops)), key=lambda index: stops[index].end):
-        c, now = stops[index].advance(force, c, stops[index].end - now), stops[index].end
-        results[index] = c
-    return [results[index] for index in range(len(stops))]
+    masks = last.masks(len(Theta), len(z) if last.draws_batches else 1, key) if last.mixes_modes else None
+
+    def force(c: np.ndarray, step: int) -> np.ndarray:
+        outputs = z - np.einsum("ab,mbi->mai", Theta, c, optimize=True)
+        slope = np.asarray(gradient(outputs, np.broadcast_to(Y, outputs.shape)))
+        return slope if masks is None else masks[:, step, :, None] * slope
+
+    order = np.argsort([stop.end for stop in stops], kind="stable")
+    found = last.replay(force, np.zeros_like(z), [stops[index].end for index in order])
+    return [found[int(np.argmax(order == index))] for index in range(len(stops))]
