@@ -147,7 +147,7 @@ def misses_without(algorithm, ridge: float) -> tuple[np.ndarray, np.ndarray, Lef
 
 def test_samples_left_out_are_those_of_networks_trained_without_them():
     misses, variances, closed = misses_without(fw.GradientFlow(), 0.3)
-    np.testing.assert_allclose(closed.misses[:3], misses, rtol=1e-9)
+    np.testing.assert_allclose(closed.residuals[:3], misses, rtol=1e-9)
     np.testing.assert_allclose(closed.variances[:3], variances, rtol=1e-9)
 
 
@@ -156,7 +156,7 @@ def test_samples_left_out_early_in_training_are_right_up_to_the_square_of_the_ti
     for time in (0.01, 0.005):
         misses, variances, closed = misses_without(fw.GradientFlow(time), 0.0)
         errors.append(
-            [np.abs(closed.misses[:3] - misses).max(), np.abs(closed.variances[:3] - variances).max()]
+            [np.abs(closed.residuals[:3] - misses).max(), np.abs(closed.variances[:3] - variances).max()]
         )
     assert np.all(np.abs(np.divide(*errors) - 4) < 1)
 

@@ -12,8 +12,9 @@ from finitewidth.gaussian.two_legs.averages import two_legs
 from finitewidth.theory.vertex import fields as vertex_fields
 from finitewidth.theory.vertex.fields import fields
 from finitewidth.theory.vertex.interface import WholeVertex
-from finitewidth.training.bayes.conditioned_prior import Conditioned
+from finitewidth.training.bayes.conditioned_prior import ConditionedPrior
 from finitewidth.training.bayes.posterior_corrections import corrections, evidence_correction
+from finitewidth.training.infinite.bayes import log_density
 from finitewidth.training.infinite.solver import inverse
 
 RANDOM = np.random.default_rng(18)
@@ -29,7 +30,11 @@ def mlp(activation, n=64, outputs=2, **kwargs):
 
 
 def conditioned(K, Y, train, tests, noise):
-    return Conditioned.of(K, Y, train, tests, inverse(K[np.ix_(train, train)].copy(), noise))
+    return ConditionedPrior.of(K, Y, train, tests, inverse(K[np.ix_(train, train)].copy(), noise))
+
+
+def log_prior(K, Y, train, noise):
+    return log_density(inverse(K[np.ix_(train, train)].copy(), noise), Y)
 
 
 def pairs_of(K):
@@ -39,18 +44,19 @@ def pairs_of(K):
 def test_two_samples_by_hand():
     K, G1 = np.array([[1, 0.5], [0.5, 1]]), np.array([[0.2, 0.1], [0.1, 0.3]])
     vertex = WholeVertex(G1, pairs_of(K))
-    given = conditioned(K, np.array([[2, -0.5]]), [0], [1], 0.25)
+    Y = np.array([[2, -0.5]])
+    given = conditioned(K, Y, [0], [1], 0.25)
     result = corrections(given, vertex, cumulants=True)
     assert_close(given.mean[0], [0.8, -0.2])
     assert_close(sum(result.mean.values())[0], [-0.0448, 0.0112])
-    assert_close(given.among, [[0.8]])
+    assert_close(given.covariance, [[0.8]])
     assert_close(sum(result.own.values()), [[-0.3528]])
     assert_close(result.wired[0, :, 0], [[1.9712, -0.4928], [-0.4928, 0.1232]])
     assert_close(result.cumulants.third[0, 0, 0], [0.2432, -0.0608])
     assert_close(result.cumulants.fourth, [[[[1.1552]]]])
-    assert_close([given.log_density, result.log_density], [-3.7610206177, -1.1104])
-    Q, slopes = evidence_correction(given, vertex)
-    assert_close([Q, np.trace(given.Psi) / 2, np.trace(slopes.by_kernel)], [-1.1104, 0.56, 2.17088])
+    assert_close([log_prior(K, Y, [0], 0.25), result.log_density], [-3.7610206177, -1.1104])
+    Q, derivatives = evidence_correction(given, vertex)
+    assert_close([Q, np.trace(given.Psi) / 2, np.trace(derivatives.by_kernel)], [-1.1104, 0.56, 2.17088])
 
 
 @pytest.mark.parametrize(
@@ -84,15 +90,16 @@ def test_three_samples_by_hand(noise, mean, mean1, among, own, wired, log_p, Q):
     V = np.einsum("ab,cd->abcd", f1, f1) + np.einsum("ab,cd->abcd", f2, f2)
     K = np.array([[1, 0.3, 0.5], [0.3, 1.2, -0.2], [0.5, -0.2, 0.9]])
     G1 = np.array([[0.1, 0.05, -0.1], [0.05, -0.2, 0.1], [-0.1, 0.1, 0.3]])
-    given = conditioned(K, np.array([[1, -0.5], [0.4, 0.8]]), [0, 1], [2], noise)
+    Y = np.array([[1, -0.5], [0.4, 0.8]])
+    given = conditioned(K, Y, [0, 1], [2], noise)
     result = corrections(given, WholeVertex(G1, V))
     for value, expected in (
         (given.mean[0], mean),
         (sum(result.mean.values())[0], mean1),
-        (given.among[0, 0], among),
+        (given.covariance[0, 0], among),
         (sum(result.own.values())[0, 0], own),
         (result.wired[0, :, 0], wired),
-        (given.log_density, log_p),
+        (log_prior(K, Y, [0, 1], noise), log_p),
         (result.log_density, Q),
     ):
         np.testing.assert_allclose(value, expected, atol=1e-8)

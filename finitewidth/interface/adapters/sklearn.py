@@ -294,7 +294,7 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
         self.fitted_ = self._train(np.asarray(X), targets)
         chosen = _as_number("temperature", self.temperature, "loo")
         if chosen is None:
-            chosen = _calibrated(targets - left_out(self.fitted_, targets).misses, labels)
+            chosen = _calibrated(targets - left_out(self.fitted_, targets).residuals, labels)
         self.temperature_ = chosen
         return self
 
