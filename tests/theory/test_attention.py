@@ -64,9 +64,9 @@ def test_two_positions_have_exact_averages(mixing, end):
     kernels = fw.kernels(network(layer, end), X)
     assert 0 < kernels.sampling_error < 0.02
     same = np.eye(2)[None, :, None, :] / 2 if end == fw.Flatten() else np.full((1, 2, 1, 2), 0.25)
-    for found, exact in zip((kernels.K, kernels.Theta), exact_kernels(layer), strict=True):
+    for value, exact in zip((kernels.K, kernels.Theta), exact_kernels(layer), strict=True):
         most = 4 * kernels.sampling_error * np.abs(exact).max()
-        np.testing.assert_allclose(found, np.sum(exact * same, axis=(1, 3)), atol=most, rtol=0)
+        np.testing.assert_allclose(value, np.sum(exact * same, axis=(1, 3)), atol=most, rtol=0)
 
 
 def test_standard_error_falls_with_the_root_of_draws_and_is_honest():

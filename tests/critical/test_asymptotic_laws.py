@@ -12,8 +12,8 @@ X = [[1.0, -1.0]]
 def gaps(theory, l: int) -> tuple[float, float]:
     laws, layer = fw.critical.asymptotes(theory), theory.layer(l)
     return tuple(
-        float(np.abs(np.diag(found) / law[:, l - 1] - 1).max())
-        for found, law in ((layer.K, laws.K), (layer.Theta, laws.Theta))
+        float(np.abs(np.diag(value) / law[:, l - 1] - 1).max())
+        for value, law in ((layer.K, laws.K), (layer.Theta, laws.Theta))
     )
 
 

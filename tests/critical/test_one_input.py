@@ -182,13 +182,13 @@ def test_relu_ntk_angle_tends_to_one_quarter():
 def contributions(net, x):
     """What biases and weights of each layer give to the NTK of the output, by switching the others off."""
     off = (0.0,) * net.depth
-    found = []
+    results = []
     for l in range(net.depth):
         for name in ("lambda_b", "lambda_W"):
             alone = tuple(rate if i == l else 0.0 for i, rate in enumerate(getattr(net, name)))
             single = net.replace(**{"lambda_b": off, "lambda_W": off, name: alone})
-            found.append(fw.solve(single, x, order=0).output.Theta.item())
-    return np.asarray(found).reshape(net.depth, 2)
+            results.append(fw.solve(single, x, order=0).output.Theta.item())
+    return np.asarray(results).reshape(net.depth, 2)
 
 
 def test_all_layers_of_a_critical_relu_network_contribute_equally():

@@ -36,8 +36,8 @@ def test_what_is_left_falls_as_one_over_width_and_as_its_square():
     for width, members in zip(widths, (20_000, 40_000, 60_000), strict=True):
         prediction, ensemble = trained(shallow(width), 4 * Y[:, :1], STEPS, members)
         mean = ensemble.controlled.mean
-        for found, parts in zip((prediction.infinite_width, prediction), left.values(), strict=True):
-            gap = np.abs(mean.value[0, 0] - found.mean[0, 0])
+        for value, parts in zip((prediction.infinite_width, prediction), left.values(), strict=True):
+            gap = np.abs(mean.value[0, 0] - value.mean[0, 0])
             parts.append(fw.Estimate(np.asarray(gap), mean.stderr[0, 0]))
     for power, estimates in enumerate(left.values(), start=1):
         assert min(float(one.value / one.stderr) for one in estimates) > PULL  # there is something to fall
@@ -81,5 +81,5 @@ def test_outputs_are_wired_together():
 @pytest.mark.parametrize("activation", ["gelu", pytest.param("sin", marks=pytest.mark.long)])
 def test_other_activations_have_the_predicted_mean_and_covariance(activation):
     """1500 networks of width 64: what is left at order 1/n^2 is below a standard error."""
-    found = fw.compare(*trained(shallow(64, activation), Y[:, :1], STEPS, 1500))
-    assert found.worst < PULL
+    comparison = fw.compare(*trained(shallow(64, activation), Y[:, :1], STEPS, 1500))
+    assert comparison.worst < PULL

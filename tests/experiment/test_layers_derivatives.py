@@ -94,13 +94,13 @@ def test_training_with_different_activations_is_that_of_the_definition():
         kernels = [s @ s.T / s.shape[1] for s in (hidden, second)]
         return by_hand(parameters, X), ntk_by_jacobian(parameters, X), kernels
 
-    found = trained(MIXED)
+    ensemble = trained(MIXED)
     each = [descended(member_key(jax.random.key(3), m)) for m in range(3)]
     z, H, kernels = jax.tree.map(lambda *values: np.mean(values, axis=0), *each)
-    np.testing.assert_allclose(found.outputs.value[-1], z, rtol=1e-11, atol=1e-13)
-    np.testing.assert_allclose(found.ntk.value[-1], H, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(ensemble.outputs.value[-1], z, rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(ensemble.ntk.value[-1], H, rtol=1e-10, atol=1e-12)
     for layer, kernel in enumerate(kernels):
-        np.testing.assert_allclose(found.kernels.value[-1, layer], kernel, rtol=1e-11)
+        np.testing.assert_allclose(ensemble.kernels.value[-1, layer], kernel, rtol=1e-11)
 
 
 @pytest.mark.long

@@ -78,9 +78,9 @@ def test_the_start_decides_between_two_fixed_points():
 
 def test_one_point_is_the_diagram_of_one_point():
     diagram = fw.critical.phase_diagram("tanh", [0.1], [1.4], start=0.5)
-    found = fixed_point(diagram.activation, 0.1, 1.4, 0.5)
-    assert found.K == diagram.K_star.item()
-    assert found.perpendicular == diagram.chi_perp.item()
+    point = fixed_point(diagram.activation, 0.1, 1.4, 0.5)
+    assert point.K == diagram.K_star.item()
+    assert point.perpendicular == diagram.chi_perp.item()
 
 
 @pytest.mark.parametrize("activation", ["tanh", "gelu"])

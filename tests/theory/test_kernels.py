@@ -3,14 +3,10 @@
 import numpy as np
 import pytest
 from helpers import brute_force
+from helpers.close import assert_close
 from helpers.peer_kernels import references
 
 import finitewidth as fw
-
-
-def assert_near(found, exact, most: float) -> None:
-    """Differences in units of the largest entry."""
-    assert np.max(np.abs(np.asarray(found) - exact)) <= most * np.max(np.abs(exact))
 
 
 @pytest.mark.parametrize("name", references())
@@ -20,8 +16,8 @@ def test_kernels_are_those_of_neural_tangents(name):
     net = fw.Network.from_dict(case.network)
     for given, exact in (((case.X,), case.of_X()), ((case.X, case.X_other), case.between())):
         kernels = fw.kernels(net, *given)
-        for found, one, most in zip((kernels.K, kernels.Theta), exact, case.tolerances, strict=True):
-            assert_near(found, one, most)
+        for value, one, most in zip((kernels.K, kernels.Theta), exact, case.tolerances, strict=True):
+            assert_close(value, one, most)
 
 
 CONV = {"kind": "Conv", "width": 4, "C_b": 0.1, "C_W": 1.5, "lambda_b": 0.7, "lambda_W": 0.4}
@@ -62,7 +58,7 @@ def test_kernels_are_those_of_brute_force(name):
     network = {"input_shape": [5, 4, 2], "layers": [*BEYOND_THE_PEER[name], DENSE]}
     X = np.random.default_rng(7).standard_normal((3, 5, 4, 2))
     kernels = fw.kernels(fw.Network.from_dict(network), X, X[[2, 0]])
-    for found, exact in zip(
+    for value, exact in zip(
         (kernels.K, kernels.Theta), brute_force.kernels(network, X, X[[2, 0]]), strict=True
     ):
-        assert_near(found, exact, 1e-9)
+        assert_close(value, exact, 1e-9)

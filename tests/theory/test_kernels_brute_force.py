@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from helpers import brute_force
+from helpers.close import assert_close, own_sizes
 from helpers.peer_kernels import Reference, references
 from scipy.special import erf
 
@@ -10,20 +11,13 @@ SMOOTH = ("gelu", "sin")  # by quadrature, which is too slow for all pairs of si
 FEW = {1: 8, 2: 6, 3: 2}  # inputs with so many axes that are enough then
 
 
-def assert_close(found, exact, most: float) -> None:
-    """Differences in units of the largest entry of the row and the column, which is on the diagonal."""
-    scale = np.sqrt(np.outer(np.diag(exact), np.diag(exact)))
-    assert np.isfinite(found).all()
-    assert np.max(np.abs(found - exact) / scale) <= most
-
-
 @pytest.mark.parametrize("name", references())
 def test_kernels_are_those_of_neural_tangents(name):
     case: Reference = references()[name]
     few = FEW[len(case.network["input_shape"])] if any(s in str(case.network) for s in SMOOTH) else None
     K, Theta = brute_force.kernels(case.network, case.inputs[:few])
-    for found, exact, most in zip((K, Theta), (case.K, case.Theta), case.tolerances, strict=True):
-        assert_close(found, exact[:few, :few], most)
+    for value, exact, most in zip((K, Theta), (case.K, case.Theta), case.tolerances, strict=True):
+        assert_close(value, exact[:few, :few], most, scale=own_sizes(exact[:few, :few]))
 
 
 @pytest.mark.parametrize("name", ["perceptron: dropout", "image: dropout, averaged", "sequence: transformer"])
@@ -33,8 +27,8 @@ def test_repeated_inputs_are_the_same_input(name):
     few = case.inputs[[0, 1, 2]]
     K, Theta = brute_force.kernels(case.network, few)
     between = brute_force.kernels(case.network, few[[0, 1, 0]], few[[1, 2, 2, 0]])
-    for found, whole in zip(between, (K, Theta), strict=True):
-        np.testing.assert_allclose(found, whole[np.ix_([0, 1, 0], [1, 2, 2, 0])], rtol=1e-12)
+    for value, whole in zip(between, (K, Theta), strict=True):
+        np.testing.assert_allclose(value, whole[np.ix_([0, 1, 0], [1, 2, 2, 0])], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +54,8 @@ def test_quadrature_gives_the_closed_form():
     network = {"input_shape": [5, 3], "layers": [{"kind": "Conv", "width": 1}, "erf", {"kind": "Flatten"}]}
     closed = brute_force.kernels(network, case.inputs)
     network["layers"][1] = (erf, slope)
-    for found, exact in zip(brute_force.kernels(network, case.inputs), closed, strict=True):
-        np.testing.assert_allclose(found, exact, rtol=1e-12)
+    for value, exact in zip(brute_force.kernels(network, case.inputs), closed, strict=True):
+        np.testing.assert_allclose(value, exact, rtol=1e-12)
 
 
 def test_gain_and_offset_of_layer_norm_add_to_the_tangent_kernel():

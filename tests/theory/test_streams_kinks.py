@@ -12,7 +12,8 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.problems import assert_close, inputs
+from helpers.close import assert_close
+from helpers.problems import inputs
 from helpers.residual_networks import chain, joint_kernel
 from helpers.sampled_networks import extrapolated
 from helpers.sampled_streams import stream_statistics
@@ -99,19 +100,22 @@ def test_delta_functions_of_an_upper_layer_are_derivatives_by_its_kernel(names):
     """Two samples, and one sample, where only sums over legs exist."""
     activations = as_activation(names[0]), as_activation(names[1])
     K = joint_kernel(inputs(2, 3))
-    found, _ = kinked_layers(activations, K, FUNCTIONS + RESPONSES, 1e-5)
+    tensors, _ = kinked_layers(activations, K, FUNCTIONS + RESPONSES, 1e-5)
     by_one, by_both = difference(activations, K, (2, 2)), difference(activations, K, (2, 3))
     by_cross = difference(activations, K, (1, 2))  # of sample 1 below with sample 0 above
     checks = {
-        "20": (2 * by_one[0, 0, 0, 0][0, 0, 0, 1], found[0, 0, 2, 0][0, 0, 0, 1]),
-        "31": (2 * by_one[0, 0, 1, 1][0, 0, 0, 1], found[0, 0, 3, 1][0, 0, 0, 1]),
-        "one sample": (by_one[0, 0, 0, 0][0, 0, 0, 0], (found[0, 0, 2, 0] + found[0, 0, 1, 1])[0, 0, 0, 0]),
-        "its slope": (by_one[0, 0, 1, 1][0, 0, 0, 0], found[0, 0, 2, 2][0, 0, 0, 0]),
-        "21": (by_cross[0, 0, 1, 1][0, 1, 0, 1], found[1, 0, 2, 1][1, 0, 0, 1]),
-        "21, twice below": (by_cross[0, 0, 1, 1][1, 1, 0, 1], 2 * found[1, 0, 2, 1][1, 1, 0, 1]),
+        "20": (2 * by_one[0, 0, 0, 0][0, 0, 0, 1], tensors[0, 0, 2, 0][0, 0, 0, 1]),
+        "31": (2 * by_one[0, 0, 1, 1][0, 0, 0, 1], tensors[0, 0, 3, 1][0, 0, 0, 1]),
+        "one sample": (
+            by_one[0, 0, 0, 0][0, 0, 0, 0],
+            (tensors[0, 0, 2, 0] + tensors[0, 0, 1, 1])[0, 0, 0, 0],
+        ),
+        "its slope": (by_one[0, 0, 1, 1][0, 0, 0, 0], tensors[0, 0, 2, 2][0, 0, 0, 0]),
+        "21": (by_cross[0, 0, 1, 1][0, 1, 0, 1], tensors[1, 0, 2, 1][1, 0, 0, 1]),
+        "21, twice below": (by_cross[0, 0, 1, 1][1, 1, 0, 1], 2 * tensors[1, 0, 2, 1][1, 1, 0, 1]),
     }
     for a, b in ((0, 0), (0, 1), (1, 1)):
-        checks[f"22 {a}{b}"] = by_both[0, 0, 1, 1][a, b, 0, 1], found[0, 0, 2, 2][a, b, 0, 1]
+        checks[f"22 {a}{b}"] = by_both[0, 0, 1, 1][a, b, 0, 1], tensors[0, 0, 2, 2][a, b, 0, 1]
     for name, (expected, value) in checks.items():
         assert value == pytest.approx(expected, abs=DIFFERENCES), name
 

@@ -62,10 +62,10 @@ def test_an_average_of_two_layers_is_a_sum_over_lines():
 def test_the_reported_error_covers_what_is_left_out_and_falls_with_the_number_of_lines():
     exact, errors = solved(True), []
     for lines in (4, 8):
-        found = solved(lines)
-        worst = max(distance(found.layer(l), exact.layer(l), name) for l in range(2, 7) for name in NAMES)
-        assert 1e-5 < worst < found.memory_error
-        errors.append(found.memory_error)
+        theory = solved(lines)
+        worst = max(distance(theory.layer(l), exact.layer(l), name) for l in range(2, 7) for name in NAMES)
+        assert 1e-5 < worst < theory.memory_error
+        errors.append(theory.memory_error)
     assert errors[1] < errors[0] / 5
     assert exact.memory_error == 0.0
 
@@ -103,14 +103,14 @@ def deep(depth, activation):
 def test_deep_streams_of_several_inputs_agree_with_each_input_alone(depth, activation):
     """Each input alone is solved by other code, to any number of lines."""
     together = inputs(2 if depth < 50 else 4, 3)
-    found = fw.solve(deep(depth, activation), together, layers=(depth,), method=fw.Tensors(remember=8))
-    assert 0 < found.memory_error < 0.1
+    theory = fw.solve(deep(depth, activation), together, layers=(depth,), method=fw.Tensors(remember=8))
+    assert 0 < theory.memory_error < 0.1
     for place, x in enumerate(together):
         alone = fw.solve(deep(depth, activation), x[None], layers=(depth,)).output
         for name in TENSORS:
-            one = getattr(found.output, name)
+            one = getattr(theory.output, name)
             difference = abs(one[(place,) * 4] - getattr(alone, name).item())
-            assert difference < found.memory_error * np.abs(one).max()
+            assert difference < theory.memory_error * np.abs(one).max()
 
 
 def test_the_error_is_saved_with_the_theory(tmp_path):

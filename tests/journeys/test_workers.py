@@ -52,18 +52,18 @@ def watched(*arguments):
     return plain(*arguments)
 batch._train_batch = watched
 X = np.array({inputs})
-found = fw.train_ensemble(
+ensemble = fw.train_ensemble(
     fw.MLP((3, 5, 4, 1), "tanh", C_b=0.1, C_W=1.2), X[:2], np.array([[0.7], [-0.4]]), X[2:],
     algorithm=fw.GradientDescent(0.1, 5000), members=60, key=1, run=fw.Run(batch_size=3),
 )
-np.savez({path!r}, value=found.outputs.value, covariance=found.output_covariance.value)
+np.savez({path!r}, value=ensemble.outputs.value, covariance=ensemble.output_covariance.value)
 print(sorted(used))
 """
 
 
 @pytest.mark.long
 def test_two_devices_share_the_batches_and_give_the_same_bits(tmp_path):
-    path = str(tmp_path / "found.npz")
+    path = str(tmp_path / "ensemble.npz")
     result = subprocess.run(
         [sys.executable, "-c", TWO_DEVICES.format(inputs=X.tolist(), path=path)],
         capture_output=True,
@@ -77,9 +77,9 @@ def test_two_devices_share_the_batches_and_give_the_same_bits(tmp_path):
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "[0, 1]"
     alone = train()
-    with np.load(path) as found:
-        np.testing.assert_array_equal(found["value"], alone.outputs.value)
-        np.testing.assert_array_equal(found["covariance"], alone.output_covariance.value)
+    with np.load(path) as arrays:
+        np.testing.assert_array_equal(arrays["value"], alone.outputs.value)
+        np.testing.assert_array_equal(arrays["covariance"], alone.output_covariance.value)
 
 
 @pytest.fixture(scope="module")
@@ -193,11 +193,11 @@ def test_a_cluster_that_loses_a_worker_gives_the_right_answer(client, tmp_path):
     assert len(set(workers.values())) == 2 and os.getpid() not in workers.values()
     killer = threading.Thread(target=kill_one, args=(next(iter(workers.values())),), daemon=True)
     killer.start()
-    found = train(client=client, store=store)
+    ensemble = train(client=client, store=store)
     killer.join(timeout=10)
     sampled = fw.sample_statistics(NET, X[:1], members=40, key=1, tensors=("V",), run=fw.Run(client=client))
     assert done and 2 <= done[0] < 20, "a worker was killed while there was work"
-    assert_same_bits(found, train())
+    assert_same_bits(ensemble, train())
     here = fw.sample_statistics(NET, X[:1], members=40, key=1, tensors=("V",))
     np.testing.assert_array_equal(sampled.V.value, here.V.value)
 

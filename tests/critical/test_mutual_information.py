@@ -45,18 +45,18 @@ def test_entropy_is_that_of_an_exact_mixture(m):
 
 
 def test_mutual_information_is_the_difference_of_entropies():
-    found = Information(fw.MLP((2, 8, 5), "tanh"), 1.3, 0.01)
-    expected = found.entropy(2) + found.entropy(3) - found.entropy(5)
-    np.testing.assert_allclose(found.mutual_information(2, 3), expected, rtol=1e-9)
-    np.testing.assert_allclose(found.mutual_information(), expected, rtol=1e-9)
+    information = Information(fw.MLP((2, 8, 5), "tanh"), 1.3, 0.01)
+    expected = information.entropy(2) + information.entropy(3) - information.entropy(5)
+    np.testing.assert_allclose(information.mutual_information(2, 3), expected, rtol=1e-9)
+    np.testing.assert_allclose(information.mutual_information(), expected, rtol=1e-9)
 
 
 def test_linear_networks_have_the_stated_fluctuation():
     """V = 2 (L - 1) K^2 for one input, and G1 = 0."""
-    found = fw.critical.information(fw.MLP((3, 50, 50, 50, 4), "linear", C_W=1.0), [1.0, -0.5, 0.3])
-    np.testing.assert_allclose(found.v, 2 * 3 / 50, rtol=1e-12)
-    np.testing.assert_allclose(found.best_aspect_ratio, 4 / (32 * found.nu), rtol=1e-12)
-    assert found.within_range and "within the" in found.reading
+    information = fw.critical.information(fw.MLP((3, 50, 50, 50, 4), "linear", C_W=1.0), [1.0, -0.5, 0.3])
+    np.testing.assert_allclose(information.v, 2 * 3 / 50, rtol=1e-12)
+    np.testing.assert_allclose(information.best_aspect_ratio, 4 / (32 * information.nu), rtol=1e-12)
+    assert information.within_range and "within the" in information.reading
 
 
 def fluctuation_rate(point):
@@ -105,10 +105,10 @@ def test_the_audit_says_it_in_one_line():
 
 def test_bad_input_is_named():
     net = fw.MLP((2, 8, 3), "tanh")
-    found = fw.critical.information(net, [1.0, 2.0])
+    information = fw.critical.information(net, [1.0, 2.0])
     with refused("outputs must be at most the n_L = 3 outputs"):
-        found.entropy(4)
+        information.entropy(4)
     with refused("first . second must be at most the n_L = 3"):
-        found.mutual_information(2, 2)
+        information.mutual_information(2, 2)
     with refused("x must be one input of 2 numbers, got 2 rows"):
         fw.critical.information(net, np.ones((2, 2)))

@@ -34,13 +34,13 @@ def test_the_audit_trusts_the_depth_and_doubts_what_is_deeper(activation, gamma)
 
 
 def test_each_of_three_answers_gives_the_others_back():
-    found = fw.critical.aspect("tanh", width=20, depth=25)
-    assert 0 < found.gamma < 1 and 0.995 * 0.3 <= found.ratio <= 0.3
-    assert (found.C_b, found.C_W) == (0.0, pytest.approx(1 - found.gamma**2))
-    assert fw.critical.aspect("tanh", depth=25, gamma=found.gamma).width == 20
-    assert fw.critical.aspect("tanh", width=20, gamma=found.gamma).depth in (25, 26)
+    shape = fw.critical.aspect("tanh", width=20, depth=25)
+    assert 0 < shape.gamma < 1 and 0.995 * 0.3 <= shape.ratio <= 0.3
+    assert (shape.C_b, shape.C_W) == (0.0, pytest.approx(1 - shape.gamma**2))
+    assert fw.critical.aspect("tanh", depth=25, gamma=shape.gamma).width == 20
+    assert fw.critical.aspect("tanh", width=20, gamma=shape.gamma).depth in (25, 26)
     assert fw.critical.aspect("tanh", width=4000, depth=25).gamma == 0.0  # wide enough without skips
-    assert "gamma = 0.8" in found.explanation and "C_W = 0.2" in found.explanation
+    assert "gamma = 0.8" in shape.explanation and "C_W = 0.2" in shape.explanation
 
 
 def test_twice_as_wide_is_twice_as_deep():

@@ -54,25 +54,25 @@ def test_susceptibilities_are_integrals_against_hermite_polynomials(name, K):
         slope = lambda z: mpmath.diff(function, z, h=mpmath.mpf(10) ** -12)  # noqa: E731
         growth = mpmath.quad(lambda x: function(root * x) ** 2 * (x * x - 1) * weight(x), cuts) / (2 * K)
         square = mpmath.quad(lambda x: slope(root * x) ** 2 * weight(x), cuts)
-    found = fw.critical.susceptibilities(name, K, C_W=1.3)
-    assert found.parallel == pytest.approx(1.3 * float(growth), rel=INTEGRAL)
-    assert found.perpendicular == pytest.approx(1.3 * float(square), rel=INTEGRAL)
+    susceptibilities = fw.critical.susceptibilities(name, K, C_W=1.3)
+    assert susceptibilities.parallel == pytest.approx(1.3 * float(growth), rel=INTEGRAL)
+    assert susceptibilities.perpendicular == pytest.approx(1.3 * float(square), rel=INTEGRAL)
 
 
 def test_hardtanh_counts_the_delta_functions_of_its_kinks():
     K = np.asarray([1e-3, 0.1, 1.0, 30.0, 1e4])
     inside = np.asarray([math.erf(1 / math.sqrt(2 * k)) for k in K])
-    found = fw.critical.susceptibilities("hardtanh", K, C_W=2.0)
-    np.testing.assert_allclose(found.perpendicular, 2 * inside, rtol=EXACT)
+    susceptibilities = fw.critical.susceptibilities("hardtanh", K, C_W=2.0)
+    np.testing.assert_allclose(susceptibilities.perpendicular, 2 * inside, rtol=EXACT)
     parallel = 2 * (inside - 2 * np.exp(-1 / (2 * K)) / np.sqrt(2 * np.pi * K))
-    np.testing.assert_allclose(found.parallel, parallel, rtol=1e-11, atol=1e-15)
+    np.testing.assert_allclose(susceptibilities.parallel, parallel, rtol=1e-11, atol=1e-15)
 
 
 def test_sine_at_any_variance_is_its_closed_form():
     K = np.geomspace(1e-8, 1e8, 33)
-    found = fw.critical.susceptibilities("sin", K)
-    np.testing.assert_allclose(found.parallel, np.exp(-2 * K), rtol=1e-11, atol=1e-12)
-    np.testing.assert_allclose(found.perpendicular, (1 + np.exp(-2 * K)) / 2, rtol=EXACT)
+    susceptibilities = fw.critical.susceptibilities("sin", K)
+    np.testing.assert_allclose(susceptibilities.parallel, np.exp(-2 * K), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(susceptibilities.perpendicular, (1 + np.exp(-2 * K)) / 2, rtol=EXACT)
 
 
 def test_susceptibilities_at_zero_are_limits_from_above():
@@ -92,9 +92,9 @@ def test_susceptibilities_keep_the_shape_of_K():
 @pytest.mark.parametrize("K", [0.3, 3.0])
 def test_second_derivatives_of_a_smooth_activation_agree_with_those_by_parts(K):
     """<(sigma^2)''''>/4 and <sigma''^2 + sigma' sigma'''> of sin, whose averages are exponentials."""
-    found = curvatures(as_activation("sin"), K)
-    assert found.square == pytest.approx(-2 * math.exp(-2 * K), rel=1e-10)
-    assert found.slope == pytest.approx(-math.exp(-2 * K), rel=1e-10)
+    curves = curvatures(as_activation("sin"), K)
+    assert curves.square == pytest.approx(-2 * math.exp(-2 * K), rel=1e-10)
+    assert curves.slope == pytest.approx(-math.exp(-2 * K), rel=1e-10)
 
 
 # --- the classes -----------------------------------------------------------------------------------------
@@ -292,9 +292,9 @@ def test_the_next_order_is_looked_at_where_a_1_vanishes():
 )
 def test_no_root_is_invented(name):
     activation = as_activation(name)
-    found = half_stable.search(activation, leg_table(activation))
-    assert found.points == found.impossible == ()
-    assert found.certain and found.sign != 0
+    point = half_stable.search(activation, leg_table(activation))
+    assert point.points == point.impossible == ()
+    assert point.certain and point.sign != 0
 
 
 def test_a_search_that_was_cut_short_is_not_called_empty():
@@ -339,21 +339,21 @@ def test_two_roots_between_neighbours_of_the_grid_are_found(monkeypatch):
     step = math.log(10) / 32
     for shift in (0.1, 0.5, 0.93):
         middle, half = 1.0 + shift * step, step / 9
-        found = synthetic(monkeypatch, lambda u, m=middle, h=half: (u - m) ** 2 - h**2)
-        roots = np.log([point.K for point in found.points])
+        value = synthetic(monkeypatch, lambda u, m=middle, h=half: (u - m) ** 2 - h**2)
+        roots = np.log([point.K for point in value.points])
         np.testing.assert_allclose(roots, [middle - half, middle + half], atol=1e-9)
 
 
 def test_roots_at_both_ends_of_the_range_are_found(monkeypatch):
     low, high = math.log(1.3e-10), math.log(0.8e10)
-    found = synthetic(monkeypatch, lambda u: (u - low) * (u - 2.0) * (u - high))
-    roots = sorted(np.log([point.K for point in (*found.points, *found.impossible)]))
+    value = synthetic(monkeypatch, lambda u: (u - low) * (u - 2.0) * (u - high))
+    roots = sorted(np.log([point.K for point in (*value.points, *value.impossible)]))
     np.testing.assert_allclose(roots, [low, 2.0, high], atol=1e-9)
 
 
 def test_noise_around_zero_is_no_root(monkeypatch):
-    found = synthetic(monkeypatch, lambda u: 1e-14 * np.sin(1e3 * u))
-    assert found.points == found.impossible == ()
+    point = synthetic(monkeypatch, lambda u: 1e-14 * np.sin(1e3 * u))
+    assert point.points == point.impossible == ()
 
 
 # --- bad input -------------------------------------------------------------------------------------------

@@ -96,11 +96,11 @@ def test_a_bad_value_is_named_with_its_bounds(query, field, says):
 def test_any_query_is_read_or_refused_in_words(query):
     text = query if isinstance(query, str) else "&".join(f"{name}={value}" for name, value in query.items())
     try:
-        found = values.read(text)
+        state = values.read(text)
     except values.BadValues as error:
         assert error.errors and all(error.errors.values())
     else:
-        assert 2 <= found.depth <= 50 and found.activation in values.ACTIVATIONS
+        assert 2 <= state.depth <= 50 and state.activation in values.ACTIVATIONS
 
 
 # --- answers -------------------------------------------------------------------------------------------
@@ -108,18 +108,18 @@ def test_any_query_is_read_or_refused_in_words(query):
 
 def test_theory_says_what_the_library_says():
     asked = values.read("depth=3&width=32&lambda_b=0.5&algorithm=flow")
-    found = answers.theory(asked)
-    json.dumps(found, allow_nan=False)
-    assert found["critical"]["verdict"]["state"] == "critical" and not found["errors"]
+    answer = answers.theory(asked)
+    json.dumps(answer, allow_nan=False)
+    assert answer["critical"]["verdict"]["state"] == "critical" and not answer["errors"]
     net = fw.MLP.critical((2, 32, 32, 1), "tanh", lambda_b=0.5)
     one = fw.solve(net, [[np.sqrt(2), 0.0]])
     layers = [one.layer(l) for l in (1, 2, 3)]
-    np.testing.assert_allclose(found["depth"]["K"], [l.K[0, 0] for l in layers], rtol=1e-9)
-    np.testing.assert_allclose(found["depth"]["finite_Theta"], [l.H[0, 0] for l in layers], rtol=1e-12)
+    np.testing.assert_allclose(answer["depth"]["K"], [l.K[0, 0] for l in layers], rtol=1e-9)
+    np.testing.assert_allclose(answer["depth"]["finite_Theta"], [l.H[0, 0] for l in layers], rtol=1e-12)
     V = [l.V[0, 0, 0, 0] / l.n / l.K[0, 0] ** 2 for l in layers]
-    np.testing.assert_allclose(found["depth"]["ratios"]["V"], V, rtol=1e-12)
+    np.testing.assert_allclose(answer["depth"]["ratios"]["V"], V, rtol=1e-12)
     x, y = problem.training_points(asked)
-    curve = found["regression"]["infinite"]
+    curve = answer["regression"]["infinite"]
     expected = fw.predict(net, problem.inputs(x), y[:, None], problem.inputs(curve["x"]), order=0)
     np.testing.assert_allclose(curve["mean"], expected.mean[:, 0], rtol=1e-12)
     np.testing.assert_allclose(curve["std"], expected.std[:, 0], rtol=1e-12, atol=1e-9)
@@ -127,25 +127,26 @@ def test_theory_says_what_the_library_says():
 
 def test_finite_width_says_what_the_library_says_at_any_width():
     asked = values.read("depth=2&width=20&points=2&algorithm=flow_time&time=2")
-    found = answers.finite(asked, 1)
+    answer = answers.finite(asked, 1)
     x, y = problem.training_points(asked)
     net = fw.MLP.critical((2, 20, 1), "tanh")
     expected = fw.predict(
         net,
         problem.inputs(x),
         y[:, None],
-        problem.inputs(found["x"]),
+        problem.inputs(answer["x"]),
         algorithm=fw.GradientFlow(2.0),
         method=fw.Tensors(tolerance=1e-8),
     )
-    np.testing.assert_allclose(found["mean"], expected.mean[:, 0], atol=1e-4)
-    np.testing.assert_allclose(found["std"], expected.std[:, 0], atol=1e-4)
+    np.testing.assert_allclose(answer["mean"], expected.mean[:, 0], atol=1e-4)
+    np.testing.assert_allclose(answer["std"], expected.std[:, 0], atol=1e-4)
 
 
 def test_off_criticality_is_explained():
-    found = answers.theory(values.read("depth=20&start=own&C_W=0.3"))["critical"]
-    assert found["verdict"]["state"] == "off" and "χ⊥" in found["verdict"]["text"]
-    assert any("gradient vanishes" in line for line in found["findings"]) and "C_W = 1" in found["advice"][0]
+    answer = answers.theory(values.read("depth=20&start=own&C_W=0.3"))["critical"]
+    assert answer["verdict"]["state"] == "off" and "χ⊥" in answer["verdict"]["text"]
+    assert any("gradient vanishes" in line for line in answer["findings"])
+    assert "C_W = 1" in answer["advice"][0]
 
 
 def test_what_cannot_be_shown_says_why():
@@ -172,15 +173,15 @@ def test_the_tabs_say_what_the_library_says():
     assert f"width {fw.critical.aspect('relu', depth=20, gamma=0.8).width} or more" in skips["text"][2]
     assert answers.theory(asked)["regression"]["infinite"]["mean"]  # the other tabs have no skips
     asked = values.read("depth=2&width=20&points=2&noise=0.3")
-    found = bayes.bayes(asked)
-    json.dumps(found, allow_nan=False)
+    answer = bayes.bayes(asked)
+    json.dumps(answer, allow_nan=False)
     x, y = problem.training_points(asked)
     net = fw.MLP.critical((2, 20, 1), "tanh")
     expected = fw.bayes.posterior(
-        net, problem.inputs(x), y[:, None], problem.inputs(found["finite"]["x"]), noise=0.3, order=1
+        net, problem.inputs(x), y[:, None], problem.inputs(answer["finite"]["x"]), noise=0.3, order=1
     )
-    np.testing.assert_allclose(found["finite"]["mean"], expected.mean[:, 0], atol=1e-4)
-    np.testing.assert_allclose(found["finite"]["std"], expected.std[:, 0], atol=1e-4)
+    np.testing.assert_allclose(answer["finite"]["mean"], expected.mean[:, 0], atol=1e-4)
+    np.testing.assert_allclose(answer["finite"]["std"], expected.std[:, 0], atol=1e-4)
     kinked = bayes.bayes(values.read("activation=relu&depth=3"))
     assert "kink" in kinked["missing"] and kinked["finite"] is None and kinked["infinite"]["mean"]
 
@@ -201,17 +202,17 @@ def test_an_extrapolation_is_that_of_the_library(monkeypatch):
 
     monkeypatch.setattr(extrapolation, "extrapolate", extrapolated)
     extrapolation.beyond(values.read(f"tab=extrapolation&points=2&{SMALL}"), told.append)
-    (found,), (there,) = [line["result"] for line in told if "result" in line], made
-    json.dumps(found, allow_nan=False)
+    (answer,), (there,) = [line["result"] for line in told if "result" in line], made
+    json.dumps(answer, allow_nan=False)
     assert there.n == 4 and there.widths == (12, 16, 24) and there.members == 32
     limit = there.prediction.infinite_width.mean
-    np.testing.assert_allclose(found["shift"], (there.mean.value - limit)[:, 0], atol=1e-12)
-    std = np.array(found["std"], dtype=float)  # None where a variance is below zero
+    np.testing.assert_allclose(answer["shift"], (there.mean.value - limit)[:, 0], atol=1e-12)
+    std = np.array(answer["std"], dtype=float)  # None where a variance is below zero
     np.testing.assert_allclose(np.isnan(std), there.below_zero[:, 0])
     np.testing.assert_allclose(std, there.std.value[:, 0], atol=1e-12)
-    assert any("width 4 is below the trained widths 12, 16, 24" in note for note in found["notes"])
-    over, narrow = found["over_width"], found["over_width"]["narrow"]
-    place = found["x"].index(over["x"])
+    assert any("width 4 is below the trained widths 12, 16, 24" in note for note in answer["notes"])
+    over, narrow = answer["over_width"], answer["over_width"]["narrow"]
+    place = answer["x"].index(over["x"])
     theory = [over["theory"][over["width"].index(n)] for n in narrow["width"]]
     seen = [at.value[place, 0] for at in there.remainders["mean"]]
     np.testing.assert_allclose(np.subtract(narrow["shift"], theory), seen, atol=1e-12)
@@ -252,11 +253,11 @@ def test_addresses_headers_and_hosts():
 def test_answers_are_kept_and_late_ones_are_refused():
     asked, released = [], threading.Event()
 
-    def slow(found):
-        asked.append(found.depth)
-        if found.depth == 3:
+    def slow(value):
+        asked.append(value.depth)
+        if value.depth == 3:
             released.wait(20)
-        return {"depth": found.depth}
+        return {"depth": value.depth}
 
     with client(Desk(theory=slow, time_limit=0.2)) as http:
         assert http.get("/api/theory?depth=5").json() == http.get("/api/theory?depth=5").json()
@@ -269,8 +270,8 @@ def test_answers_are_kept_and_late_ones_are_refused():
 def test_a_question_that_nobody_waits_for_is_never_computed():
     asked, released = [], threading.Event()
 
-    def slow(found):
-        asked.append(found.width)
+    def slow(value):
+        asked.append(value.width)
         released.wait(20)
         return {}
 
@@ -396,9 +397,9 @@ def test_networks_are_trained_in_a_child_process_that_can_be_ended():
         assert lines[-1] == {"finished": True} and [
             line["result"]["members"] for line in lines if "result" in line
         ] == [16, 32]
-        found = lines[-2]["result"]
-        assert len(found["x"]) == len(found["mean"]) == len(found["std_error"])
-        assert 0 < max(found["mean_error"]) < 1
+        result = lines[-2]["result"]
+        assert len(result["x"]) == len(result["mean"]) == len(result["std_error"])
+        assert 0 < max(result["mean_error"]) < 1
         parts = [line["progress"] for line in lines if "progress" in line]
         assert parts == sorted(parts) and 0 < parts[0] <= parts[-1] <= 1
         asked = values.read("depth=2&activation=relu")

@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from helpers import brute_force
+from helpers.close import assert_close
 from helpers.peer_kernels import references
 from helpers.problems import linear_network_means
 from helpers.random_networks import SHAPES, random_network
@@ -18,11 +19,6 @@ BLOCK = 1e-13  # a block alone against the same block of the whole
 RANDOM = np.random.default_rng(11)
 IMAGES = RANDOM.standard_normal((6, 4, 5, 2))
 CONV = dict(C_b=0.1, C_W=1.7, lambda_b=0.4, lambda_W=0.8)
-
-
-def assert_near(found, exact, most: float) -> None:
-    """Differences in units of the largest entry."""
-    assert np.max(np.abs(np.asarray(found) - exact)) <= most * np.max(np.abs(exact))
 
 
 def both(kernels: fw.records.Kernels) -> tuple[np.ndarray, np.ndarray]:
@@ -42,10 +38,10 @@ def test_random_networks_have_the_kernels_of_brute_force(kind, seed):
     network = random_network(seed, kind)
     Z = np.random.default_rng(seed).standard_normal((5, *SHAPES[kind]))
     X, X_other = np.stack([Z[0], Z[1], Z[0], -0.5 * Z[2]]), Z[[3, 0, 2, 3]]
-    found = fw.kernels(fw.Network.from_dict(network), X, X_other)
+    kernels = fw.kernels(fw.Network.from_dict(network), X, X_other)
     K, Theta = brute_force.kernels(network, X, X_other)
-    assert_near(found.K, K, EXACT)
-    assert_near(found.Theta, Theta, PARALLEL if "relu" in json.dumps(network) else 1e-11)
+    assert_close(kernels.K, K, EXACT)
+    assert_close(kernels.Theta, Theta, PARALLEL if "relu" in json.dumps(network) else 1e-11)
 
 
 def test_random_networks_have_all_kinds_of_layers():
@@ -80,8 +76,8 @@ def test_circular_convolutions_of_images_of_one_colour_are_perceptrons(activatio
         net = fw.Network((4, 5, 2), *middle, middle[0], activation, end, fw.Dense(1))
         perceptron = fw.Network(2, *[fw.Dense(4, **CONV), activation] * 2, fw.Dense(1))
         exact = both(fw.kernels(perceptron, colours))
-        for found, matrix in zip(both(fw.kernels(net, images)), exact, strict=True):
-            np.testing.assert_allclose(found, matrix, rtol=1e-11)
+        for value, matrix in zip(both(fw.kernels(net, images)), exact, strict=True):
+            np.testing.assert_allclose(value, matrix, rtol=1e-11)
 
 
 def test_linear_residual_blocks_in_closed_form():
@@ -115,8 +111,8 @@ def test_gain_behind_a_norm_learns_what_weights_behind_the_activation_learn(slop
     first, still = fw.Dense(5, C_W=1.7, lambda_W=0.5), {"C_W": 1.3, "lambda_b": 0.0}
     gain = fw.Network(2, first, fw.LayerNorm(lambda_gain=0.6), activation, fw.Dense(1, lambda_W=0.0, **still))
     weights = fw.Network(2, first, fw.LayerNorm(), activation, fw.Dense(1, lambda_W=0.6 * 1.3, **still))
-    for found, exact in zip(both(fw.kernels(gain, X)), both(fw.kernels(weights, X)), strict=True):
-        np.testing.assert_allclose(found, exact, rtol=EXACT)
+    for value, exact in zip(both(fw.kernels(gain, X)), both(fw.kernels(weights, X)), strict=True):
+        np.testing.assert_allclose(value, exact, rtol=EXACT)
 
 
 def test_gain_of_post_norm_blocks_is_averaged_by_the_next_weights():
@@ -145,8 +141,8 @@ def test_hidden_layers_with_positions_are_shown_as_if_flattened():
     for l, end in ((1, 1), (2, 3)):
         exact = fw.kernels(fw.Network((4, 5, 2), *layers[:end], fw.Flatten(), read), IMAGES)
         alone = fw.kernels(net, IMAGES, layer=l)
-        for found in ((theory.layer(l).K, theory.layer(l).Theta), both(alone)):
-            for one, other in zip(found, both(exact), strict=True):
+        for value in ((theory.layer(l).K, theory.layer(l).Theta), both(alone)):
+            for one, other in zip(value, both(exact), strict=True):
                 np.testing.assert_allclose(one, other, rtol=EXACT)
 
 
@@ -163,10 +159,10 @@ def test_a_block_alone_is_the_block_of_the_whole(end):
     whole = both(fw.kernels(net, X))
     for rows, columns in (((0, 5), (0, 7)), ((2, 3), (85, 90)), ((30, 71), (12, 20))):
         rows, columns = slice(*rows), slice(*columns)
-        for found, matrix in zip(both(fw.kernels(net, X[rows], X[columns])), whole, strict=True):
-            assert_near(found, matrix[rows, columns], BLOCK)
-    for found, matrix in zip(both(fw.kernels(net, X, X.copy())), whole, strict=True):
-        assert_near(found, matrix, BLOCK)
+        for value, matrix in zip(both(fw.kernels(net, X[rows], X[columns])), whole, strict=True):
+            assert_close(value, matrix[rows, columns], BLOCK)
+    for value, matrix in zip(both(fw.kernels(net, X, X.copy())), whole, strict=True):
+        assert_close(value, matrix, BLOCK)
         np.testing.assert_array_equal(matrix, matrix.T)
         np.testing.assert_allclose(matrix[17], matrix[3], rtol=BLOCK)
 
@@ -211,7 +207,7 @@ def test_standard_parametrization_is_the_tangent_kernel_of_torch():
     net = fw.Network.standard_parametrization((4, 4, 2), *layers)
     first, last = torch.nn.Conv2d(2, width, 3, padding=1), torch.nn.Linear(16 * width, 1)
     model = torch.nn.Sequential(first, torch.nn.ReLU(), torch.nn.Flatten(), last).double()
-    images, found = torch.tensor(X).permute(0, 3, 1, 2), []
+    images, ntks = torch.tensor(X).permute(0, 3, 1, 2), []
     for _ in range(members):
         for layer, (C_b, C_W), fan_in in ((first, (0.3, 1.5), 18), (last, (0.1, 0.8), 16 * width)):
             torch.nn.init.normal_(layer.weight, std=(C_W / fan_in) ** 0.5)
@@ -219,9 +215,9 @@ def test_standard_parametrization_is_the_tangent_kernel_of_torch():
         outputs = model(images)[:, 0]
         gradients = [torch.autograd.grad(z, list(model.parameters()), retain_graph=True) for z in outputs]
         flat = torch.stack([torch.cat([part.ravel() for part in one]) for one in gradients])
-        found.append((flat @ flat.T).numpy())
-    stderr = np.std(found, axis=0, ddof=1) / members**0.5
-    assert np.max(np.abs(np.mean(found, axis=0) - fw.kernels(net, X).Theta) / stderr) < 4
+        ntks.append((flat @ flat.T).numpy())
+    stderr = np.std(ntks, axis=0, ddof=1) / members**0.5
+    assert np.max(np.abs(np.mean(ntks, axis=0) - fw.kernels(net, X).Theta) / stderr) < 4
 
 
 # --- values and text --------------------------------------------------------------------------------

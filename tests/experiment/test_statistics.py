@@ -29,12 +29,12 @@ def network(widths, activation="tanh"):
 
 
 def pulls(sampled, layer, names):
-    found = {}
+    results = {}
     for name in names:
         estimate = getattr(sampled, name)
         assert estimate.value.shape == estimate.stderr.shape == getattr(layer, name).shape
-        found[name] = (estimate.value - getattr(layer, name)) / estimate.stderr
-    return found
+        results[name] = (estimate.value - getattr(layer, name)) / estimate.stderr
+    return results
 
 
 def test_one_hidden_layer_is_as_the_theory_says_at_any_width():
@@ -43,10 +43,10 @@ def test_one_hidden_layer_is_as_the_theory_says_at_any_width():
     sampled = fw.sample_statistics(net, X, members=60_000, key=1)
     layer = fw.solve(net, X).output
     assert sampled.members == 60_000 and sampled.n == 3
-    found = pulls(sampled, layer, ("G", "H", *TENSORS))
-    largest = {name: np.max(np.abs(value)) for name, value in found.items()}
+    deviations = pulls(sampled, layer, ("G", "H", *TENSORS))
+    largest = {name: np.max(np.abs(value)) for name, value in deviations.items()}
     assert max(largest.values()) < 4, largest
-    everything = np.concatenate([value.ravel() for value in found.values()])
+    everything = np.concatenate([value.ravel() for value in deviations.values()])
     assert (
         0.6 < np.sqrt(np.mean(everything**2)) < 1.4
     )  # the stated errors are neither too large nor too small
@@ -62,7 +62,7 @@ def test_two_hidden_layers_are_as_the_theory_says_at_first_order():
     sampled = [fw.sample_statistics(net, X, members=6000, key=2) for net in nets]
     layer = fw.solve(nets[0], X).output  # tensors with 1/n stripped are the same at every width
     for name in TENSORS:
-        limit = extrapolated(widths, [found.estimates[name] for found in sampled])
+        limit = extrapolated(widths, [value.estimates[name] for value in sampled])
         pulls = (limit.value - getattr(layer, name)) / limit.stderr
         assert np.max(np.abs(pulls)) < 4, (name, pulls)
         if name in ("B", "S", "U"):  # where the noise is small enough to tell
@@ -74,8 +74,8 @@ def test_hidden_layers_are_measured_like_outputs():
     """30000 networks; layer 2 of three, whose width is 5."""
     net = network((3, 4, 5, 1), "gelu")
     sampled = fw.sample_statistics(net, X, members=30_000, key=3, layer=2, tensors=("V", "F", "B"))
-    found = pulls(sampled, fw.solve(net, X).layer(2), ("G", "H", "V", "F", "B"))
-    assert max(np.max(np.abs(value)) for value in found.values()) < 4
+    deviations = pulls(sampled, fw.solve(net, X).layer(2), ("G", "H", "V", "F", "B"))
+    assert max(np.max(np.abs(value)) for value in deviations.values()) < 4
 
 
 @pytest.mark.long

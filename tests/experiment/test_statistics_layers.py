@@ -76,14 +76,14 @@ def test_layer_norm_makes_wide_samples_of_unit_variance():
 def test_gains_that_learn_before_an_activation_are_those_of_the_theory(activation):
     """Mean NTKs of 3000 networks of each of three widths, extrapolated by a + b/n + c/n^2."""
     norm, rest = fw.LayerNorm(lambda_gain=0.9, lambda_offset=0.2), {"C_b": 0.1, "lambda_b": 0.3}
-    widths, found = np.array([24, 48, 96]), []
+    widths, values = np.array([24, 48, 96]), []
     for n in widths:
         hidden, end = fw.Dense(int(n), **rest), fw.Dense(2, **rest, lambda_W=0.2)
         net = fw.Network(4, hidden, norm, activation, hidden, norm, activation, end)
-        found.append(fw.sample_statistics(net, X, members=3000, key=int(n), tensors=()).H)
+        values.append(fw.sample_statistics(net, X, members=3000, key=int(n), tensors=()).H)
     weights = np.linalg.inv(np.stack([widths**-0.0, 1 / widths, widths**-2.0], axis=1))[0]
-    value = np.tensordot(weights, [one.value for one in found], 1)
-    stderr = np.sqrt(np.tensordot(weights**2, [one.stderr**2 for one in found], 1))
+    value = np.tensordot(weights, [one.value for one in values], 1)
+    stderr = np.sqrt(np.tensordot(weights**2, [one.stderr**2 for one in values], 1))
     assert np.abs(pulls(fw.kernels(net, X).Theta, fw.Estimate(value, stderr))).max() < 4
 
 

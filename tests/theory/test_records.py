@@ -4,7 +4,8 @@ import types
 
 import numpy as np
 import pytest
-from helpers.problems import FINE, VARIED, assert_close, inputs, solved
+from helpers.close import assert_close
+from helpers.problems import FINE, VARIED, inputs, solved
 
 import finitewidth as fw
 from finitewidth.core import memory

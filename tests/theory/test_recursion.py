@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.problems import FINE, VARIED, also_long, assert_close, inputs, solved
+from helpers.close import assert_close
+from helpers.problems import FINE, VARIED, also_long, inputs, solved
 from helpers.symmetries import SYMMETRIES, permuted
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -62,7 +63,7 @@ def linear_tensors(net, X):
     """Tensors over n of a deep linear network with C_b = 0, C_W = 1, summed over the layers that create."""
     K = X @ X.T / net.widths[0]
     steps = [lb + lW * K for lb, lW in zip(net.lambda_b, net.lambda_W, strict=True)]
-    found = dict.fromkeys("VDAFBQST", 0.0)
+    tensors = dict.fromkeys("VDAFBQST", 0.0)
     outer = functools.partial(np.einsum, optimize=True)
     pairs = outer("ac,bd->abcd", K, K) + outer("ad,bc->abcd", K, K)
     for k in range(1, net.depth):
@@ -70,11 +71,11 @@ def linear_tensors(net, X):
         tied = weight * outer("ac,bd->abcd", Theta, K)
         both = weight * outer("ac,bd->abcd", Theta, Theta)
         for power, name in enumerate("VDA"):
-            found[name] = found[name] + weight * later**power * pairs
-        found["F"], found["Q"] = found["F"] + tied, found["Q"] + later * tied
-        found["T"] = found["T"] + later**2 * tied.transpose(0, 1, 3, 2)
-        found["B"], found["S"] = found["B"] + both, found["S"] + later * both
-    return found
+            tensors[name] = tensors[name] + weight * later**power * pairs
+        tensors["F"], tensors["Q"] = tensors["F"] + tied, tensors["Q"] + later * tied
+        tensors["T"] = tensors["T"] + later**2 * tied.transpose(0, 1, 3, 2)
+        tensors["B"], tensors["S"] = tensors["B"] + both, tensors["S"] + later * both
+    return tensors
 
 
 def test_deep_linear_networks_add_up_what_each_layer_creates_at_any_widths():
@@ -187,9 +188,9 @@ def test_derivatives_of_the_activation_and_of_the_kernel_agree(activation):
     x = inputs(3)
     K = x @ x.T / 4 + 0.1
     *by_kernel, _ = _by_quadrature(as_activation(activation), K)
-    found = moments(as_activation(activation), K, 1e-12)
+    averages = moments(as_activation(activation), K, 1e-12)
     pairs = ~np.eye(3, dtype=bool)
-    for response, d in zip((found.sigma, found.slope), by_kernel, strict=True):
+    for response, d in zip((averages.sigma, averages.slope), by_kernel, strict=True):
         bend = (4 * d.first2, 2 * d.first_both, d.both2, 2 * d.first_both.T, 4 * d.first2.T)
         expected = (d.first, d.both, d.second, *bend)
         for average, exact in zip((*response.slope, *response.bend), expected, strict=True):
@@ -365,11 +366,11 @@ SS, DS, DD = [(1.0, (0, 0))], [(1.0, (1, 0))], [(1.0, (1, 1))]  # s s, s' s, s' 
 def random_statistics(seed):
     """Random G1, H1 and tensors of two inputs with the symmetries that they must have."""
     normal = np.random.default_rng(seed).standard_normal
-    found = {name: (m := normal((2, 2))) + m.T for name in ("G1", "H1")}
+    statistics = {name: (m := normal((2, 2))) + m.T for name in ("G1", "H1")}
     for name, group in SYMMETRIES.items():
         tensor = normal((2, 2, 2, 2))
-        found[name] = sum(permuted(tensor, slots) for slots in group.split())
-    return found
+        statistics[name] = sum(permuted(tensor, slots) for slots in group.split())
+    return statistics
 
 
 def as_state(K, Theta, old):

@@ -39,9 +39,9 @@ NETWORKS = [
 ]
 
 
-def assert_agree(found, expected, name):
+def assert_agree(value, expected, name):
     scale = max(1.0, float(np.max(np.abs(expected))))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE * scale, err_msg=name)
+    np.testing.assert_allclose(value, expected, rtol=0, atol=TOLERANCE * scale, err_msg=name)
 
 
 @pytest.mark.long
@@ -55,8 +55,8 @@ def test_automatic_differentiation_and_directions_agree_with_the_forward_equatio
         return forward_equations(net, parameters, X), by_autodiff, by_hand
 
     expected, by_autodiff, (by_hand, by_matrices) = three_ways(draw(net, key))
-    for l, found in by_autodiff.items():
-        for name, value in found.items():
+    for l, values in by_autodiff.items():
+        for name, value in values.items():
             assert_agree(value, getattr(expected[l - 1], name), f"{name} of layer {l}")
             assert np.any(np.asarray(value)) or (l == 1 and name != "H")
     for name in ("z", *AUTODIFF):
@@ -72,29 +72,29 @@ def test_ntk_is_the_definition_on_a_network_of_one_neuron():
     t = np.tanh(float(W1[0, 0]) * x + float(b1[0]))
     slope = float(W2[0, 0]) * (1 - t**2)
     expected = 0.5 * slope**2 + 1.5 * (slope * x) ** 2 + 0.2 + 0.7 * t**2
-    found = derivatives.ntk(net, draw(net, jax.random.key(3)), jnp.array([[x]]))
-    np.testing.assert_allclose(found.item(), expected, rtol=1e-12)
+    H = derivatives.ntk(net, draw(net, jax.random.key(3)), jnp.array([[x]]))
+    np.testing.assert_allclose(H.item(), expected, rtol=1e-12)
 
 
 # --- the differentials say how training moves outputs and the NTK -------------------------------------
 
 
-@pytest.mark.long  # `test_leaps.py` takes many steps
+@pytest.mark.long  # `journeys/test_one_network.py` takes many steps
 def test_a_gradient_step_moves_outputs_and_ntk_as_the_differentials_say(key):
     """What is left over falls as eta^4 for z and eta^3 for H (PDLT chapter infinity)."""
     net = network((3, 4, 3, 2), "tanh")
     theta = draw(net, key)
     e = jnp.asarray(np.random.default_rng(0).standard_normal((2, 2)))  # residual, (neuron, sample)
-    found = jax.jit(lambda p: directions.differentials(net, p, X))(theta)
+    start = jax.jit(lambda p: directions.differentials(net, p, X))(theta)
     gradient = jax.jit(lambda p: jax.vjp(lambda q: outputs(net, q, X).T, p)[1](e)[0])(theta)
-    linear = jnp.einsum("iajb,jb->ia", found.H, e)
-    quadratic = jnp.einsum("iajbkc,jb,kc->ia", found.dH, e, e)
-    cubic = jnp.einsum("iajbkcld,jb,kc,ld->ia", found.ddI, e, e, e)
-    turn = jnp.einsum("iajbkc,kc->iajb", found.dH, e)
+    linear = jnp.einsum("iajb,jb->ia", start.H, e)
+    quadratic = jnp.einsum("iajbkc,jb,kc->ia", start.dH, e, e)
+    cubic = jnp.einsum("iajbkcld,jb,kc,ld->ia", start.ddI, e, e, e)
+    turn = jnp.einsum("iajbkc,kc->iajb", start.dH, e)
     once = turn + turn.transpose(2, 3, 0, 1)
-    bend = jnp.einsum("iajbkcld,kc,ld->iajb", found.ddI, e, e)
+    bend = jnp.einsum("iajbkcld,kc,ld->iajb", start.ddI, e, e)
     twice = bend + bend.transpose(2, 3, 0, 1)
-    twice = twice + 2 * jnp.einsum("iajbkcld,kc,ld->iajb", found.ddII, e, e)
+    twice = twice + 2 * jnp.einsum("iajbkcld,kc,ld->iajb", start.ddII, e, e)
     left_over = []
     for eta in (0.04, 0.02):
         moved = tuple(
@@ -102,8 +102,8 @@ def test_a_gradient_step_moves_outputs_and_ntk_as_the_differentials_say(key):
             for layer, g, (rate_b, rate_W) in zip(theta, gradient, rates(net), strict=True)
         )
         z = outputs(net, moved, X).T
-        z_error = z - (found.z - eta * linear + eta**2 / 2 * quadratic - eta**3 / 6 * cubic)
-        H_error = directions.ntk(net, moved, X) - (found.H - eta * once + eta**2 / 2 * twice)
+        z_error = z - (start.z - eta * linear + eta**2 / 2 * quadratic - eta**3 / 6 * cubic)
+        H_error = directions.ntk(net, moved, X) - (start.H - eta * once + eta**2 / 2 * twice)
         left_over.append((jnp.max(jnp.abs(z_error)), jnp.max(jnp.abs(H_error))))
     (z_first, H_first), (z_second, H_second) = np.array(left_over)
     assert 3.5 < np.log2(z_first / z_second) < 4.5

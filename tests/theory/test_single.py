@@ -69,8 +69,8 @@ def ratios_to_asymptotics(activation):
     l = np.arange(1, DEPTH + 1.0)
     a_1 = -THIRD[activation]
     net = fw.MLP((1, *[100] * DEPTH), activation, lambda_b=tuple(C_B / l), lambda_W=C_LAMBDA)
-    found = single_input(net, 1.0, 1e-12).layers
-    K, Theta = found["K"], found["Theta"]
+    layers = single_input(net, 1.0, 1e-12).layers
+    K, Theta = layers["K"], layers["Theta"]
     w = C_LAMBDA / a_1
     total = C_B + w
     limits = {
@@ -86,7 +86,7 @@ def ratios_to_asymptotics(activation):
         "T": l / 32 * (C_B / total) ** 2 * Theta**3 / K,
         "U": 1 / (2 * l) * Theta**3 / K,
     }
-    return {name: found[name] / limit for name, limit in limits.items()}
+    return {name: layers[name] / limit for name, limit in limits.items()}
 
 
 STATISTICS = ["K", "Theta", "V", "G1", "B", "F", "P", "R", "S", "T", "U"]

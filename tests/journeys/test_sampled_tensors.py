@@ -63,10 +63,10 @@ def by_nested_differentiation(net, X, drawn_parameters):
 
     def z(vector):
         (b, W), *later = unflatten(vector)
-        found = b[:, None] + W @ X.T
+        value = b[:, None] + W @ X.T
         for b, W in later:
-            found = b[:, None] + W @ net.activation(found)
-        return found
+            value = b[:, None] + W @ net.activation(value)
+        return value
 
     first = jax.jacfwd(z)
     second = jax.jacfwd(first)
@@ -91,10 +91,10 @@ def by_nested_differentiation(net, X, drawn_parameters):
 )
 def test_sampled_networks_have_the_derivatives_of_the_definitions(activation, hidden):
     net, X = network(hidden, activation), jnp.asarray(INPUTS[:2])
-    found = jax.jit(lambda drawn: outputs(net, X, drawn, order=3))(drawn(net))
+    values = jax.jit(lambda drawn: outputs(net, X, drawn, order=3))(drawn(net))
     expected = jax.jit(lambda drawn: by_nested_differentiation(net, X, drawn))(drawn(net))
     for name, value in expected.items():
-        np.testing.assert_allclose(getattr(found, name), value, rtol=1e-10, atol=1e-10, err_msg=name)
+        np.testing.assert_allclose(getattr(values, name), value, rtol=1e-10, atol=1e-10, err_msg=name)
 
 
 def test_kernels_given_hidden_layers_are_averages_over_the_last_layer():
@@ -104,15 +104,15 @@ def test_kernels_given_hidden_layers_are_averages_over_the_last_layer():
 
     @jax.jit
     def last_layer(row, bias):
-        found = outputs(net, X, (*hidden, DenseParameters(bias, row)), order=1)
-        return found.z[0, :, None] * found.z[0], found.H[0, :, 0, :]
+        value = outputs(net, X, (*hidden, DenseParameters(bias, row)), order=1)
+        return value.z[0, :, None] * value.z[0], value.H[0, :, 0, :]
 
     empty = np.array(last_layer(0 * W, 0 * b))
     weights = [np.array(last_layer(jnp.zeros_like(W).at[0, k].set(1.0), 0 * b)) for k in range(2)]
     bias = np.array(last_layer(0 * W, jnp.ones_like(b)))
     mean = empty + net.C_W[-1] / 2 * sum(w - empty for w in weights) + net.C_b[-1] * (bias - empty)
-    found = jax.jit(lambda drawn: kernels_given_hidden(net, X, drawn)[:2])(drawn(net))
-    np.testing.assert_allclose(np.array(found), mean, rtol=1e-10)
+    value = jax.jit(lambda drawn: kernels_given_hidden(net, X, drawn)[:2])(drawn(net))
+    np.testing.assert_allclose(np.array(value), mean, rtol=1e-10)
 
 
 # --- one hidden layer: exact at any width -------------------------------------------------------------------
@@ -134,7 +134,7 @@ def with_all_neurons_equal(layer):
     }
 
 
-@pytest.mark.long  # `test_sample_statistics.py` has one hidden layer too
+@pytest.mark.long  # `experiment/test_statistics.py` has one hidden layer too
 @pytest.mark.parametrize("activation, width", [("gelu", 2), ("tanh", 3), ("sin", 4)])
 def test_one_hidden_layer_statistics_are_exact_at_any_width(activation, width):
     """40000 networks for V, D, F, A, B and as many for P, Q, R, S, T, U; three inputs, every entry."""
@@ -142,14 +142,14 @@ def test_one_hidden_layer_statistics_are_exact_at_any_width(activation, width):
     layer = fw.solve(net, INPUTS).output
     assert not layer.G1.any() and not layer.H1.any()
     ensemble = {"batches": 200, "size": 200}
-    found = sample(net, INPUTS, DIFFERENTIALS, seed=1, **ensemble)
-    found |= sample(network((width,), activation, 8), INPUTS, FLUCTUATIONS, seed=2, **ensemble)
+    estimates = sample(net, INPUTS, DIFFERENTIALS, seed=1, **ensemble)
+    estimates |= sample(network((width,), activation, 8), INPUTS, FLUCTUATIONS, seed=2, **ensemble)
     exact = {name: getattr(layer, name) for name in (*FLUCTUATIONS, *DIFFERENTIALS)}
     exact |= {"G": layer.K, "H": layer.Theta, **with_all_neurons_equal(layer)}
-    assert found.keys() == exact.keys()
+    assert estimates.keys() == exact.keys()
     for name, value in exact.items():
-        assert np.max(found[name].stderr) < 0.05 * np.max(np.abs(value)), f"{name} is too noisy to tell"
-    pulls = {name: pull(found[name], value).ravel() for name, value in exact.items()}
+        assert np.max(estimates[name].stderr) < 0.05 * np.max(np.abs(value)), f"{name} is too noisy to tell"
+    pulls = {name: pull(estimates[name], value).ravel() for name, value in exact.items()}
     largest = {name: np.max(np.abs(value)) for name, value in pulls.items()}
     assert max(largest.values()) < 4.5, largest
     assert 0.6 < np.sqrt(np.mean(np.concatenate(list(pulls.values())) ** 2)) < 1.4
@@ -178,7 +178,7 @@ def check_residuals(activation, ratio, names, *, outputs, batches, size, noise):
     visible = 0
     for name in names:
         exact = getattr(layer, name)
-        residuals = [difference(found[name], exact) for found in sampled]
+        residuals = [difference(statistics[name], exact) for statistics in sampled]
         limit, power = extrapolated(widths, residuals), falling_power(widths, residuals)
         assert np.max(limit.stderr) < noise * np.max(np.abs(exact)), f"{name} is too noisy to tell"
         assert np.max(np.abs(pull(limit))) < 4, (name, pull(limit))

@@ -182,18 +182,18 @@ def test_scale_invariant_derivatives_are_those_of_any_kinked_activation():
     relu = as_activation("relu")
     closed, numerical = kernel_derivatives(relu, K), _by_quadrature(relu, K)
     off = ~np.eye(2, dtype=bool)
-    for exact, found, skipped in zip(closed[:2], numerical[:2], ({"both"}, set()), strict=True):
+    for exact, value, skipped in zip(closed[:2], numerical[:2], ({"both"}, set()), strict=True):
         for field in set(exact._fields) - skipped:
-            one, other = getattr(exact, field)[off], getattr(found, field)[off]
+            one, other = getattr(exact, field)[off], getattr(value, field)[off]
             assert np.abs(one - other).max() <= DIFFERENTIATED * max(1.0, np.abs(one).max())
 
 
 def test_first_derivatives_of_a_kernel_are_averages():
-    found = moments(as_activation("relu"), K, 1e-12)
+    averages = moments(as_activation("relu"), K, 1e-12)
     theta = math.acos(K[0, 1] / math.sqrt(K[0, 0] * K[1, 1]))
-    assert found.sigma.slope.both[0, 1] == pytest.approx((math.pi - theta) / (2 * math.pi), rel=EXACT)
+    assert averages.sigma.slope.both[0, 1] == pytest.approx((math.pi - theta) / (2 * math.pi), rel=EXACT)
     bent = math.sqrt(np.linalg.det(K)) / (2 * math.pi * K[0, 0])  # <delta(z_1) relu(z_2)>
-    assert 2 * found.sigma.slope.first[0, 1] == pytest.approx(bent, rel=EXACT)
+    assert 2 * averages.sigma.slope.first[0, 1] == pytest.approx(bent, rel=EXACT)
 
 
 # --- smooth limits -------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ by quadrature 1e-9; sampled networks by pulls below 4, with the sample sizes sta
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.problems import assert_close, inputs, refused
+from helpers.close import assert_close
+from helpers.problems import inputs, refused
 from helpers.sampled_networks import FLUCTUATIONS, extrapolated, sample
 
 import finitewidth as fw

@@ -62,15 +62,15 @@ def compared(name: str, tolerance: float = TOLERANCE, share: int = 5) -> list[Co
     for entry in TABLE:
         if entry["activation"] == name:
             by_kernel.setdefault(tuple(entry["K"]), []).append(entry)
-    found = []
+    results = []
     # every fifth kernel, others for the next activation: between them all kernels have their turn
     turn = TABLED.index(name) % share
     for (k_11, k_12, k_22), entries in list(by_kernel.items())[turn::share]:
         K = np.array([[k_11, k_12], [k_12, k_22]])
         with as_for_users():  # checks of types would double the time of many small calls
             averages = two_legs(activation, K, orders_of(name), tolerance)
-        found += [compare(activation, averages, entry) for entry in entries]
-    return found
+        results += [compare(activation, averages, entry) for entry in entries]
+    return results
 
 
 def compare(activation, averages, entry) -> Compared:
@@ -106,9 +106,9 @@ def test_the_whole_table_is_reproduced(name):
     assert_exact(compared(name, share=1))
 
 
-def assert_exact(found: list[Compared]) -> None:
-    assert not [c for c in found if not c.difference <= max(TOLERANCE * c.scale, TINY)]
-    assert not [c for c in found if not c.difference <= max(c.reported, TINY)]
+def assert_exact(value: list[Compared]) -> None:
+    assert not [c for c in value if not c.difference <= max(TOLERANCE * c.scale, TINY)]
+    assert not [c for c in value if not c.difference <= max(c.reported, TINY)]
 
 
 def test_a_loose_tolerance_is_kept_and_reported():
@@ -239,9 +239,9 @@ def test_a_users_copy_agrees_with_the_named_activation(name):
     named, copy = as_activation(name), fw.Activation(function, kinks=kinks)
     orders = orders_of(name, highest=2)
     K = kernel_of(DIFFICULT[1:], size=2.0, bias=0.1)
-    exact, found = (two_legs(activation, K, orders) for activation in (named, copy))
+    exact, averages = (two_legs(activation, K, orders) for activation in (named, copy))
     for pair in orders:
-        difference = np.abs(exact[pair].value - found[pair].value)
+        difference = np.abs(exact[pair].value - averages[pair].value)
         assert (difference <= 2 * TOLERANCE * scales(named, K, pair)).all(), pair
 
 
@@ -249,10 +249,10 @@ def test_an_undeclared_kink_is_averaged_as_a_kink():
     with pytest.warns(fw.warnings.KinkWarning):
         mine = fw.Activation(lambda z: jnp.maximum(z, 0))
     K = kernel_of(GENERIC)
-    found = two_legs(mine, K, orders_of("relu"))
+    averages = two_legs(mine, K, orders_of("relu"))
     exact = two_legs("relu", K, orders_of("relu"))
     for pair in orders_of("relu"):
-        np.testing.assert_allclose(found[pair].value, exact[pair].value, rtol=TOLERANCE, atol=TOLERANCE)
+        np.testing.assert_allclose(averages[pair].value, exact[pair].value, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 # --- identities --------------------------------------------------------------------------------------

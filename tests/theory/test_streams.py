@@ -9,7 +9,8 @@ import itertools
 
 import numpy as np
 import pytest
-from helpers.problems import also_long, assert_close, inputs
+from helpers.close import assert_close
+from helpers.problems import also_long, inputs
 from helpers.residual_networks import RATES, chain, joint_kernel
 from helpers.symmetries import SYMMETRIES, permuted
 
@@ -306,9 +307,9 @@ def test_every_slot_may_be_left_open_against_a_dual_on_the_others(activation):
     net = chain([0.8, -0.6, None], [activation, "sin", activation])
     part, duals = fw.unroll(net, inputs(3, 3)), np.random.default_rng(3).standard_normal((2, 2, 2, 2))
     requests = [Request(name, slot, duals) for name in TENSORS for slot in range(4)]
-    found = contract_slots(LegSlices(part, lambda: requests, 1e-9))
+    contracted = contract_slots(LegSlices(part, lambda: requests, 1e-9))
     tensors = {name: part.tensor(name, tolerance=1e-9) for name in TENSORS}
-    for request, values in zip(requests, found, strict=True):
+    for request, values in zip(requests, contracted, strict=True):
         tensor = np.moveaxis(tensors[request.tensor], request.slot, 0)
         exact = np.einsum("dxyz,kxyz->kd", tensor[:, :2, :2, :2], duals)
         assert np.abs(values - exact).max() <= 1e-8 * np.abs(tensor).max() * np.abs(duals).sum()

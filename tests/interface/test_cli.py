@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers.command_line import call, refused
+from helpers.command_line import call, error_line
 
 import finitewidth as fw
 from finitewidth.interface.cli import arguments
@@ -166,12 +166,12 @@ def test_earlier_results_are_replaced_as_a_whole(folder):
     ]
 
 
-def test_directory_with_other_files_is_refused(capsys, folder):
+def test_directory_with_other_files_is_error_line(capsys, folder):
     (folder / "mine").mkdir()
     (folder / "mine/notes.txt").write_text("keep", encoding="utf-8")
-    assert "'notes.txt'" in refused(capsys, "solve", "run.toml", "--output", "mine")
+    assert "'notes.txt'" in error_line(capsys, "solve", "run.toml", "--output", "mine")
     assert os.listdir(folder / "mine") == ["notes.txt"]
-    assert "is a file" in refused(capsys, "solve", "run.toml", "--output", "run.toml")
+    assert "is a file" in error_line(capsys, "solve", "run.toml", "--output", "run.toml")
 
 
 def test_failure_while_writing_leaves_earlier_results_alone(capsys, folder, monkeypatch):
@@ -183,7 +183,7 @@ def test_failure_while_writing_leaves_earlier_results_alone(capsys, folder, monk
         raise OSError(28, "No space left on device", "kernels.svg")
 
     monkeypatch.setattr("finitewidth.interface.report.kernel_figure.save_kernels", full_disk)
-    assert "No space left on device" in refused(capsys, "solve", "run.toml")
+    assert "No space left on device" in error_line(capsys, "solve", "run.toml")
     assert (folder / "results/run/summary.json").read_bytes() == before
     assert os.listdir(folder / "results") == ["run"]
 
@@ -215,7 +215,7 @@ WRONG_OPTIONS = [
 
 @pytest.mark.parametrize("arguments, named", WRONG_OPTIONS, ids=[named for _, named in WRONG_OPTIONS])
 def test_wrong_arguments_are_one_line(capsys, folder, arguments, named):
-    assert named in refused(capsys, *arguments)
+    assert named in error_line(capsys, *arguments)
 
 
 WRONG_RUNS = [
@@ -242,7 +242,7 @@ WRONG_RUNS = [
 @pytest.mark.parametrize("text, named", WRONG_RUNS, ids=[named for _, named in WRONG_RUNS])
 def test_wrong_run_files_are_named_with_their_key(capsys, folder, text, named):
     (folder / "run.toml").write_text(text, encoding="utf-8")
-    assert named in refused(capsys, "solve", "run.toml")
+    assert named in error_line(capsys, "solve", "run.toml")
     assert not (folder / "results").exists()
 
 
@@ -261,7 +261,7 @@ WRONG_TABLES = [
 @pytest.mark.parametrize("text, named", WRONG_TABLES, ids=[named for _, named in WRONG_TABLES])
 def test_wrong_tables_are_named_with_their_line(capsys, folder, text, named):
     (folder / "inputs.csv").write_bytes(text)
-    assert named in refused(capsys, "solve", "run.toml")
+    assert named in error_line(capsys, "solve", "run.toml")
 
 
 def save_npz(folder, **arrays):
@@ -282,7 +282,7 @@ WRONG_ARRAYS = [
 @pytest.mark.parametrize("arrays, named", WRONG_ARRAYS, ids=[named for _, named in WRONG_ARRAYS])
 def test_wrong_arrays_are_refused_and_objects_never_loaded(capsys, folder, arrays, named):
     save_npz(folder, **arrays)
-    assert named in refused(capsys, "solve", "run.toml")
+    assert named in error_line(capsys, "solve", "run.toml")
 
 
 def test_array_is_chosen_by_name(capsys, folder):
@@ -291,18 +291,18 @@ def test_array_is_chosen_by_name(capsys, folder):
     (folder / "run.toml").write_text(run + 'inputs = "X"\n', encoding="utf-8")
     assert run_files.read(folder / "run.toml").inputs.dtype == np.float64
     (folder / "run.toml").write_text(run + 'inputs = "Z"\n', encoding="utf-8")
-    assert "it holds X, Y" in refused(capsys, "solve", "run.toml")
+    assert "it holds X, Y" in error_line(capsys, "solve", "run.toml")
 
 
-def test_damaged_archive_is_refused(capsys, folder):
+def test_damaged_archive_is_error_line(capsys, folder):
     (folder / "run.toml").write_text(RUN.replace("inputs.csv", "inputs.npz"), encoding="utf-8")
     (folder / "inputs.npz").write_bytes(b"PK\x03\x04 broken")
-    assert "damaged" in refused(capsys, "solve", "run.toml")
+    assert "damaged" in error_line(capsys, "solve", "run.toml")
 
 
 def test_perceptron_has_no_ntk_and_says_so(capsys, folder):
     (folder / "run.toml").write_text(RUN.replace("tanh", "perceptron"), encoding="utf-8")
-    assert "perceptron" in refused(capsys, "solve", "run.toml")
+    assert "perceptron" in error_line(capsys, "solve", "run.toml")
 
 
 # --- networks ----------------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ WRONG_NETWORKS = [
 @pytest.mark.parametrize("text, named", WRONG_NETWORKS, ids=[named for _, named in WRONG_NETWORKS])
 def test_wrong_networks_are_one_sentence(capsys, folder, text, named):
     (folder / "run.toml").write_text(text, encoding="utf-8")
-    assert named in refused(capsys, "solve", "run.toml")
+    assert named in error_line(capsys, "solve", "run.toml")
 
 
 @pytest.mark.parametrize(
@@ -397,9 +397,9 @@ def test_audit_judges_each_layer_by_its_activation(capsys, folder):
 
 
 def test_audit_refuses_activations_that_do_not_fit(capsys):
-    message = refused(capsys, "audit", "4,8,8,8,1", "--activation", "tanh,relu")
+    message = error_line(capsys, "audit", "4,8,8,8,1", "--activation", "tanh,relu")
     assert "activation has 2 entries for 3 hidden layers" in message
-    assert "did you mean 'relu'?" in refused(capsys, "audit", "4,8,8,1", "--activation", "tanh,rleu")
+    assert "did you mean 'relu'?" in error_line(capsys, "audit", "4,8,8,1", "--activation", "tanh,rleu")
 
 
 # --- ensembles --------------------------------------------------------------------------------------
@@ -441,14 +441,14 @@ def test_ensemble_prints_a_table_and_leaves_a_store(capsys, ensemble_folder):
     assert call("ensemble", "config.toml", "--output", "out") == 0
     assert "members   6" in capsys.readouterr().out
     assert call("ensemble", "config.toml", "--output", "out", "--json") == 0  # finished: read again
-    found = json.loads(capsys.readouterr().out)
-    assert json.loads((ensemble_folder / "out" / "summary.json").read_text()) == found
-    assert found["members"] == 6 and found["diverged"] == 0 and found["points"] == [0, 5]
+    document = json.loads(capsys.readouterr().out)
+    assert json.loads((ensemble_folder / "out" / "summary.json").read_text()) == document
+    assert document["members"] == 6 and document["diverged"] == 0 and document["points"] == [0, 5]
     X, Y = np.array([[1.0, 0.5], [-0.5, 2.0], [0.25, 0.75]]), np.array([[0.5], [-0.5], [1.0]])
     direct = fw.train_ensemble(
         fw.MLP((2, 4, 1), "tanh"), X, Y, [[1.0, 2.0]], algorithm=fw.GradientDescent(0.1, 5), members=6, key=0
     )
-    np.testing.assert_allclose(found["mean"]["value"], direct.mean.value, rtol=1e-10)
+    np.testing.assert_allclose(document["mean"]["value"], direct.mean.value, rtol=1e-10)
     with xarray.open_zarr("out/ensemble.zarr") as data:
         np.testing.assert_allclose(data["outputs"][-1, 3:], direct.mean.value, rtol=1e-10)
         assert json.loads(data.attrs["configuration"])["algorithm"] == repr(fw.GradientDescent(0.1, 5))
@@ -498,12 +498,12 @@ def test_help_of_ensemble_shows_a_configuration_that_is_understood(capsys, ensem
         ("steps = 5", 'steps = 5\nloss = "hinge"', "loss 'hinge' is not known"),
     ],
 )
-def test_ensembles_that_cannot_be_run_are_refused(capsys, ensemble_folder, old, new, message):
+def test_ensembles_that_cannot_be_run_are_error_line(capsys, ensemble_folder, old, new, message):
     text = ENSEMBLE.replace(old, new)
     assert text != ENSEMBLE
     (ensemble_folder / "config.toml").write_text(text, encoding="utf-8")
-    assert message in refused(capsys, "ensemble", "config.toml")
+    assert message in error_line(capsys, "ensemble", "config.toml")
 
 
 def test_an_ensemble_does_not_replace_what_it_did_not_write(capsys, ensemble_folder):
-    assert "holds 'config.toml'" in refused(capsys, "ensemble", "config.toml", "--output", ".")
+    assert "holds 'config.toml'" in error_line(capsys, "ensemble", "config.toml", "--output", ".")

@@ -309,16 +309,16 @@ def test_inputs_may_be_lists_and_jax_arrays_and_are_left_alone():
 def test_the_number_of_threads_changes_nothing(activation, monkeypatch):
     X = np.random.default_rng(9).standard_normal((300, 4))  # more than one tile
     net = fw.MLP((4, 10, 10, 1), activation, C_b=0.1)
-    found = []
+    results = []
     for cores in (1, 2):
         monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
-        found.append(fw.kernels(net, X))
-    np.testing.assert_array_equal(found[0].K, found[1].K)
-    np.testing.assert_array_equal(found[0].Theta, found[1].Theta)
-    np.testing.assert_array_equal(found[0].K, found[0].K.T)
+        results.append(fw.kernels(net, X))
+    np.testing.assert_array_equal(results[0].K, results[1].K)
+    np.testing.assert_array_equal(results[0].Theta, results[1].Theta)
+    np.testing.assert_array_equal(results[0].K, results[0].K.T)
     few = fw.kernels(net, X[250:270])  # across the border of tiles
     scale = np.sqrt(np.outer(np.diag(few.K), np.diag(few.K)))
-    assert (np.abs(found[0].K[250:270, 250:270] - few.K) <= TOLERANCE * scale).all()
+    assert (np.abs(results[0].K[250:270, 250:270] - few.K) <= TOLERANCE * scale).all()
 
 
 def test_the_error_of_the_averages_is_reported():
@@ -372,13 +372,13 @@ def test_a_theory_survives_the_disk(activation, tmp_path):
     loaded = fw.load(tmp_path / "theory.zarr")
     assert (loaded.net, loaded.order, loaded.error) == (net, 0, saved.error)
     np.testing.assert_array_equal(loaded.X, saved.X)
-    for found, expected in zip(layers(loaded), layers(saved), strict=True):
-        np.testing.assert_array_equal(found.K, expected.K)
+    for value, expected in zip(layers(loaded), layers(saved), strict=True):
+        np.testing.assert_array_equal(value.K, expected.K)
         if activation == "perceptron":
             with refused("has a kernel but no NTK"):
-                found.Theta  # noqa: B018
+                value.Theta  # noqa: B018
         else:
-            np.testing.assert_array_equal(found.Theta, expected.Theta)
+            np.testing.assert_array_equal(value.Theta, expected.Theta)
     assert [file.name for file in tmp_path.iterdir()] == ["theory.zarr"]
 
 
@@ -533,7 +533,7 @@ def test_single_precision_is_refused():
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_named_activation_has_finite_kernels(activation):
-    found = fw.kernels(fw.MLP((3, 4, 4, 1), activation, C_b=0.1), INPUTS["generic"])
-    assert np.isfinite(found.K).all()
-    assert activation == "perceptron" or np.isfinite(found.Theta).all()
-    assert found.error <= 100 * TOLERANCE
+    kernels = fw.kernels(fw.MLP((3, 4, 4, 1), activation, C_b=0.1), INPUTS["generic"])
+    assert np.isfinite(kernels.K).all()
+    assert activation == "perceptron" or np.isfinite(kernels.Theta).all()
+    assert kernels.error <= 100 * TOLERANCE
