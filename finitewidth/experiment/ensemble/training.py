@@ -267,11 +267,7 @@ def _check_options(
         raise ValueError(
             f"algorithm {algorithm} is for MSE(), got loss {loss}; use GradientDescent or GradientFlow."
         )
-    if algorithm.mini_batch is not None and algorithm.mini_batch > count:
-        raise ValueError(
-            f"the mini-batch of algorithm={algorithm!r} is {algorithm.mini_batch}, but there are {count} "
-            "training inputs; make it smaller."
-        )
+    algorithm.check_batches(count)
     if record.members and run.store is None:
         raise ValueError(
             "record has members=True, which needs a store; add run=fw.Run(store='ensemble.zarr')."
