@@ -20,15 +20,15 @@ def network(n: int = 64) -> fw.MLP:
 
 def test_accuracy_of_two_classes_is_a_normal_probability():
     prediction = fw.predict(network(), X[TRAIN], Y[TRAIN], X[TEST], algorithm=DESCENT)
-    found = fw.accuracy(prediction, LABELS[TEST], members=20_000)
+    accuracy = fw.accuracy(prediction, LABELS[TEST], members=20_000)
     m, S = prediction.mean, prediction.within_samples
     sign = 2 * LABELS[TEST] - 1
     gap, variance = sign * (m[:, 1] - m[:, 0]), S[:, 0, 0] + S[:, 1, 1] - 2 * S[:, 0, 1]
     exact = ndtr(gap / np.sqrt(variance))
-    np.testing.assert_allclose(found.of_samples, exact, atol=4 * 0.5 / np.sqrt(20_000))
-    assert abs(found.expected.value - exact.mean()) < 4 * found.expected.stderr
+    np.testing.assert_allclose(accuracy.of_samples, exact, atol=4 * 0.5 / np.sqrt(20_000))
+    assert abs(accuracy.expected.value - exact.mean()) < 4 * accuracy.expected.stderr
     one_hot = fw.accuracy(prediction, Y[TEST], members=20_000)
-    assert one_hot.expected == found.expected
+    assert one_hot.expected == accuracy.expected
 
 
 @pytest.mark.long

@@ -151,11 +151,11 @@ def test_every_width_has_networks_and_a_store_of_its_own(tmp_path):
 
 @pytest.mark.long
 def test_widths_are_chosen_by_default_and_again_by_the_same_key():
-    found, again = (narrow(None, 40) for _ in range(2))
-    assert found.widths[: len(START)] == START and found.widths == again.widths
-    assert found.mean.value.tobytes() == again.mean.value.tobytes()
-    given = narrow(found.widths, 40)
-    assert given.variance.value.tobytes() == found.variance.value.tobytes()
+    wide, again = (narrow(None, 40) for _ in range(2))
+    assert wide.widths[: len(START)] == START and wide.widths == again.widths
+    assert wide.mean.value.tobytes() == again.mean.value.tobytes()
+    given = narrow(wide.widths, 40)
+    assert given.variance.value.tobytes() == wide.variance.value.tobytes()
 
 
 @pytest.mark.long
@@ -169,11 +169,11 @@ def test_outputs_that_never_vary_have_no_error():
 
 @pytest.mark.long
 def test_nothing_of_the_ensembles_is_left_in_the_limit():
-    found = narrow((4, 6, 8), 40)
-    assert found.n == 128 and found.freedom == 1 and "128" in repr(found)
+    wide = narrow((4, 6, 8), 40)
+    assert wide.n == 128 and wide.freedom == 1 and "128" in repr(wide)
     limit = fw.predict(network(10**6), X[:3], Y, X[3:], algorithm=DESCENT)
     for name in ("mean", "variance"):
-        np.testing.assert_allclose(getattr(found.at(10**6), name).value, getattr(limit, name), atol=1e-7)
+        np.testing.assert_allclose(getattr(wide.at(10**6), name).value, getattr(limit, name), atol=1e-7)
 
 
 @pytest.mark.long
@@ -247,9 +247,10 @@ def test_networks_that_are_too_narrow_are_not_surer_than_theory():
     theory = there.prediction
     assert there.too_narrow == (2, 3, 4)
     for name, neglected in (("mean", theory.uncertainty), ("variance", theory.variance_uncertainty)):
-        found = getattr(there, name)
-        assert np.all(found.stderr > 0.9 * neglected)
-        assert np.max(np.abs(found.value - SEEN[name].value) / np.hypot(found.stderr, SEEN[name].stderr)) < 4
+        estimate = getattr(there, name)
+        assert np.all(estimate.stderr > 0.9 * neglected)
+        stderr = np.hypot(estimate.stderr, SEEN[name].stderr)
+        assert np.max(np.abs(estimate.value - SEEN[name].value) / stderr) < 4
         inside = getattr(there.at(4), name).stderr  # networks were trained there
         assert inside.tobytes() == there.falls[name].at(4).stderr.tobytes()
 

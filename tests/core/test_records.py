@@ -19,31 +19,31 @@ Y = np.array([[0.5], [-0.5], [1.0]])
 NET = fw.MLP((2, 64, 64, 1), "tanh", C_b=0.1, C_W=1.2)
 FLOW = fw.GradientFlow(1.0)
 # described by their settings and not by results, or with a text of their own
-VALUES = ("Control", "Projectors", "Schedule", "Symbols")
+VALUES = ("Control", "Projectors", "Run", "Schedule", "Symbols")
+ROOMS = (fw, fw.bayes, fw.critical, fw.empirical, fw.records, fw.textbook)
 
 
-def rooms() -> dict[str, type]:
-    """The public classes outside of `network`, by name."""
-    return {
-        name: kind
-        for name in fw.__all__
-        if isinstance(kind := getattr(fw, name), type)
-        and not issubclass(kind, Warning)
-        and not kind.__module__.startswith("finitewidth.network")
-    }
+def public() -> dict[str, object]:
+    """What users reach at the top and in the rooms of results, by name."""
+    return {name: getattr(room, name) for room in ROOMS for name in room.__all__}
+
+
+def from_other_rooms(kind: object) -> bool:
+    """Whether this is a class of the library outside of `network`."""
+    home = getattr(kind, "__module__", "")
+    return isinstance(kind, type) and home.startswith("finitewidth.") and "finitewidth.network" not in home
 
 
 def test_every_public_record_shows_itself_in_a_notebook():
-    assert [n for n, kind in rooms().items() if n not in VALUES and not hasattr(kind, "_repr_html_")] == []
+    kinds = {n: k for n, k in public().items() if from_other_rooms(k) and not issubclass(k, Warning)}
+    assert [n for n, kind in kinds.items() if n not in VALUES and not hasattr(kind, "_repr_html_")] == []
 
 
 def results() -> set[type]:
-    """Classes of the library that public functions say they return, other than networks."""
-    functions = (getattr(fw, name) for name in fw.__all__)
-    hints = [typing.get_type_hints(inspect.unwrap(one)) for one in functions if inspect.isfunction(one)]
+    """Classes that public functions say they return, other than networks."""
+    hints = [typing.get_type_hints(inspect.unwrap(f)) for f in public().values() if inspect.isfunction(f)]
     returned = [kind for hint in hints for kind in typing.get_args(hint["return"]) or (hint["return"],)]
-    ours = {kind for kind in returned if getattr(kind, "__module__", "").startswith("finitewidth.")}
-    return {kind for kind in ours if isinstance(kind, type) and "finitewidth.network" not in kind.__module__}
+    return {kind for kind in returned if from_other_rooms(kind)}
 
 
 def test_everything_that_a_public_function_returns_shows_itself_in_a_notebook():

@@ -86,9 +86,9 @@ def test_what_was_finished_is_not_done_again_and_progress_is_told(tmp_path):
 
     with pytest.raises(StopHere):
         results(stop_after(2))
-    found = results(lambda done, total: told.append((done, total)))
+    computed = results(lambda done, total: told.append((done, total)))
     assert calls == [0, 1, 2, 3, 4] and told == [(3, 5), (4, 5), (5, 5)]
-    for task, values in enumerate(found):
+    for task, values in enumerate(computed):
         for name, value in squares(task).items():
             np.testing.assert_array_equal(values[name], value)
     assert not (tmp_path / ".run.zarr.lock").exists()
@@ -120,8 +120,8 @@ def test_results_become_named_arrays_for_a_store_only(tmp_path):
 
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_results_come_in_order_and_errors_come_through(at_once):
-    found = HERE.results(squares, 7, name="squares", what="squaring", at_once=at_once)
-    assert [float(values["plain"]) for values in found] == list(range(7))
+    squared = HERE.results(squares, 7, name="squares", what="squaring", at_once=at_once)
+    assert [float(values["plain"]) for values in squared] == list(range(7))
 
     def fails(task):
         raise ValueError(f"task {task} fails.")
@@ -261,18 +261,18 @@ def test_a_sweep_warns_also_of_what_it_had_on_disk(tmp_path):
 def test_products_are_single_threaded_in_any_thread():
     """threadpoolctl obeys the first thread that ever sets a limit; tasks run in others."""
 
-    def found() -> set[int]:
+    def value() -> set[int]:
         return {info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"}
 
     def inside(_=None) -> set[int]:
         with SingleThreadedProducts():
-            return found()
+            return value()
 
-    before = found()
+    before = value()
     assert inside() == {1}
     with ThreadPoolExecutor(2) as pool:
         assert all(threads == {1} for threads in pool.map(inside, range(4)))
-    assert found() == before
+    assert value() == before
 
 
 def test_tasks_on_all_cores_may_ask_for_all_cores_themselves():

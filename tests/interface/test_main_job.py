@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from helpers.command_line import RUN, call, refused
+from helpers.command_line import RUN, call, error_line
 from helpers.paths import ROOT
 from rich.console import Console
 
@@ -34,12 +34,12 @@ def documented(title: str) -> list[str]:
 
 def keys_of(document: dict) -> list[str]:
     """Keys, and after a list those of its entries."""
-    found = []
+    results = []
     for name, value in document.items():
-        found.append(name)
+        results.append(name)
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            found += [f"{name}[].{key}" for key in value[0]]
-    return found
+            results += [f"{name}[].{key}" for key in value[0]]
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_without_an_ensemble_theory_stands_alone(folder, capsys):
 def test_kinked_activations_need_order_zero_in_words(folder, capsys):
     kinked = without(RUN, "ensemble").replace('"tanh"', '"relu"')
     (folder / "run.toml").write_text(kinked, encoding="utf-8")
-    assert "[theory] order is 1, but activation 'relu' has a kink" in refused(capsys, "solve", "run.toml")
+    assert "[theory] order is 1, but activation 'relu' has a kink" in error_line(capsys, "solve", "run.toml")
     (folder / "run.toml").write_text(kinked + "\n[theory]\norder = 0\n", encoding="utf-8")
     assert call("solve", "run.toml", "--json") == 0
     document = json.loads(capsys.readouterr().out)
@@ -252,7 +252,7 @@ def test_interrupted_theory_goes_on_with_the_same_bits(folder, capsys, monkeypat
 def test_refused_theory_leaves_nothing(folder, capsys):
     text = SAMPLED.replace("tolerance = 0.3", "tolerance = 1e-9\nbudget = 1.0")
     (folder / "run.toml").write_text(text, encoding="utf-8")
-    assert "above budget=1 s" in refused(capsys, "solve", "run.toml")
+    assert "above budget=1 s" in error_line(capsys, "solve", "run.toml")
     assert [name for name in os.listdir(folder) if "unfinished" in name] == []
 
 
@@ -352,7 +352,7 @@ def test_variances_that_were_not_asked_for_are_null(folder, capsys):
 def test_wrong_runs_are_named_with_their_key(folder, capsys, old, new, named):
     assert old in RUN
     (folder / "run.toml").write_text(RUN.replace(old, new), encoding="utf-8")
-    assert named in refused(capsys, "solve", "run.toml")
+    assert named in error_line(capsys, "solve", "run.toml")
     assert os.listdir(folder) == ["run.toml"]
 
 

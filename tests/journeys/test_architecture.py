@@ -206,6 +206,15 @@ def test_every_room_has_its_place_in_the_flow():
     assert rooms <= set(MAY_IMPORT), f"{rooms - set(MAY_IMPORT)} need a place in the flow"
 
 
+def test_tests_are_named_by_the_module_that_they_test():
+    """tests/<room>/test_<module>.py, with a word on the aspect where a module needs several files."""
+    for file in (ROOT.parent / "tests").rglob("test_*.py"):
+        room, subject = file.parent.name, file.stem.removeprefix("test_")
+        if room != "journeys":  # which cross several rooms
+            names = {path.stem for path in (ROOT / room).rglob("*") if path.suffix in ("", ".py")}
+            assert any(f"{subject}_".startswith(f"{name}_") for name in names), file
+
+
 def test_nothing_is_imported_that_one_operating_system_lacks():
     nodes = [(module, node) for module in MODULES for node in ast.walk(parsed(module))]
     names = {(m, alias.name) for m, node in nodes if isinstance(node, ast.Import) for alias in node.names}

@@ -156,13 +156,13 @@ def test_a_theory_that_was_damaged_is_refused(tmp_path, damage):
         content = file.read_bytes()
         DAMAGES[damage](file)
         try:
-            found = fw.load(path)
+            loaded = fw.load(path)
         except ValueError as error:
             assert "theory.zarr' " in str(error) and "damaged" in str(error) or "readable" in str(error)
             refusals += 1
         else:  # a byte of the metadata that means nothing
-            assert found.net == NET and found.error == theory.error
-            np.testing.assert_array_equal(found.output.Theta, theory.output.Theta)
+            assert loaded.net == NET and loaded.error == theory.error
+            np.testing.assert_array_equal(loaded.output.Theta, theory.output.Theta)
         file.write_bytes(content)
     assert refusals >= len(files) - 2
 

@@ -23,11 +23,6 @@ ConfigFile = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command()(ensemble)
-
-
 def ensemble(
     config_file: ConfigFile,
     as_json: AsJson = False,

@@ -1,7 +1,5 @@
 """The tab of Bayesian inference: the posterior on the problem of the page, with noise on the observations."""
 
-import warnings
-
 import numpy as np
 
 from finitewidth.core.methods import Tensors
@@ -34,8 +32,7 @@ def bayes(values: Values) -> dict:
 
 def _finite_width(net: MLP, data: tuple[np.ndarray, np.ndarray], values: Values, evidence: float) -> dict:
     compared = problem.compared(problem.training_inputs(values.points))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ExpansionWarning)
+    with answers.noted(ExpansionWarning) as caught:
         there = posterior(
             net,
             *data,

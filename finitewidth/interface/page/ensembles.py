@@ -1,7 +1,6 @@
 """Trained networks for the page: an ensemble that grows in stages, so that its curves appear early."""
 
 import time
-import warnings
 from collections.abc import Callable
 
 import jax
@@ -12,6 +11,7 @@ from finitewidth.experiment.ensemble.plan import Stepping
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.interface.page import problem
+from finitewidth.interface.page.answers import noted, texts
 from finitewidth.interface.page.values import BadValues, Values
 
 TRAINED_WIDTH, TRAINED_DEPTH = 256, 12  # the largest networks that the page trains
@@ -42,8 +42,7 @@ def train(values: Values, tell: Callable[[dict], None]) -> None:
     stages = sorted({max(BATCH, values.members // part) for part in _STAGES})
     for stage, members in enumerate(stages):
         # a compiled program belongs to a device: with the device named here, one program serves all stages
-        with warnings.catch_warnings(record=True) as caught, jax.default_device(jax.local_devices()[0]):
-            warnings.simplefilter("always", UserWarning)
+        with noted(UserWarning) as caught, jax.default_device(jax.local_devices()[0]):
             ensemble = train_ensemble(
                 net,
                 problem.inputs(x_train),
@@ -58,8 +57,8 @@ def train(values: Values, tell: Callable[[dict], None]) -> None:
                     progress=_of_stage(tell, sum(stages[:stage]), sum(stages)),
                 ),
             )
-        notes = sorted({str(one.message) for one in caught})
-        tell({"result": {**_summary(x, ensemble), "members": members, "of": values.members, "notes": notes}})
+        about = {"members": members, "of": values.members, "notes": texts(caught)}
+        tell({"result": {**_summary(x, ensemble), **about}})
 
 
 def _of_stage(tell: Callable[[dict], None], before: int, total: int) -> Callable[[int, int], None]:

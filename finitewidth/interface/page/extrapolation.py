@@ -1,6 +1,5 @@
 """The tab beyond order 1/n: narrow networks are trained, and their remainder is read at the asked width."""
 
-import warnings
 from collections.abc import Callable
 
 import jax
@@ -38,8 +37,7 @@ def beyond(values: Values, tell: Callable[[dict], None]) -> None:
     x_train, y = problem.training_points(values)
     x = answers.positions(values.points, 0)
     widths = narrow_widths(values.depth)
-    with warnings.catch_warnings(record=True) as caught, jax.default_device(jax.local_devices()[0]):
-        warnings.simplefilter("always", UserWarning)
+    with answers.noted(UserWarning) as caught, jax.default_device(jax.local_devices()[0]):
         there = extrapolate(
             problem.network(values),
             problem.inputs(x_train),
@@ -52,8 +50,8 @@ def beyond(values: Values, tell: Callable[[dict], None]) -> None:
             run=Run(batch_size=BATCH, progress=_over_widths(tell, len(widths))),
         )
         result = _summary(x, there)
-    notes = sorted({str(one.message) for one in caught})
-    tell({"result": {**result, "members": values.members, "of": values.members, "notes": notes}})
+    about = {"members": values.members, "of": values.members, "notes": answers.texts(caught)}
+    tell({"result": {**result, **about}})
 
 
 def _over_widths(tell: Callable[[dict], None], count: int) -> Callable[[int, int], None]:

@@ -19,14 +19,13 @@ from finitewidth.network.network import Network
 from finitewidth.theory.ratios import Verdict
 from finitewidth.theory.vertex.fields import Fields
 from finitewidth.training.bayes.bayesian_problem import BayesianProblem, checked, tolerance_of
-from finitewidth.training.bayes.conditioned_prior import Conditioned
+from finitewidth.training.bayes.conditioned_prior import ConditionedPrior
 from finitewidth.training.bayes.hidden_layers import HiddenLayer, hidden_layer
 from finitewidth.training.bayes.posterior_corrections import Corrections, Cumulants, corrections
 from finitewidth.training.first_order.expansion import Wording, judged_posterior, warn_of
 from finitewidth.training.infinite.bayes import infinite_posterior, trained_for
 from finitewidth.training.infinite.gaussian import Expansion, Factor, Prediction
 
-CONTRIBUTIONS = ("kernel_shift", "vertex_with_data", "vertex_without_data")
 WORDING = Wording(
     "the posterior standard deviation",
     "the posterior variance",
@@ -65,7 +64,9 @@ class Posterior:
     covariance_contributions: dict[str, np.ndarray] = field(default_factory=dict, repr=False)  # (M, M), 1/n
     log_evidence_correction: float | None = None  # Q/n
     cumulants: Cumulants | None = field(default=None, repr=False)  # divided by n, where asked for
-    given: Conditioned | None = field(default=None, repr=False)  # what the hidden layers know of the data
+    given: ConditionedPrior | None = field(
+        default=None, repr=False
+    )  # what the hidden layers know of the data
     fields: Fields | None = field(default=None, repr=False)  # statistics of the hidden layers
 
     @property
@@ -254,11 +255,11 @@ def _first_order(running: Runner, problem: BayesianProblem, cumulants: bool) -> 
 
 
 def _prediction(
-    problem: BayesianProblem, given: Conditioned, corrected: Corrections, error: float
+    problem: BayesianProblem, given: ConditionedPrior, corrected: Corrections, error: float
 ) -> Prediction:
     n, one = problem.net.ladder.widths[-2], np.eye(given.outputs)
     infinite = Prediction(
-        trained_for(problem.net), Newton(), 0, given.mean, ((one, given.among),), given.condition, error
+        trained_for(problem.net), Newton(), 0, given.mean, ((one, given.covariance),), given.condition, error
     )
     parts = {name: part / n for name, part in corrected.mean.items()}
     shape, wired = infinite.mean.shape, corrected.wired / n
@@ -268,7 +269,7 @@ def _prediction(
         infinite,
         order=1,
         mean=infinite.mean + sum(parts.values()),
-        factors=((one, given.among + sum(corrected.own.values()) / n),),
+        factors=((one, given.covariance + sum(corrected.own.values()) / n),),
         contributions=parts,
         variance_contributions=spread,
         leading=infinite,
@@ -276,7 +277,7 @@ def _prediction(
     )
 
 
-def _require_memory(given: Conditioned, cumulants: bool) -> None:
+def _require_memory(given: ConditionedPrior, cumulants: bool) -> None:
     tests, outputs, N = given.tests.size, given.outputs, len(given.K)
     matrices = tests * (outputs + tests * cumulants)
     require_memory(
@@ -287,5 +288,5 @@ def _require_memory(given: Conditioned, cumulants: bool) -> None:
 
 
 def _relative(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Zero where the data leave nothing open."""
+    """Values over a scale; zero where the data determine the output."""
     return np.divide(values, scale, out=np.zeros_like(scale), where=scale > 0)

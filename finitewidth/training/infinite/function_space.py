@@ -73,7 +73,7 @@ def sampled_trajectory(
     members: int,
     key,
 ) -> list[SampledPrediction]:
-    """The same members at each of several ends of one algorithm."""
+    """The same sampled members at each of several ends of one algorithm."""
     if not (isinstance(members, int | np.integer) and members >= 2):
         raise ValueError(f"members must be a whole number of at least 2, got {members!r}.")
     X_test = as_inputs(X_test, net.input_shape, name="X_test")
