@@ -3,9 +3,9 @@ r"""Averages over initial networks of smooth functions of their trained outputs,
 $$a_1[F] = E\big[ \omega(z_0)\, F(z) + F'(z)\, z_2 + \tfrac12 F''(z)[z_1, z_1] \big], \qquad
   E_n[F] = E[F(z)] + a_1[F]/n$$
 
-Samples come in pairs of opposite $\xi$, so that odd terms cancel. Four things of known mean are subtracted:
-second Hermite polynomials of $\xi$, by regression; the fluctuations of the NTK around the path from zero;
-and from F, where the density multiplies it, its quadratic fit. Every pair depends on its number and the key alone.
+Samples come in pairs of opposite $\xi$, so that odd terms cancel. Three things of known mean are subtracted:
+second Hermite polynomials of $\xi$, by regression; fluctuations of the NTK around the path from zero; and from
+F, where the density multiplies it, its quadratic fit. Every pair depends on its number and the key alone.
 """
 
 import functools
@@ -33,6 +33,7 @@ from finitewidth.training.replay.trajectories import (
 DENSITY = "initial_distribution"  # the contribution of G1 and V
 _CHEAP = 8  # pairs of infinitely wide networks for each pair through order 1/n
 _PER_FEATURE = 8  # pairs for each coefficient of the regression
+Numbers = np.ndarray | Array
 Function = Callable[[Array], Array]  # of the outputs (T, M, n_L) of one network
 
 
@@ -213,7 +214,7 @@ def _intercept(features: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
 # --- functions of outputs and their derivatives --------------------------------------------------------
 
 
-def _mapped(function: Callable, *arrays: np.ndarray) -> np.ndarray:
+def _mapped(function: Callable, *arrays: Numbers) -> np.ndarray:
     """The function for every network; the leading axes are those of networks."""
     lead = arrays[0].shape[:-3]
     flat = [jnp.asarray(values).reshape(-1, *values.shape[-3:]) for values in arrays]
@@ -221,16 +222,16 @@ def _mapped(function: Callable, *arrays: np.ndarray) -> np.ndarray:
     return found.reshape(*lead, *found.shape[1:])
 
 
-def _values(function: Function, z: np.ndarray) -> np.ndarray:
+def _values(function: Function, z: Numbers) -> np.ndarray:
     return _mapped(function, z)
 
 
-def _directional(function: Function, z: np.ndarray, step: np.ndarray) -> np.ndarray:
+def _directional(function: Function, z: Numbers, step: Numbers) -> np.ndarray:
     """F'(z) step."""
     return _mapped(lambda z, v: jax.jvp(function, (z,), (v,))[1], z, step)
 
 
-def _bend(function: Function, z: np.ndarray, step: np.ndarray) -> np.ndarray:
+def _bend(function: Function, z: Numbers, step: Numbers) -> np.ndarray:
     """F''(z)[step, step] / 2."""
 
     def one(z, v):

@@ -1,4 +1,4 @@
-r"""The mean for the squared loss, exactly: with batches and momentum too $z_2$ is a cubic polynomial of $z_0$.
+r"""The mean for the squared loss, exactly: with batches and momentum too $z_2$ is cubic in $z_0$.
 
 For such a polynomial of normal numbers $\xi$
 

@@ -34,9 +34,9 @@ FLUCTUATION = CONTRIBUTIONS.index("ntk_fluctuation")
 class Outputs(NamedTuple):
     """Outputs at recorded steps, in orders of 1/sqrt(n)."""
 
-    z: Float[Array, "S T M n_L"]
-    z1: Float[Array, "S T M n_L"]
-    z2: Float[Array, "P S T M n_L"]  # by contribution
+    z: Float[Array | np.ndarray, "S T M n_L"]
+    z1: Float[Array | np.ndarray, "S T M n_L"]
+    z2: Float[Array | np.ndarray, "P S T M n_L"]  # by contribution
 
 
 @functools.partial(
