@@ -191,7 +191,7 @@ def test_long_training_is_the_end_of_training(prepared):
 
 
 def test_a_path_over_times_is_one_prediction_after_another(prepared):
-    path = fw.trajectory(NET, X[:3], Y, X, times=(0.0, 3.0), order=1)
+    path = fw.trajectory(NET, X[:3], Y, X, times=(0.0, 3.0))
     alone = prepared.predict(fw.GradientFlow(3.0))
     np.testing.assert_allclose(path[1].mean, alone.mean, rtol=TOLERANCE)
     np.testing.assert_array_equal(path[0].mean, 0)
@@ -255,7 +255,7 @@ def test_linear_networks_keep_only_what_their_depth_makes():
 @pytest.mark.long
 def test_the_mean_alone_needs_no_tensor_of_four_samples(prepared, monkeypatch):
     """Leg by leg with duals on three modes; four-leg averages are good to 1e-8."""
-    monkeypatch.setattr("finitewidth.training.first_order.prepared.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.chosen_method.DENSE", 4)
     for algorithm in (fw.GradientFlow(), fw.GradientDescent(0.2)):
         whole, alone = (
             prepared.predict(algorithm),
@@ -265,8 +265,8 @@ def test_the_mean_alone_needs_no_tensor_of_four_samples(prepared, monkeypatch):
             np.testing.assert_allclose(alone.contributions[name], part, atol=1e-8)
     with refused("the covariance was not computed; predict with covariance=True"):
         alone.covariance  # noqa: B018
-    with refused("at a finite time the mean at order 1/n needs whole tensors"):
-        fw.predict(NET, X[:3], Y, X, algorithm=fw.GradientFlow(1.0), covariance=False)
+    with refused("before the end of training, order 1/n of . inputs needs whole tensors"):
+        fw.predict(NET, X[:3], Y, X, algorithm=fw.GradientFlow(1.0), method=fw.LegByLeg())
 
 
 # --- real networks -----------------------------------------------------------------------------------

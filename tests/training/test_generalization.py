@@ -72,8 +72,9 @@ def test_a_sampled_ensemble_is_averaged_member_by_member():
     targets = fw.losses.one_hot(np.arange(5) % 3, 3)
     algorithm = fw.GradientFlow(1.0)
     sampled = fw.predict(
-        NET, X, jax.nn.softmax(Y), X_TEST, loss=fw.CrossEntropy(), algorithm=algorithm, order=0, members=50
-    )
+        NET, X, jax.nn.softmax(Y), X_TEST, loss=fw.CrossEntropy(), algorithm=algorithm, order=0,
+        method=fw.FunctionSpace(members=50),
+    )  # fmt: skip
     found = sampled.test_loss(targets, loss=fw.CrossEntropy())
     losses = -(targets * np.log(sampled.probabilities_of_members)).sum(axis=(1, 2))
     np.testing.assert_allclose(found.total, losses.mean(), rtol=1e-12)

@@ -222,12 +222,12 @@ def test_trained_networks_are_distributed_as_predicted(key):
     rate, times = 0.1, (0, 1, 5, 10)
     steps = [round(time / rate) for time in times]
     found = train(net, x, y, x_test, key, learning_rate=rate, steps=steps, members=200)
-    path = fw.trajectory(net, x, y, x_test, times=steps, algorithm=fw.GradientDescent(rate))
+    path = fw.trajectory(net, x, y, x_test, times=steps, algorithm=fw.GradientDescent(rate), order=0)
     for members, theory in zip(found, path.predictions, strict=True):
         of_mean, of_covariance = pulls(members, theory.mean, theory.covariance)
         assert np.abs(of_mean).max() < 4 and np.abs(of_covariance).max() < 4
     assert np.abs(pulls(found[-1], path[0].mean, path[0].covariance)[0]).max() > 10  # training is seen
-    flow = fw.trajectory(net, x, y, x_test, times=times)
+    flow = fw.trajectory(net, x, y, x_test, times=times, order=0)
     np.testing.assert_allclose(flow.mean, path.mean, rtol=0, atol=0.1)  # small steps follow the flow
 
 

@@ -36,10 +36,10 @@ steps = 20                       # without this key, training goes on to its end
 
 [theory]                         # optional
 order = 1                        # 0: infinite width; 1: with the correction of order 1/n
-# tolerance = 1e-8               # of Gaussian averages; the default depends on the number of samples
-# route = "sampled"              # or "deterministic"; by itself beyond 64 training and test inputs sampled
-
-# [sampling]                     # optional, of neurons: for hundreds of training inputs
+# method = "tensors"             # the default up to 64 training and test inputs
+# tolerance = 1e-8               # of Gaussian averages; the default depends on the number of inputs
+#
+# method = "sampling"            # of neurons, for hundreds of training inputs; or "leg_by_leg"
 # tolerance = 0.03               # standard error over the largest shift, rms; or samples = 100000
 # variance = true                # also the spread between networks, which takes longer than the mean
 # budget = 1800                  # seconds; what would take longer is refused
