@@ -4,8 +4,8 @@ $$a_1[F] = E\big[ \omega(z_0)\, F(z) + F'(z)\, z_2 + \tfrac12 F''(z)[z_1, z_1] \
   E_n[F] = E[F(z)] + a_1[F]/n$$
 
 Samples come in pairs of opposite $\xi$, so that odd terms cancel. Three things of known mean are subtracted:
-second Hermite polynomials of $\xi$, by regression; fluctuations of the NTK around the path from zero; and from
-F, where the density multiplies it, its quadratic fit. Every pair depends on its number and the key alone.
+second Hermite polynomials of $\xi$, by regression; fluctuations of the NTK around the path from zero; and
+from F, where the density multiplies it, its quadratic fit. Every pair depends on its number and the key alone.
 """
 
 import functools
