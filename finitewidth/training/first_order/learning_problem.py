@@ -26,7 +26,7 @@ class Problem:
 
     @classmethod
     def of(cls, net: Network, X_train, Y_train, X_test=None) -> "Problem":
-        """Check a network and data as a user gave them; nothing behind this point checks them again."""
+        """The problem of a network and data as a user gave them; a refusal names the argument."""
         check_network(net)
         n_0 = net.ladder.inputs
         X = as_inputs(X_train, n_0, name="X_train")
