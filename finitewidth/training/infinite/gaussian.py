@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from finitewidth.core.display.records import shown
+from finitewidth.core.estimate import Estimate
 from finitewidth.core.memory import require_memory
 from finitewidth.core.methods import FirstOrder as Method
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
@@ -137,6 +138,11 @@ class Prediction:
     def stderr(self) -> Float[np.ndarray, "M n_L"]:
         """The standard error of the mean, which is a number of the theory; zero if nothing was sampled."""
         return np.zeros_like(self.mean) if self.sampling is None else self.sampling.stderr
+
+    @property
+    def correction(self) -> Estimate:
+        """What order 1/n adds to the mean; zero at infinite width."""
+        return Estimate(self.mean - self.infinite_width.mean, self.stderr)
 
     @property
     def uncertainty(self) -> Float[np.ndarray, "M n_L"]:

@@ -4,8 +4,8 @@ $$a_1[F] = E\big[ \omega(z_0)\, F(z) + F'(z)\, z_2 + \tfrac12 F''(z)[z_1, z_1] \
   E_n[F] = E[F(z)] + a_1[F]/n$$
 
 Samples come in pairs of opposite $\xi$, so that odd terms cancel. Three things of known mean are subtracted:
-second Hermite polynomials of $\xi$, by regression; fluctuations of the NTK around the path from zero; and
-from F, where the density multiplies it, its quadratic fit. Every pair depends on its number and the key alone.
+second Hermite polynomials of $\xi$, by regression; fluctuations of the NTK around the path from zero; and the
+quadratic fit of F, where the density multiplies it. Every pair depends on its number and the key alone.
 """
 
 import functools
@@ -55,33 +55,39 @@ class Draws(NamedTuple):
         return len(self.xi)
 
 
-def draw(networks: InitialNetworks, training: Training, pairs: int, key: tuple, running: Runner) -> Draws:
-    """At least so many pairs, in batches that are independent tasks."""
-    size = replays_at_once(networks) // 2
-    batches = -(-pairs // size)
-    work = functools.partial(_batch, networks, training, size, key)
-    parts = list(running.results(work, batches, name=f"draws_{pairs}_", what="replaying training"))
-    joined = {name: _joined([part[name] for part in parts]) for name in parts[0]}
-    shared = not training.algorithm.draws_batches
-    roots = None
-    if shared:
+def draw(
+    networks: InitialNetworks, training: Training, batches: range, key: tuple, running: Runner
+) -> list[dict[str, np.ndarray]]:
+    """Batches of pairs, which are independent tasks."""
+    work = functools.partial(_batch, networks, training, key, batches.start)
+    return list(running.results(work, len(batches), name=f"draws_{batches.start}", what="replaying training"))
+
+
+def pairs_of_batch(networks: InitialNetworks) -> int:
+    """How many pairs a batch has."""
+    return replays_at_once(networks) // 2
+
+
+def gathered(networks: InitialNetworks, training: Training, parts: list[dict[str, np.ndarray]]) -> Draws:
+    """All batches together, with the exact means of what is subtracted."""
+    joined = {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+    roots = quiet = None
+    if not training.algorithm.draws_batches:
         masks = jnp.asarray(training.algorithm.masks(networks.count))
         columns = list(fluctuations_one_by_one(networks, training, masks))
         roots = Outputs(*(np.concatenate(values) for values in zip(*columns, strict=True)))
+        quiet = Outputs(*(joined[f"still_{name}"] for name in Outputs._fields))
     few = _directions(networks, joined["z"].shape[1])
     flat = lambda xi: xi[:, ::-1].reshape(len(xi), -1)[:, :few]  # noqa: E731
-    order = np.kron(networks.white_G1[::-1, ::-1], np.eye(networks.outputs))[:few, :few]
-    outputs = Outputs(joined["z"], joined["z1"], np.moveaxis(joined["z2"], -4, 0))
-    quiet = Outputs(*(joined[f"still_{name}"] for name in ("z", "z1", "z2"))) if shared else None
     return Draws(
         flat(joined["xi"][0]),
-        outputs,
+        Outputs(joined["z"], joined["z1"], np.moveaxis(joined["z2"], -4, 0)),
         quiet,
         roots,
         flat(joined["cheap_xi"][0]),
         joined["cheap_z"],
         joined["omega"],
-        order,
+        np.kron(networks.white_G1[::-1, ::-1], np.eye(networks.outputs))[:few, :few],
     )
 
 
@@ -91,14 +97,10 @@ def _directions(networks: InitialNetworks, pairs: int) -> int:
     return int(min(most, max(0.0, np.sqrt(2 * pairs / _PER_FEATURE) - 1)))
 
 
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts, axis=1)
-
-
-def _batch(networks: InitialNetworks, training: Training, size: int, key: tuple, batch: int) -> dict:
+def _batch(networks: InitialNetworks, training: Training, key: tuple, first: int, task: int) -> dict:
     """One task: pairs through order 1/n, and more of them at infinite width."""
-    own = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(key, dtype=jnp.uint32)), batch)
-    keys, count = jax.random.split(own, 5), networks.count
+    own = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(key, dtype=jnp.uint32)), first + task)
+    keys, count, size = jax.random.split(own, 5), networks.count, pairs_of_batch(networks)
     shape = (networks.size, networks.outputs)
     xi = jax.random.normal(keys[0], (size, *shape))
     common = jax.random.normal(keys[1], (2 * size, networks.common.shape[1]))
