@@ -90,7 +90,8 @@ def networks(net: Network, data, algorithm, members: int, key: int, **options) -
 
 def trained(net: Network, data, algorithm, members: int, key: int) -> tuple[Estimate, Ensemble]:
     """The sampled mean, with a control variate from infinite width, and the ensemble."""
-    ensemble = networks(net, data, algorithm, members, key, control=control_variate(net, *data, algorithm))
+    control = control_variate(net, *data, algorithm=algorithm)
+    ensemble = networks(net, data, algorithm, members, key, control=control)
     assert ensemble.controlled is not None
     return ensemble.controlled.mean, ensemble
 
