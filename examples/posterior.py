@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     blocks = [x[start : start + BLOCK] for start in range(0, points, BLOCK)]
     posterior = [fw.bayes.posterior(NET, X, Y, block, order=1) for block in blocks]
     last, every = (
-        [fw.predict(net, X, Y, block, progress=False) for block in blocks]
+        [fw.predict(net, X, Y, block, run=fw.Run(progress=False)) for block in blocks]
         for net in (fw.bayes.rates(NET), NET)
     )
     some = x[::step]  # few points, so that the curves can be seen

@@ -43,8 +43,9 @@ def theory(data, steps: int, store: Path) -> dict[str, np.ndarray]:
     results = {}
     for what, tolerance in zip(("mean", "variance"), TOLERANCES.get(steps, (0.2, 0.5)), strict=True):
         results[what] = fw.predict(
-            net, X, Y, X_test, algorithm=algorithm, route="sampled", budget=1e6, tolerance=tolerance,
-            variance=what == "variance", store=store / f"{what}_{SAMPLED_AT}_{steps}.zarr", progress=False,
+            net, X, Y, X_test, algorithm=algorithm,
+            method=fw.Sampling(budget=1e6, tolerance=tolerance, variance=what == "variance"),
+            run=fw.Run(store / f"{what}_{SAMPLED_AT}_{steps}.zarr", progress=False),
         )  # fmt: skip
     mean, spread, infinite = results["mean"], results["variance"], results["mean"].infinite_width
     n = SAMPLED_AT

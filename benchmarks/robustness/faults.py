@@ -62,7 +62,7 @@ import finitewidth.training.first_order.prepared as statistics
 statistics.DENSE = 4  # ten samples come leg by leg, as a hundred would
 X = np.random.default_rng(5).standard_normal((10, 3))
 net = fw.MLP((3, 40, 30, 30, 1), "sin", C_b=0.1, C_W=1.2)
-found = fw.predict(net, X[:7], np.sin(X[:7, :1]), X[7:], covariance=False, store="out/run.zarr")
+found = fw.predict(net, X[:7], np.sin(X[:7, :1]), X[7:], covariance=False, run=fw.Run("out/run.zarr"))
 np.savez("out/found.npz", mean=found.mean, **found.contributions)
 """
 
@@ -137,7 +137,7 @@ def jobs(scratch: Path) -> Iterator[tuple[Job, int]]:
     for name, command, kills in (
         ("`finitewidth ensemble`", [*COMMAND, "ensemble", str(ensemble), "--output", "out"], 20),
         ("`finitewidth solve run.toml`", [*COMMAND, "solve", str(main), "--output", "out"], 5),
-        ("`fw.predict(store=...)`", [sys.executable, "-c", PREDICTION], 5),
+        ("`fw.predict(run=fw.Run(store=...))`", [sys.executable, "-c", PREDICTION], 5),
     ):
         place = scratch / name.strip("`").split("(")[0].replace(" ", "_")
         place.mkdir()

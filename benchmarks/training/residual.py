@@ -242,7 +242,7 @@ def means(quick: bool) -> str:
     solving(stream(4), 3)()  # compilation
     inputs = samples(count + 5)
     data = inputs[:count], np.sin(inputs[:count, :1]), inputs[count:]
-    mean = timed(lambda: fw.predict(stream(4), *data, covariance=False, progress=False))
+    mean = timed(lambda: fw.predict(stream(4), *data, covariance=False, run=fw.Run(progress=False)))
     what, target = (
         f"{count} training points, 4 residual layers, gelu",
         "60 s of a clock; two cores have (120 s)",

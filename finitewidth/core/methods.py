@@ -157,6 +157,13 @@ class FunctionSpace(AbstractMethod):
         object.__setattr__(self, "members", int(as_count("members", self.members, lowest=2)))
         object.__setattr__(self, "key", _plain_key(self.key))
 
+    @property
+    def raw_key(self) -> np.ndarray:
+        """The raw data of the key, from which JAX makes it again."""
+        return np.asarray(_raw(self.key), dtype=np.uint32)
+
+
+FirstOrder = Tensors | LegByLeg | Sampling  # the methods of training at order 1/n
 
 _Method = TypeVar("_Method", bound=AbstractMethod)
 

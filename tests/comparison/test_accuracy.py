@@ -76,15 +76,14 @@ def test_one_output_knows_no_classes():
 
 
 def test_variances_alone_are_enough_where_outputs_of_one_input_are_hardly_correlated():
-    """The sampled route knows no covariance; correlations between outputs are of order 1/n.
+    """Sampling knows no covariance; correlations between outputs are of order 1/n.
 
-    At width 512 they move the accuracy by less than 0.01, which both routes then share.
+    At width 512 they move the accuracy by less than 0.01, which both methods then share.
     """
     wide = network(512)
     whole = fw.predict(wide, X[TRAIN], Y[TRAIN], X[TEST], algorithm=DESCENT)
-    alone = fw.predict(
-        wide, X[TRAIN], Y[TRAIN], X[TEST], algorithm=DESCENT, route="sampled", variance=True, tolerance=0.2
-    )
+    sampling = fw.Sampling(variance=True, tolerance=0.2)
+    alone = fw.predict(wide, X[TRAIN], Y[TRAIN], X[TEST], algorithm=DESCENT, method=sampling)
     first, second = (fw.accuracy(one, LABELS[TEST], members=20_000) for one in (whole, alone))
     assert abs(first.expected.value - second.expected.value) < 0.01
     assert first.spread == pytest.approx(second.spread, rel=0.1)

@@ -19,7 +19,8 @@ Y = np.array([[0.5], [-0.5], [1.0]])
 NET = fw.MLP((2, 64, 64, 1), "tanh", C_b=0.1, C_W=1.2)
 FLOW = fw.GradientFlow(1.0)
 # described by their settings and not by results, or with a text of their own
-VALUES = ("Control", "Projectors", "Run", "Schedule", "Symbols")
+VALUES = {"Control", "Projectors", "Record", "Run", "Schedule", "Symbols"}
+VALUES |= {"FunctionSpace", "LegByLeg", "Sampling", "Stepping", "Tensors"}
 ROOMS = (fw, fw.bayes, fw.critical, fw.empirical, fw.records, fw.textbook)
 
 
@@ -107,9 +108,8 @@ ERRORS = {"stderr", "uncertainty", "variance_stderr", "variance_uncertainty"}
 
 
 def test_a_sampled_prediction_shows_its_errors_and_how_many_neurons_were_drawn():
-    record = fw.predict(
-        NET, X[:3], Y, X[2:], algorithm=FLOW, route="sampled", samples=2000, variance=True, key=1
-    )
+    sampling = fw.Sampling(samples=2000, variance=True, key=1)
+    record = fw.predict(NET, X[:3], Y, X[2:], algorithm=FLOW, method=sampling)
     line, data = repr(record), record.to_xarray()
     assert all(f"{name}=[" in line for name in ERRORS) and f"samples={record.sampling.samples}" in line
     for name in ERRORS:
@@ -137,7 +137,7 @@ def test_a_trajectory_has_the_errors_of_its_elements_and_their_worst_verdict():
     narrow = fw.MLP((2, 4, 4, 1), "tanh", C_W=1.5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
-        path = fw.trajectory(narrow, X[:3], 30 * Y, X[2:], times=[0.0, 3.0], order=1)
+        path = fw.trajectory(narrow, X[:3], 30 * Y, X[2:], times=[0.0, 3.0])
     assert path[0].verdict == "trusted" and path[1].verdict == path.verdict == "meaningless"
     np.testing.assert_array_equal(path.uncertainty[1], path[1].uncertainty)
     assert not path.stderr.any() and "stderr" not in path.to_xarray()
@@ -147,7 +147,8 @@ def test_a_trajectory_has_the_errors_of_its_elements_and_their_worst_verdict():
 def test_a_trajectory_of_drawn_members_has_standard_errors():
     two, entropy = fw.MLP((2, 8, 2), "tanh"), fw.CrossEntropy()
     labels = fw.losses.one_hot([0, 1, 0], 2)
-    path = fw.trajectory(two, X[:3], labels, X[3:], times=[0.5, 1.0], loss=entropy, members=20)
+    drawn = fw.FunctionSpace(members=20)
+    path = fw.trajectory(two, X[:3], labels, X[3:], times=[0.5, 1.0], loss=entropy, order=0, method=drawn)
     np.testing.assert_array_equal(path.stderr[1], path[1].mean.stderr)
     assert path.verdict == "trusted" and not path.uncertainty.any() and "stderr=[" in repr(path)
 

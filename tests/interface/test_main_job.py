@@ -223,7 +223,7 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(finished, folder, capsys,
         assert (folder / "out" / name).read_bytes() == (finished / "out" / name).read_bytes(), name
 
 
-SAMPLED = RUN.split("[ensemble]")[0] + '[theory]\nroute = "sampled"\n[sampling]\ntolerance = 0.3\n'
+SAMPLED = RUN.split("[ensemble]")[0] + '[theory]\nmethod = "sampling"\ntolerance = 0.3\n'
 
 
 def test_interrupted_theory_goes_on_with_the_same_bits(folder, capsys, monkeypatch):
@@ -291,28 +291,25 @@ WRONG = [
     ("[ensemble]", "[stepping]\nmax_steps = 0\n[ensemble]", "[stepping]: max_steps must be a whole number"),
     ("steps = 4", 'steps = 4\nloss = "cross_entropy"', "[training] loss: solve compares means"),
     ("[ensemble]", "[theory]\norder = 2\n[ensemble]", "[theory]: order must be 0"),
-    ("[ensemble]", "[theory]\ntolerance = 2\n[ensemble]", "[theory]: tolerance must lie between 0 and 1"),
+    (
+        "[ensemble]",
+        '[theory]\nmethod = "tensors"\ntolerance = 2\n[ensemble]',
+        "[theory]: tolerance must lie between 0 and 1",
+    ),
+    ("[ensemble]", "[theory]\ntolerance = 1e-6\n[ensemble]", "[theory]: tolerance belongs to a method; add"),
     ("[ensemble]", "[theory]\nordr = 1\n[ensemble]", "did you mean 'order'?"),
     ("learning_rate = 0.05", "learning_rate = 900.0", "learning_rate"),
-    ("[ensemble]", '[theory]\nroute = "drawn"\n[ensemble]', "[theory]: route 'drawn' is not known"),
-    ("[ensemble]", "[sampling]\nsamples = 5\n[ensemble]", "[sampling]: samples must be"),
-    ("[ensemble]", "[sampling]\nvariance = 1\n[ensemble]", "[sampling]: variance must be true or false"),
-    ("[ensemble]", "[sampling]\nsampels = 5000\n[ensemble]", "did you mean 'samples'?"),
-    ("[ensemble]", "[sampling]\nkey = -1\n[ensemble]", "[sampling]: key"),
-    (
-        "[ensemble]",
-        "[sampling]\nkey = 1\n[ensemble]",
-        "[sampling]: 5 training and test inputs need no samples",
-    ),
-    (
-        "[ensemble]",
-        '[theory]\nroute = "deterministic"\n[sampling]\nkey = 1\n[ensemble]',
-        "[sampling] has no meaning where [theory] route is 'deterministic'",
-    ),
-    (
-        "[ensemble]",
-        "[theory]\norder = 0\n[sampling]\nkey = 1\n[ensemble]",
-        "[theory] order is 0, and route and [sampling] belong to order 1/n",
+    ("[ensemble]", '[theory]\nmethod = "drawn"\n[ensemble]', "[theory]: method 'drawn' is not known"),
+    *(
+        ("[ensemble]", f'[theory]\nmethod = "sampling"\n{line}\n[ensemble]', words)
+        for line, words in (
+            ("samples = 5", "[theory]: samples must be"),
+            ("variance = 1", "[theory]: variance must be true or false"),
+            ("sampels = 5000", "did you mean 'samples'?"),
+            ("remember = 8", "'remember' is not a key of a run"),
+            ("key = -1", "[theory]: key"),
+            ("order = 0", "[theory] order is 0, and a method belongs to order 1/n"),
+        )
     ),
 ]
 

@@ -136,7 +136,7 @@ def test_finite_width_says_what_the_library_says_at_any_width():
         y[:, None],
         problem.inputs(answer["x"]),
         algorithm=fw.GradientFlow(2.0),
-        four_leg_tolerance=1e-8,
+        method=fw.Tensors(tolerance=1e-8),
     )
     np.testing.assert_allclose(answer["mean"], expected.mean[:, 0], atol=1e-4)
     np.testing.assert_allclose(answer["std"], expected.std[:, 0], atol=1e-4)

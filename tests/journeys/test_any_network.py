@@ -49,7 +49,7 @@ def test_the_end_of_training_is_a_linear_system():
     assert_close(fitted.mean(X_TEST), gain @ Y)
     assert_close(fitted.mean_and_std(X_TEST)[1] ** 2, np.diag(covariance))
     assert_close(fitted.gain(X_TEST), gain)
-    path = fw.trajectory(NET, X, Y, X_TEST, times=[0.0, np.inf])
+    path = fw.trajectory(NET, X, Y, X_TEST, times=[0.0, np.inf], order=0)
     assert_close(path.mean[0], 0, scale=1)
     assert_close(path.mean[1], prediction.mean)
     assert_close(path[1].covariance, prediction.covariance)
@@ -114,8 +114,9 @@ def test_losses_of_trained_networks():
     end = fw.predict(NET, X, soft, X_TEST, loss=fw.CrossEntropy(), order=0)
     assert_close(end.mean, fw.predict(NET, X, fw.losses.outputs_of(soft), X_TEST, order=0).mean)
     stopped = fw.predict(
-        NET, X, soft, X_TEST, loss=fw.CrossEntropy(), algorithm=fw.GradientFlow(0.5), order=0, members=8
-    )
+        NET, X, soft, X_TEST, loss=fw.CrossEntropy(), algorithm=fw.GradientFlow(0.5), order=0,
+        method=fw.FunctionSpace(members=8),
+    )  # fmt: skip
     assert stopped.mean.value.shape == (3, 2)
 
 
@@ -270,7 +271,7 @@ def test_runs_that_do_not_fit_are_one_line(capsys, folder):
 FIRST_ORDER = {
     "solve": lambda: fw.solve(NET, X),
     "predict": lambda: fw.predict(NET, X, Y),
-    "trajectory": lambda: fw.trajectory(NET, X, Y, times=[1.0], order=1),
+    "trajectory": lambda: fw.trajectory(NET, X, Y, times=[1.0]),
     "finite_width": lambda: fw.prepare(NET, X, Y),
     "unroll": lambda: fw.unroll(NET, X),
     "expected_loss": lambda: fw.expected_loss(NET, X, Y, X_TEST, Y_TEST, depths=[2], widths=[8]),

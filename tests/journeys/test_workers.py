@@ -123,7 +123,7 @@ def test_a_killed_worker_loses_nothing_and_a_refusal_is_not_tried_again(client, 
 @pytest.mark.long
 def test_leg_slices_on_a_cluster_give_the_same_bits(client, monkeypatch):
     """Five samples leg by leg; the averages of sin cost little."""
-    monkeypatch.setattr("finitewidth.training.first_order.prepared.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.chosen_method.DENSE", 4)
     net = fw.MLP((3, 40, 30, 1), "sin", C_b=0.1)
     inputs, told = np.random.default_rng(3).standard_normal((5, 3)), []
 
@@ -131,7 +131,7 @@ def test_leg_slices_on_a_cluster_give_the_same_bits(client, monkeypatch):
         data = (inputs[:3], np.sin(inputs[:3, :1]), inputs[3:])
         return fw.predict(net, *data, covariance=False, **options).mean
 
-    on_cluster = mean(client=client, progress=lambda done, total: told.append((done, total)))
+    on_cluster = mean(run=fw.Run(client=client, progress=lambda done, total: told.append((done, total))))
     np.testing.assert_array_equal(on_cluster, mean())
     assert told == [(n, 10) for n in range(1, 11)]  # legs
 
@@ -140,8 +140,9 @@ def test_leg_slices_on_a_cluster_give_the_same_bits(client, monkeypatch):
 def test_samples_of_neurons_on_a_cluster_give_the_same_bits(client):
     net, inputs = fw.MLP((3, 40, 30, 2), "tanh", C_b=0.1), np.random.default_rng(3).standard_normal((6, 3))
     data = (inputs[:4], np.sin(inputs[:4, :2]), inputs[4:])
-    options = {"algorithm": fw.GradientDescent(0.1, 4), "route": "sampled", "samples": 10_000, "key": 5}
-    there, here = fw.predict(net, *data, client=client, **options), fw.predict(net, *data, **options)
+    options = {"algorithm": fw.GradientDescent(0.1, 4), "method": fw.Sampling(samples=10_000, key=5)}
+    run = fw.Run(client=client)
+    there, here = fw.predict(net, *data, run=run, **options), fw.predict(net, *data, **options)
     np.testing.assert_array_equal(there.mean, here.mean)
     np.testing.assert_array_equal(there.stderr, here.stderr)
 
@@ -163,7 +164,7 @@ def test_depths_on_a_cluster_give_the_same_bits(client, tmp_path):
         net = NET.replace(activation="sin")
         return fw.expected_loss(net, *data, depths=(2, 3, 4), widths=(64,), **options)
 
-    there, here = losses(client=client, store=tmp_path / "sweep.zarr"), losses()
+    there, here = losses(run=fw.Run(tmp_path / "sweep.zarr", client)), losses()
     for name in ("bias", "variance", "coefficient"):
         np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
 
@@ -172,7 +173,8 @@ def test_depths_on_a_cluster_give_the_same_bits(client, tmp_path):
 def test_a_refusal_comes_back_from_the_cluster_as_it_is(client):
     again = X[[0, 0, 1]]
     with refused("condition number .* rows 0 and 1 of X_train are equal"):
-        fw.expected_loss(NET, again, np.zeros((3, 1)), X, X[:, :1], depths=(2,), widths=(8,), client=client)
+        run = fw.Run(client=client)
+        fw.expected_loss(NET, again, np.zeros((3, 1)), X, X[:, :1], depths=(2,), widths=(8,), run=run)
 
 
 @pytest.mark.long

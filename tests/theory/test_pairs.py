@@ -67,7 +67,7 @@ def test_training_from_disk_is_training_in_memory(small_panels, tmp_path):
     Y = np.sin(X[:, :2])
     for ridge in (0.0, 0.01):
         memory = fw.fit(NET, X, Y, ridge=ridge)
-        disk = fw.fit(NET, X, Y, ridge=ridge, store=tmp_path / "kernel.zarr", accuracy=1e-10)
+        disk = fw.fit(NET, X, Y, ridge=ridge, accuracy=1e-10, run=fw.Run(tmp_path / "kernel.zarr"))
         mean, std = disk.mean_and_std(X_test)
         assert max(disk.response.reached) <= 1e-10
         np.testing.assert_allclose(mean, memory.mean(X_test), atol=1e-7)
@@ -81,7 +81,7 @@ def test_accuracy_that_is_not_reached_is_said(small_panels, tmp_path, monkeypatc
     monkeypatch.setattr(iterative, "MOST_ITERATIONS", 2)
     X = inputs(60, 4)
     with pytest.warns(fw.warnings.AccuracyWarning, match="not accuracy=1e-12, in 2 iterations; add a ridge"):
-        fitted = fw.fit(NET, X, X[:, :2], store=tmp_path / "kernel.zarr", accuracy=1e-12)
+        fitted = fw.fit(NET, X, X[:, :2], accuracy=1e-12, run=fw.Run(tmp_path / "kernel.zarr"))
     residual = fw.kernels(NET, X).Theta @ fitted.weights - X[:, :2]
     reached = (np.linalg.norm(residual, axis=0) / np.linalg.norm(X[:, :2], axis=0)).max()
     np.testing.assert_allclose(fitted.response.reached, [reached], rtol=1e-6)
@@ -90,7 +90,7 @@ def test_accuracy_that_is_not_reached_is_said(small_panels, tmp_path, monkeypatc
 def test_training_that_needs_eigenmodes_is_refused_from_disk(tmp_path):
     X = inputs(10, 4)
     with refused("store needs networks trained to the end and no cutoff"):
-        fw.fit(NET, X, X[:, :2], algorithm=fw.GradientFlow(time=2.0), store=tmp_path / "kernel.zarr")
+        fw.fit(NET, X, X[:, :2], algorithm=fw.GradientFlow(time=2.0), run=fw.Run(tmp_path / "kernel.zarr"))
 
 
 def test_panels_on_a_cluster_have_the_same_bits(small_panels, tmp_path):

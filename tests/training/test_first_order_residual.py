@@ -55,7 +55,7 @@ def test_other_widths_cost_nothing():
 
 
 def test_a_trajectory_ends_at_the_prediction():
-    path = fw.trajectory(network(), X, Y, times=[0.0, 1000.0], X_test=X_TEST, order=1)
+    path = fw.trajectory(network(), X, Y, times=[0.0, 1000.0], X_test=X_TEST)
     start, end = path.predictions
     output = fw.solve(network(), X_TEST).output
     np.testing.assert_allclose(start.mean, 0.0, atol=1e-12)
@@ -80,7 +80,7 @@ def test_the_mean_of_many_samples_is_contracted_leg_by_leg(monkeypatch):
     net = fw.Network(3, dense(40), *blocks, "sin", dense(2))
     more = np.concatenate([X_TEST, -X])
     whole = fw.predict(net, X, Y, more, covariance=False)
-    monkeypatch.setattr("finitewidth.training.first_order.prepared.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.chosen_method.DENSE", 4)
     monkeypatch.setattr("finitewidth.training.first_order.pairs_with_skips.GROUP", 3)
     streamed = fw.predict(net, X, Y, more, covariance=False)
     assert streamed.contributions.keys() == whole.contributions.keys()

@@ -35,7 +35,7 @@ def test_descent_is_what_iteration_gives(ridge):
     steps = [0, 1, 2, 17, 200]
     algorithm = fw.GradientDescent(RATE)
     everywhere = np.concatenate([X, X_TEST])
-    path = fw.trajectory(NET, X, Y, everywhere, times=steps, algorithm=algorithm, ridge=ridge)
+    path = fw.trajectory(NET, X, Y, everywhere, times=steps, algorithm=algorithm, ridge=ridge, order=0)
     for count, prediction in zip(steps, path.predictions, strict=True):
         mean, covariance = brute_force(RATE, count, ridge)
         np.testing.assert_allclose(prediction.mean, mean, rtol=1e-9, atol=1e-11)
@@ -48,24 +48,24 @@ def test_descent_is_what_iteration_gives(ridge):
 
 
 def test_a_path_goes_from_the_prior_to_the_closed_form():
-    path = fw.trajectory(NET, X, Y, X_TEST, times=[0.0, 1.0, math.inf])
+    path = fw.trajectory(NET, X, Y, X_TEST, times=[0.0, 1.0, math.inf], order=0)
     assert not path[0].mean.any()
     np.testing.assert_array_equal(path[0].factors[0][1], fw.kernels(NET, X_TEST).K)
     end = fw.predict(NET, X, Y, X_TEST, order=0)
     np.testing.assert_allclose(path[2].mean, end.mean, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(path[2].covariance, end.covariance, rtol=1e-9, atol=1e-11)
-    late = fw.trajectory(NET, X, Y, X_TEST, times=[1e9])
+    late = fw.trajectory(NET, X, Y, X_TEST, times=[1e9], order=0)
     np.testing.assert_allclose(late.mean[0], end.mean, rtol=1e-9, atol=1e-11)
     assert path.mean.shape == (3, 4, 2) and path.std.shape == (3, 4, 2) and len(path) == 3
 
 
 def test_small_steps_follow_the_flow():
     """The difference between descent and flow falls in proportion to the learning rate."""
-    flow = fw.trajectory(NET, X, Y, X_TEST, times=[2.0]).mean[0]
+    flow = fw.trajectory(NET, X, Y, X_TEST, times=[2.0], order=0).mean[0]
 
     def gap(rate):
         steps = [round(2.0 / rate)]
-        path = fw.trajectory(NET, X, Y, X_TEST, times=steps, algorithm=fw.GradientDescent(rate))
+        path = fw.trajectory(NET, X, Y, X_TEST, times=steps, algorithm=fw.GradientDescent(rate), order=0)
         return np.abs(path.mean[0] - flow).max()
 
     assert gap(1e-3) < 0.02
@@ -76,7 +76,7 @@ def test_flow_obeys_its_differential_equation():
     """d mean/dt = -Theta (mean_A - y), by central differences of size h: error h^2."""
     time, h = 0.3, 1e-4
     everywhere = np.concatenate([X, X_TEST])
-    path = fw.trajectory(NET, X, Y, everywhere, times=[time - h, time, time + h])
+    path = fw.trajectory(NET, X, Y, everywhere, times=[time - h, time, time + h], order=0)
     slope = (path.mean[2] - path.mean[0]) / (2 * h)
     expected = -BOTH.Theta[:, :7] @ (path.mean[1][:7] - Y)
     np.testing.assert_allclose(slope, expected, rtol=1e-5, atol=1e-5)
@@ -85,7 +85,7 @@ def test_flow_obeys_its_differential_equation():
 def test_training_residual_decays_mode_by_mode():
     """On the training set the mean residual is -(1 - eta Theta)^t y and the covariance U K U^T."""
     steps = 25
-    path = fw.trajectory(NET, X, Y, times=[steps], algorithm=fw.GradientDescent(RATE))
+    path = fw.trajectory(NET, X, Y, times=[steps], algorithm=fw.GradientDescent(RATE), order=0)
     U = np.linalg.matrix_power(np.eye(7) - RATE * BOTH.Theta[:7, :7], steps)
     np.testing.assert_allclose(path.mean[0] - Y, -U @ Y, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(path[0].factors[0][1], U @ BOTH.K[:7, :7] @ U.T, rtol=1e-9, atol=1e-11)
@@ -104,20 +104,20 @@ def test_small_eigenvalues_keep_their_digits(l):
 
 def test_nothing_is_refused_for_being_singular_before_the_end():
     twice, targets = np.concatenate([X, X[:2]]), np.concatenate([Y, Y[:2] + 1])
-    path = fw.trajectory(NET, twice, targets, X_TEST, times=[0.5, 50.0, 1e6])
+    path = fw.trajectory(NET, twice, targets, X_TEST, times=[0.5, 50.0, 1e6], order=0)
     merged = Y.copy()
     merged[:2] += 0.5
     # two equal inputs learn their mean target, twice as fast; at the end speed does not matter
     end = fw.predict(NET, X, merged, X_TEST, order=0)
     np.testing.assert_allclose(path.mean[-1], end.mean, rtol=1e-6, atol=1e-6)
     with refused("rows 0 and 7 of X_train are equal but their targets differ by 1"):
-        fw.trajectory(NET, twice, targets, X_TEST, times=[1.0, math.inf])
+        fw.trajectory(NET, twice, targets, X_TEST, times=[1.0, math.inf], order=0)
 
 
 def test_early_stopping_finds_the_lowest_expected_loss():
     noisy = Y + RANDOM.normal(size=Y.shape)
     times = np.geomspace(0.01, 1e4, 40)
-    path = fw.trajectory(NET, X, noisy, X, times=times)
+    path = fw.trajectory(NET, X, noisy, X, times=times, order=0)
     best = path.stopping_time(Y)
     losses = [one.total for one in best.losses]
     assert losses[best.index] == min(losses) == best.loss.total
@@ -138,7 +138,7 @@ def test_early_stopping_finds_the_lowest_expected_loss():
 )
 def test_bad_times_are_named(change, message):
     with refused(message):
-        fw.trajectory(NET, X, Y, X_TEST, **change)
+        fw.trajectory(NET, X, Y, X_TEST, **change, order=0)
 
 
 # --- the spectrum ------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def closed_form_trajectory() -> Iterator[Comparison]:
         rtol=1e-11,
         atol=1e-12,
     )
-    path = trajectory(NET, X[T], TARGETS, X, times=times)
+    path = trajectory(NET, X[T], TARGETS, X, times=times, order=0)
     yield agree("mean over time", flow.y.T, path.mean[..., 0], 1e-8)
     for t, prediction in zip(times, path.predictions, strict=True):
         inner = Theta[T, T]

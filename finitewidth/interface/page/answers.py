@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from finitewidth.core.json_values import json_value
+from finitewidth.core.methods import Tensors
 from finitewidth.critical.audit import Audit, audit
 from finitewidth.interface.page import problem
 from finitewidth.interface.page.values import BadValues, Values
@@ -198,7 +199,7 @@ def _statistics(net: MLP, points: int, part: int) -> Prepared:
         problem.inputs(problem.training_inputs(points)),
         np.zeros((points, 1)),
         problem.inputs(positions(points, part)),
-        four_leg_tolerance=FOUR_LEG_TOLERANCE,
+        method=Tensors(tolerance=FOUR_LEG_TOLERANCE),
     )
 
 

@@ -1,9 +1,11 @@
-"""The tables [training], [ensemble], [record], [stepping], [theory] and [sampling] of a run file."""
+"""The tables [training], [ensemble], [record], [stepping] and [theory] of a run file."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from finitewidth.core.inputs import as_count
+from finitewidth.core.methods import FirstOrder, LegByLeg, Sampling, Tensors
 from finitewidth.core.run import Run
 from finitewidth.experiment.ensemble.plan import Record, Stepping
 from finitewidth.interface.runs.toml_tables import check_keys, check_kind, choice
@@ -15,7 +17,6 @@ from finitewidth.network.algorithms.stochastic import StochasticGradientDescent
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.losses.cross_entropy import CrossEntropy
 from finitewidth.network.losses.squared_error import MSE
-from finitewidth.training.first_order.route import Route
 
 _DESCENT = ("momentum", "nesterov", "ridge")
 _ALGORITHMS = {
@@ -29,14 +30,8 @@ _ALGORITHMS = {
     "two_step": (TwoStep, ()),
 }
 _LOSSES = {"mse": MSE, "cross_entropy": CrossEntropy}
-_ROUTES = {"deterministic": None, "sampled": None}
-_SAMPLING = {
-    "tolerance": "a number",
-    "samples": "a number",
-    "budget": "a number",
-    "variance": "true or false",
-    "key": "a number",
-}
+_METHODS = {"tensors": Tensors, "leg_by_leg": LegByLeg, "sampling": Sampling}
+_ARGUMENTS = {"variance": "true or false", "remember": "true, false or a number"}  # others are numbers
 _PORTIONS = {"batch_size": "a number", "memory": "a number"}
 _RECORD = {
     "at": "a list of numbers",
@@ -108,37 +103,28 @@ def _value(kind: type[_Value], table: Mapping, kinds: Mapping[str, str], where: 
         raise ValueError(f"{where}: {error}") from None
 
 
-def read_theory(table: Mapping, where: str) -> tuple[int | None, float | None]:
-    """The order of [theory] and the tolerance of its four-leg averages, None where the run does not say."""
-    check_keys(table, (), ("order", "tolerance", "route"), where=where)
-    order, tolerance = table.get("order"), table.get("tolerance")
+def read_theory(table: Mapping, where: str) -> tuple[int | None, FirstOrder | None]:
+    """The order of [theory] and its method, None where the run does not say."""
+    kind = None
+    if "method" in table:
+        kind = _METHODS[choice("method", table["method"], _METHODS, where)]
+    names = [] if kind is None else [field.name for field in fields(kind)]
+    for name in sorted({one.name for kind in _METHODS.values() for one in fields(kind)} - set(names)):
+        if name in table and kind is None:
+            known = [word for word, other in _METHODS.items() if name in {one.name for one in fields(other)}]
+            raise ValueError(
+                f"{where}: {name} belongs to a method; add method = {' or '.join(map(repr, known))}."
+            )
+    check_keys(table, (), ("order", "method", *names), where=where)
+    order = table.get("order")
     if order not in (None, 0, 1) or isinstance(order, bool):
         raise ValueError(f"{where}: order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
-    if tolerance is not None:
-        check_kind("tolerance", tolerance, "a number", where)
-        if not 0 < tolerance < 1:
-            raise ValueError(f"{where}: tolerance must lie between 0 and 1, got {tolerance!r}; use 1e-8.")
-    return order, tolerance
-
-
-def read_route(theory: Mapping, sampling: Mapping | None, where: str) -> dict[str, Any]:
-    """Options of `predict`: the `route` of [theory], and what [sampling] asks of samples."""
-    route = theory.get("route")
-    if route is not None:
-        choice("route", route, _ROUTES, f"{where}: [theory]")
-    if sampling is None:
-        return {"route": route}
-    if route == "deterministic":
-        raise ValueError(
-            f"{where}: [sampling] has no meaning where [theory] route is 'deterministic'; remove one of them."
-        )
-    where = f"{where}: [sampling]"
-    check_keys(sampling, (), tuple(_SAMPLING), where=where)
-    for name, value in sampling.items():
-        check_kind(name, value, _SAMPLING[name], where)
+    if kind is None:
+        return order, None
+    arguments = {name: table[name] for name in names if name in table}
+    for name, value in arguments.items():
+        check_kind(name, value, _ARGUMENTS.get(name, "a number"), where)
     try:
-        as_count("key", sampling.get("key", 0), lowest=0)
-        Route.of(route, **sampling)
+        return order, kind(**arguments)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-    return {"route": route, **sampling}

@@ -224,7 +224,7 @@ def posterior(
     with runner(run, kind="posterior", configuration=configuration) as running:
         conditioned = _first_order(running, problem, cumulants)
     assert conditioned.expansion is not None
-    warn_of(conditioned.expansion, conditioned.condition, wording=WORDING, stacklevel=4)
+    warn_of(conditioned.expansion, conditioned.condition, wording=WORDING)
     return conditioned
 
 
