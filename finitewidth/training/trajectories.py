@@ -112,7 +112,7 @@ class Trajectory:
         """Whether order 1/n can be trusted at all times: the worst verdict of them."""
         return worst(p.verdict for p in self.predictions if not isinstance(p, SampledPrediction))
 
-    def stopping_time(self, Y_validation, *, loss: AbstractLoss = MSE()) -> Stopping:
+    def stopping_time(self, Y_validation: ArrayLike, *, loss: AbstractLoss = MSE()) -> Stopping:
         """Early stopping: the time whose expected loss on the path's test inputs is lowest.
 
         Args:

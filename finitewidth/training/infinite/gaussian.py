@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.inputs import ArrayLike
 from finitewidth.core.memory import require_memory
 from finitewidth.core.methods import FirstOrder as Method
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
@@ -264,7 +265,7 @@ class Prediction:
         """The same at order 0."""
         return self if self.leading is None else self.leading
 
-    def test_loss(self, Y_test, *, loss: AbstractLoss | LossOfSample = MSE()) -> TestLoss:
+    def test_loss(self, Y_test: ArrayLike, *, loss: AbstractLoss | LossOfSample = MSE()) -> TestLoss:
         """Expected loss of the ensemble against the targets of the test inputs.
 
         Args:
