@@ -52,8 +52,8 @@ def predict_by_replay(
     covariance: bool | None = None,
 ) -> tuple[Prediction | ReplayedPrediction, ...]:
     """Trained networks at one or several stops of one algorithm, through order 1/n."""
-    loss.check_targets(problem.Y)
     _check(problem, stops, loss)
+    loss.check_targets(problem.Y)
     if covariance:
         raise ValueError(
             f"covariance=True is not known {_where(stops[0], loss)}; leave it out: the variance of every "
