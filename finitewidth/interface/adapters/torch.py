@@ -18,8 +18,9 @@ stay as they are.
 
 import math
 import numbers
-import warnings
 from typing import Any
+
+from finitewidth.core.display.user_warnings import warn
 
 try:
     import torch
@@ -113,7 +114,7 @@ def network(
 
 def _warned(net: Network, loss: str | None) -> Network:
     if loss is not None:
-        warnings.warn(loss, InitializationWarning, stacklevel=3)
+        warn(loss, InitializationWarning)
     return net
 
 
