@@ -233,7 +233,8 @@ def prepare(
         X_test: Test inputs (M, n_0); the training inputs by default.
         covariance: With True tensors are whole at any number of samples that fits into memory.
         method: `fw.Tensors`, `fw.LegByLeg` or `fw.Sampling`; None chooses by the number of samples.
-        run: Where finished tasks are kept, and who computes them.
+        run: Where finished tasks are kept, and who computes them; only whole tensors, and networks with skip
+            connections, have long work before the algorithm is known.
 
     Returns:
         Statistics whose `predict` takes any algorithm.
@@ -246,6 +247,7 @@ def prepare(
     problem = Problem.of(net, X_train, Y_train, X_test)
     chosen = problem.choose(method, covariance)
     described = functools.partial(problem.described, chosen)
+    run = as_run(run, tasks=net.ladder.has_skips or isinstance(chosen.method, Tensors))
     with runner(run, kind="statistics", configuration=described) as running:
         return prepare_with(running, problem, chosen)
 
