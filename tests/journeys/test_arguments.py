@@ -18,13 +18,7 @@ from helpers.arguments import METHODS_CHANGED, ROWS, UNTRIED, NoWorkers, Row
 import finitewidth as fw
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
-ROOMS = {
-    "": fw,
-    "bayes": fw.bayes,
-    "critical": fw.critical,
-    "empirical": fw.empirical,
-    "textbook": fw.textbook,
-}
+ROOMS = {"": fw, "bayes": fw.bayes, "critical": fw.critical, "textbook": fw.textbook}
 NAMED = ("order", "method", "run")  # which make a function choose
 
 
