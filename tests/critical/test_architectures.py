@@ -13,7 +13,7 @@ from scipy.special import gammaln
 
 import finitewidth as fw
 from finitewidth.critical.architectures.leak import leak
-from finitewidth.critical.architectures.one_signal import Size, through
+from finitewidth.critical.architectures.one_signal import Size, propagate
 from finitewidth.critical.architectures.two_inputs import follow_inputs
 
 EXACT, INTERPOLATED = 1e-12, 1e-9
@@ -148,7 +148,7 @@ def test_a_share_of_one_over_the_number_of_blocks_bounds_growth_at_any_depth(act
     net = fw.Network.critical(8, *stream(activation, Dense(16), blocks=blocks, end=activation))
     C_W = fw.criticality(activation).C_W
     assert net.layers[3].layers[-1].C_W == pytest.approx(C_W / blocks, rel=EXACT)
-    way = through(net.layers[1:-2], Size(float(net.layers[0].C_W)), (16,))
+    way = propagate(net.layers[1:-2], Size(float(net.layers[0].C_W)), (16,))
     assert 1 <= way.chi_perp < math.e * 1.01 and way.size.square < math.e * 1.01 * net.layers[0].C_W
 
 
@@ -157,7 +157,7 @@ def test_the_kernel_of_odd_activations_is_larger_by_the_share_of_the_skip(gamma)
     """K -> 1/((1 - gamma^2)(-a_1) l), with corrections log l / l; lambda_W is smaller by the same factor."""
     l, kept = 100, 1 - gamma**2
     body = [Residual("tanh", Dense(1, C_W=kept), gamma=gamma)] * l
-    K = through(body, Size(1.0), (1,)).size.square
+    K = propagate(body, Size(1.0), (1,)).size.square
     assert K * kept * 2 * l == pytest.approx(1, abs=0.05 / kept)
 
 
@@ -333,7 +333,7 @@ def test_what_has_no_critical_point_is_refused_by_name(layers, complaint):
 @pytest.mark.parametrize(
     "layers, complaint",
     [
-        ((Conv(4, filter=2), "relu", Conv(4, filter=2), fw.Flatten(), Dense(1)), "wander out of the picture"),
+        ((Conv(4, filter=2), "relu", Conv(4, filter=2), fw.Flatten(), Dense(1)), "drift out of the picture"),
         ((Dense(4), fw.SelfAttention(4), fw.Flatten(), Dense(1)), "SelfAttention averages positions"),
         (
             (Dense(4), Residual(fw.SelfAttention(4), gamma=0.9), fw.Flatten(), Dense(1)),

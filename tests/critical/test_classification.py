@@ -14,7 +14,7 @@ import pytest
 from helpers.problems import ACTIVATIONS
 
 import finitewidth as fw
-from finitewidth.critical.activations import half_stable, words
+from finitewidth.critical.activations import explanation, half_stable
 from finitewidth.critical.activations.onset import Onset
 from finitewidth.gaussian.two_legs.leg_table import leg_table
 from finitewidth.gaussian.two_legs.one_leg import LegAverages, curvatures
@@ -261,7 +261,7 @@ def test_sigmoid_and_softplus_are_told_what_helps():
 def test_what_grows_is_said_of_unstable_activations():
     assert "signals grow with depth without bound" in fw.criticality(sinh).explanation
     nothing = half_stable.Search((), (), 1e-10, 1e10, 0, True)
-    text = words.unstable(Onset(1.0, 1.0, 0.5, 0.5, False), 2.5, 0.9, nothing)
+    text = explanation.unstable(Onset(1.0, 1.0, 0.5, 0.5, False), 2.5, 0.9, nothing)
     assert "to K = 2.5, where chi_perpendicular is 0.9 and nearby inputs merge exponentially" in text
 
 
@@ -315,7 +315,7 @@ def test_fast_oscillations_do_not_deceive_the_quadrature():
     activation = fw.Activation(lambda z: jnp.exp(z) * jnp.sin(z))
     table = leg_table(activation)
     K, averages = table.K, table.averages
-    off = np.abs(averages.bend - np.sin(4 * K)) / (averages.slope + np.abs(averages.bend))
+    off = np.abs(averages.curvature - np.sin(4 * K)) / (averages.slope + np.abs(averages.curvature))
     assert (off <= averages.error).all()
 
 

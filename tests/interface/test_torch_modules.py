@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import finitewidth as fw
-from finitewidth.critical.architectures.one_signal import Size, through
+from finitewidth.critical.architectures.one_signal import Size, propagate
 
 torch = pytest.importorskip("torch")
 from helpers.torch_models import Pictures, residual, stack  # noqa: E402
@@ -133,7 +133,7 @@ def test_branches_get_the_share_of_the_theory(options):
         assert other.C_W == pytest.approx(one.C_W, rel=0.15)
     stream = Size(1.0)
     for block in net.layers[1:-1]:  # adds a quarter of the stream, or of one behind a norm
-        added = through(block.layers, stream, (128,)).size.square
+        added = propagate(block.layers, stream, (128,)).size.square
         assert added == pytest.approx(0.25 * (1.0 if "norm" in options else stream.square), rel=1e-4)
         stream = Size(stream.square + added)
     assert fw.torch.audit(model, normal(10, 6), draws=2).healthy

@@ -139,8 +139,8 @@ def test_a_refusal_for_memory_says_how_many_inputs_fit(monkeypatch, method, word
     X = np.random.default_rng(5).standard_normal((120, 3))
     with pytest.raises(ValueError, match=words) as refusal:
         fw.prepare(NET, X[:100], np.zeros((100, 2)), X[100:], method=method)
-    found = re.search(words, str(refusal.value))
-    assert found is not None and 5 < int(found[1]) < 120
+    named = re.search(words, str(refusal.value))
+    assert named is not None and 5 < int(named[1]) < 120
 
 
 def test_noise_does_not_make_an_accuracy_look_cheap():

@@ -137,18 +137,18 @@ def test_every_algorithm_that_trains_to_the_end_predicts_the_same():
     rate = fw.textbook.spectrum(net, X).largest_learning_rate / 3
     expected = fw.predict(net, X, Y, X_TEST, order=0)
     for algorithm in (fw.Newton(), fw.TwoStep(), fw.GradientDescent(rate)):
-        found = fw.predict(net, X, Y, X_TEST, algorithm=algorithm, order=0)
-        np.testing.assert_array_equal(found.mean, expected.mean)
+        prediction = fw.predict(net, X, Y, X_TEST, algorithm=algorithm, order=0)
+        np.testing.assert_array_equal(prediction.mean, expected.mean)
 
 
 def test_newton_step_is_an_update_with_the_inverse_ntk_as_newton_tensor():
     """(10.27): one step lands on the minimum."""
     net = NETWORKS["tanh"]
     step = fw.algorithms.Schedule([np.linalg.inv(fw.kernels(net, X).Theta)])
-    found = fw.predict(net, X, Y, X_TEST, algorithm=step, order=0)
+    prediction = fw.predict(net, X, Y, X_TEST, algorithm=step, order=0)
     expected = fw.predict(net, X, Y, X_TEST, algorithm=fw.Newton(), order=0)
-    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-9, atol=1e-10)
-    np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(prediction.mean, expected.mean, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(prediction.covariance, expected.covariance, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -170,10 +170,10 @@ def test_the_end_of_training_does_not_depend_on_the_way(seed):
             root = random.normal(size=(9, 9)) / 3
             updates.append(rate / 3 * (np.eye(9) + root @ root.T))
     updates.append(np.linalg.inv(Theta))
-    found = fw.predict(net, X, Y, X_TEST, algorithm=fw.algorithms.Schedule(updates), order=0)
+    prediction = fw.predict(net, X, Y, X_TEST, algorithm=fw.algorithms.Schedule(updates), order=0)
     expected = fw.predict(net, X, Y, X_TEST, order=0)
-    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-7, atol=1e-8)
-    np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(prediction.mean, expected.mean, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(prediction.covariance, expected.covariance, rtol=1e-6, atol=1e-8)
 
 
 def test_schedules_follow_the_networks_step_by_step():
@@ -221,12 +221,12 @@ def test_trained_networks_are_distributed_as_predicted(key):
     x, y, x_test = X[:4], Y[:4, :1], np.concatenate([X_TEST, X[8:]])
     rate, times = 0.1, (0, 1, 5, 10)
     steps = [round(time / rate) for time in times]
-    found = train(net, x, y, x_test, key, learning_rate=rate, steps=steps, members=200)
+    sampled = train(net, x, y, x_test, key, learning_rate=rate, steps=steps, members=200)
     path = fw.trajectory(net, x, y, x_test, times=steps, algorithm=fw.GradientDescent(rate), order=0)
-    for members, theory in zip(found, path.predictions, strict=True):
+    for members, theory in zip(sampled, path.predictions, strict=True):
         of_mean, of_covariance = pulls(members, theory.mean, theory.covariance)
         assert np.abs(of_mean).max() < 4 and np.abs(of_covariance).max() < 4
-    assert np.abs(pulls(found[-1], path[0].mean, path[0].covariance)[0]).max() > 10  # training is seen
+    assert np.abs(pulls(sampled[-1], path[0].mean, path[0].covariance)[0]).max() > 10  # training is seen
     flow = fw.trajectory(net, x, y, x_test, times=times, order=0)
     np.testing.assert_allclose(flow.mean, path.mean, rtol=0, atol=0.1)  # small steps follow the flow
 

@@ -71,13 +71,13 @@ THREE = fw.FunctionSpace(members=3, key=4)
 def test_descent_steps_are_the_iteration_in_function_space():
     rate, steps = 0.05, 40
     algorithm = fw.GradientDescent(rate, steps)
-    found = fw.predict(NET, X, HARD, X_TEST, loss=LOSS, algorithm=algorithm, order=0, method=THREE)
+    prediction = fw.predict(NET, X, HARD, X_TEST, loss=LOSS, algorithm=algorithm, order=0, method=THREE)
     both = fw.kernels(NET, np.concatenate([X, X_TEST]))
     z = gaussian_members(both.K, 3, 3, 4)
     for _ in range(steps):
         z = z - rate * np.einsum("da,mai->mdi", both.Theta[:, :6], jax.nn.softmax(z[:, :6]) - HARD)
-    np.testing.assert_allclose(found.outputs, z[:, 6:], rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(found.probabilities_of_members, jax.nn.softmax(z[:, 6:]), rtol=1e-10)
+    np.testing.assert_allclose(prediction.outputs, z[:, 6:], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(prediction.probabilities_of_members, jax.nn.softmax(z[:, 6:]), rtol=1e-10)
 
 
 def test_flow_is_the_limit_of_small_steps():
