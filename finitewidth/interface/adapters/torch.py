@@ -27,6 +27,7 @@ try:
 except ImportError:
     raise ImportError('fw.torch needs PyTorch; pip install "finitewidth[torch]".') from None
 
+from finitewidth.core.display.user_warnings import warn
 from finitewidth.core.inputs import as_positive
 from finitewidth.interface.adapters.modules.initialize import critical, draw_, with_outputs
 from finitewidth.interface.adapters.modules.rates import (
