@@ -20,8 +20,6 @@ import math
 import numbers
 from typing import Any
 
-from finitewidth.core.display.user_warnings import warn
-
 try:
     import torch
 except ImportError:
