@@ -1,6 +1,6 @@
 """The posterior at order 1/n against Hamiltonian Monte Carlo over the parameters of real networks.
 
-    pip install "finitewidth[hmc]" && python -m benchmarks.bayes.hmc [widths]
+    pip install '.[hmc]' && python -m benchmarks.bayes.hmc [widths]
 
 writes `benchmarks/bayes/results/hmc.md`. Here there are too many data for weighted samples of the prior,
 whose weight falls on a few networks. Hamiltonian Monte Carlo (NUTS of blackjax) moves to the data. Errors

@@ -458,7 +458,7 @@ def test_the_command_refuses_in_one_sentence(monkeypatch, capsys):
     with pytest.raises(ValueError, match="cannot listen at --host 'no.such.host.invalid'"):
         page_command._serve(0, "no.such.host.invalid", True, False, False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(ValueError, match=re.escape("pip install 'finitewidth[page]'")):
+    with pytest.raises(ValueError, match=re.escape("pip install '.[page]'")):
         page_command._serve(0, "127.0.0.1", True, False, False)
     assert [page_command._is_loopback(h) for h in ("127.0.0.1", "localhost", "0.0.0.0", "10.0.0.3")] == [
         True,

@@ -152,7 +152,7 @@ def test_digits_are_classified_as_well_as_reported():
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     """Built as by `make docs`, in which any warning is an error."""
-    pytest.importorskip("mkdocs", reason="mkdocs is not installed; pip install 'finitewidth[docs]'")
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed; pip install '.[docs]'")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}

@@ -31,7 +31,7 @@ def test_notebooks_are_stored_with_their_outputs_and_small(path: Path):
 @pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_print_what_they_show(path: Path, tmp_path):
-    pytest.importorskip("nbclient", reason="nbclient is not installed; pip install 'finitewidth[notebooks]'")
+    pytest.importorskip("nbclient", reason="nbclient is not installed; pip install '.[notebooks]'")
     if "import torch" in path.read_text(encoding="utf-8"):
         pytest.importorskip("torch")
     stored, now = json.loads(path.read_text(encoding="utf-8")), json.loads(executed(path, str(tmp_path)))

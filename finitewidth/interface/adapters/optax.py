@@ -9,7 +9,7 @@ from typing import Any
 try:
     import optax
 except ImportError:
-    raise ImportError('fw.optax needs Optax; pip install "finitewidth[optax]".') from None
+    raise ImportError("fw.optax needs Optax; install it in a clone with: pip install '.[optax]'") from None
 import jax
 
 from finitewidth.experiment.sampling import rates

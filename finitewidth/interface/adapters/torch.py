@@ -23,7 +23,7 @@ from typing import Any
 try:
     import torch
 except ImportError:
-    raise ImportError('fw.torch needs PyTorch; pip install "finitewidth[torch]".') from None
+    raise ImportError("fw.torch needs PyTorch; install it in a clone with: pip install '.[torch]'") from None
 
 from finitewidth.core.display.user_warnings import warn
 from finitewidth.core.inputs import as_positive

@@ -9,7 +9,7 @@ import typer
 from finitewidth.interface.cli.conventions import AsJson, Debug, complain, plain_errors
 from finitewidth.interface.cli.interrupts import keeping
 
-INSTALL = "the page needs starlette and uvicorn; install them with: pip install 'finitewidth[page]'"
+INSTALL = "the page needs starlette and uvicorn; install them in a clone with: pip install '.[page]'"
 
 
 def page(

@@ -27,7 +27,7 @@ _WORDS = {
     "V": "four-point vertex",
     "D": "NTK and preactivations of two neurons,",
     "F": "NTK between neurons and preactivations,",
-    "A": "NTK of two neurons,",
+    "A": "NTKs of two neurons,",
     "B": "NTK between neurons,",
     "P": "dNTK of one neuron and another,",
     "Q": "dNTK and preactivations,",

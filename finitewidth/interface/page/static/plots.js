@@ -80,8 +80,8 @@ export function overDepth(place, depth, name, title) {
 
 const RATIOS = [
   ["V", "finite width", d3.symbolCircle, "V/nK²: outputs"],
-  ["A", "further series", d3.symbolDiamond2, "A/nΘ²: NTK"],
-  ["B", "one more series", d3.symbolTriangle, "B/nΘ²: NTK, two outputs"],
+  ["A", "further series", d3.symbolDiamond2, "A/nΘ²: NTKs of two outputs"],
+  ["B", "one more series", d3.symbolTriangle, "B/nΘ²: NTK between two outputs"],
 ];
 
 export function ratios(place, depth) {
