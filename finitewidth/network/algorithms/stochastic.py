@@ -34,7 +34,7 @@ class StochasticGradientDescent(AbstractDescent):
     """
 
     learning_rate: Any
-    steps: int
+    steps: float  # a whole number
     batch_size: int
     replacement: bool = False
     momentum: float = 0.0
@@ -48,6 +48,10 @@ class StochasticGradientDescent(AbstractDescent):
         object.__setattr__(self, "batch_size", as_count("batch_size", self.batch_size, lowest=1))
         if not isinstance(self.replacement, bool | np.bool_):
             raise ValueError(f"replacement must be True or False, got {self.replacement!r}.")
+
+    @property
+    def independent_batches(self) -> bool:
+        return self.replacement
 
     @property
     def mixes_modes(self) -> bool:

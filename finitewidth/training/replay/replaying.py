@@ -164,11 +164,12 @@ def _exact(
     chosen: Chosen,
 ) -> list[Prediction]:
     """Means with all contributions, without samples."""
-    corrections, X_test = mean_of_squared_error(initial.networks, training), problem.merged[0]
+    masks, X = training.algorithm.masks(len(problem.X)), problem.merged[0]
+    corrections = mean_of_squared_error(initial.networks, training, masks)
     found = []
     for stop in stops:
         at = training.ends.index(int(stop.end))
-        infinite = fit(problem.net, problem.X, problem.Y, algorithm=stop).predict(X_test[problem.merged[1]])
+        infinite = fit(problem.net, problem.X, problem.Y, algorithm=stop).predict(X[problem.merged[1]])
         n = problem.net.ladder.widths[-2]
         parts = {name: part[at] / n for name, part in corrections.items()}
         del parts["output_with_ntk"]  # it has no mean
