@@ -97,7 +97,7 @@ class Evidence:
     `fw.bayes.evidence` makes it.
 
     ```python
-    evidence = fw.bayes.evidence(net, X, Y, noise=0.01)
+    evidence = fw.bayes.evidence(net, X, Y, noise=0.01, order=0)
     evidence.value, evidence.gradient["C_W"]
     ```
     """
