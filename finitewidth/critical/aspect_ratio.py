@@ -173,8 +173,8 @@ def scale_invariant_vertex(a_plus: float, a_minus: float, gamma: float, depth: i
     """V/K^2 of every layer of a critical network with a piecewise-linear activation, (depth,)."""
     kappa = ((a_plus**2 - a_minus**2) / (a_plus**2 + a_minus**2)) ** 2
     lags = float(gamma) ** np.arange(depth)
-    met = (2 / math.pi) * ((1 + 2 * lags**2) * np.arcsin(lags) + 3 * lags * np.sqrt(1 - lags**2))
-    memory = 2 * np.cumsum(met) - met[0]  # a layer and all earlier ones, in both orders
+    overlap = (2 / math.pi) * ((1 + 2 * lags**2) * np.arcsin(lags) + 3 * lags * np.sqrt(1 - lags**2))
+    memory = 2 * np.cumsum(overlap) - overlap[0]  # a layer and all earlier ones, in both orders
     growth = 2 * (1 - gamma**4) + kappa * (1 - gamma**2) ** 2 * memory
     return np.concatenate([[0.0], np.cumsum(growth)])[:depth]
 

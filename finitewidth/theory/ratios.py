@@ -54,11 +54,11 @@ def verdict(uncertainty: float) -> Verdict:
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Of several verdicts, the one that holds for all together; without any, nothing is neglected."""
-    found: Verdict = "trusted"
+    lowest: Verdict = "trusted"
     for one in verdicts:
-        if _FROM_BEST.index(one) > _FROM_BEST.index(found):
-            found = one
-    return found
+        if _FROM_BEST.index(one) > _FROM_BEST.index(lowest):
+            lowest = one
+    return lowest
 
 
 def neglected(ratio: float) -> float:

@@ -9,7 +9,27 @@ from scipy.integrate import quad
 from scipy.special import gammaln
 
 import finitewidth as fw
-from finitewidth.critical.mutual_information import Information, best_ratio, fluctuation_rate
+from finitewidth.critical.mutual_information import Information, best_ratio
+from finitewidth.gaussian.four_legs.averages import four_legs
+from finitewidth.gaussian.two_legs.averages import two_legs
+
+
+def fluctuation_rate(point):
+    r"""nu = V/(K^2 L) of critical networks of an activation, deep and wide, by its universality class.
+
+    Scale-invariant: $6 (a_+^4 + a_-^4)/(a_+^2 + a_-^2)^2 - 1$. K* = 0: 2/3. Half-stable: at K*,
+    $C_W^2 (\langle\sigma^4\rangle - \langle\sigma^2\rangle^2)/K_\star^2$.
+    """
+    activation = point.activation
+    if activation.slopes is not None:
+        above, below = (slope**2 for slope in activation.slopes)
+        return 6 * (above**2 + below**2) / (above + below) ** 2 - 1
+    if point.universality_class == "K*=0":
+        return 2 / 3
+    K = np.array([[point.K_star]])
+    fourth = float(four_legs(activation, K, ((0, 0, 0, 0),))[0, 0, 0, 0].value.item())
+    second = float(two_legs(activation, K)[0, 0].value.item())
+    return point.C_W**2 * (fourth - second**2) / point.K_star**2
 
 
 def entropy_of_mixture(m, v):
@@ -91,5 +111,3 @@ def test_bad_input_is_named():
         found.mutual_information(2, 2)
     with refused("x must be one input of 2 numbers, got 2 rows"):
         fw.critical.information(net, np.ones((2, 2)))
-    with refused("'perceptron' has no critical point"):
-        fluctuation_rate(fw.criticality("perceptron"))

@@ -21,7 +21,7 @@ from finitewidth.gaussian.tower import Tower
 from finitewidth.network.layers.activation import as_activation
 from finitewidth.theory import solve as solving
 from finitewidth.theory.tensors import MATRICES, TENSORS
-from finitewidth.theory.unrolled.slots import LegSlices, Request, contract_slots
+from finitewidth.theory.unrolled.leg_by_leg import LegSlices, Request, contract_slots
 
 EXACT, FINE = 1e-12, 1e-11
 NAMES = MATRICES + TENSORS
