@@ -1,11 +1,11 @@
 """How large the corrections of order 1/n are and what they neglect, and a warning where that is not small."""
 
-import warnings
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from finitewidth.core.display.user_warnings import warn
 from finitewidth.training.first_order.truncation import POSTERIOR, Units, depth_over_width, truncation_of
 from finitewidth.training.infinite.gaussian import Expansion, Prediction, Truncation
 
@@ -110,9 +110,7 @@ def _relative(corrections: np.ndarray, scale: np.ndarray | float) -> float:
     return float(relative.max(initial=0.0))
 
 
-def warn_of(
-    expansion: Expansion, condition: float, *, wording: Wording = DESCENT, stacklevel: int = 3
-) -> None:
+def warn_of(expansion: Expansion, condition: float, *, wording: Wording = DESCENT) -> None:
     """Warn where order 1/n is not to be trusted, or leaves a covariance that no ensemble can have."""
     lowest = expansion.lowest_eigenvalue or 0.0
     negative = (
@@ -134,11 +132,10 @@ def warn_of(
         what, remedy = negative, "widen the network"
     else:
         return
-    warnings.warn(
+    warn(
         f"{what} (depth over width {expansion.depth_over_width:.2g}, condition number of the "
         f"{wording.kernel} {_plain(condition)}); {remedy}.",
         ExpansionWarning,
-        stacklevel=stacklevel,
     )
 
 

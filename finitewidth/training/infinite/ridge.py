@@ -1,8 +1,8 @@
 r"""How large a ridge should be: leave-one-out and generalized cross-validation in closed form.
 
-With $G = \tilde\Theta + a$ the prediction for sample i by a network trained on all the others misses its
-target by $(G^{-1}y)_i / (G^{-1})_{ii}$; nothing is trained again. Generalized cross-validation puts the mean
-of the diagonal in its place. Both stay finite as $a \to 0^+$.
+With $G = \tilde\Theta + a$ a network trained on all samples but i has the residual
+$(G^{-1}y)_i / (G^{-1})_{ii}$ there; nothing is trained again. Generalized cross-validation puts the mean of
+the diagonal in its place. Both stay finite as $a \to 0^+$.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_inputs, as_targets
+from finitewidth.core.inputs import ArrayLike, as_inputs, as_targets
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import Kernels, kernels
 from finitewidth.training.infinite.conditioning import check_independent, largest_condition, singular_error
@@ -42,7 +42,11 @@ class RidgePath:
 
 
 def choose_ridge(
-    net: Network, X_train, Y_train, *, ridges: Sequence[float] | np.ndarray | None = None
+    net: Network,
+    X_train: ArrayLike,
+    Y_train: ArrayLike,
+    *,
+    ridges: Sequence[float] | np.ndarray | None = None,
 ) -> RidgePath:
     """Cross-validation errors over ridges.
 
@@ -72,9 +76,9 @@ def ridge_path(
     train: Kernels,
     ridges: Sequence[float] | np.ndarray | None = None,
 ) -> RidgePath:
-    """The same for checked data with its kernels, whose NTK is overwritten."""
+    """The result of `choose_ridge` for checked data with its kernels, whose NTK is overwritten."""
     if X.shape[0] < 2:
-        raise ValueError("X_train has one sample, and none is left when it is left out; pass two or more.")
+        raise ValueError("X_train has one sample, and leaving it out leaves none; pass two or more.")
     basis = eigenbasis(ntk(train))
     if basis.largest == 0:
         raise ValueError("the training NTK is zero and nothing is learned; set lambda_b or lambda_W.")

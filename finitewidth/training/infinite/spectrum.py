@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_inputs
+from finitewidth.core.inputs import ArrayLike, as_inputs
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.losses.squared_error import MSE
@@ -58,13 +58,13 @@ class Spectrum:
         """The part of each mode's target that training has reached: l f(l), from 0 to 1."""
         check_algorithm(algorithm, order=0).check_stable(float(self.eigenvalues[-1]), MSE())
         positive = self.eigenvalues > 0
-        reached = np.zeros_like(self.eigenvalues)
-        reached[positive] = self.eigenvalues[positive] * algorithm.response(self.eigenvalues[positive])
-        return reached
+        learned = np.zeros_like(self.eigenvalues)
+        learned[positive] = self.eigenvalues[positive] * algorithm.response(self.eigenvalues[positive])
+        return learned
 
 
 @takes_models
-def spectrum(net: Network, X_train) -> Spectrum:
+def spectrum(net: Network, X_train: ArrayLike) -> Spectrum:
     """Eigenvalues, condition number, largest stable learning rate and time scales of the training NTK.
 
     Args:

@@ -8,7 +8,7 @@ $$X_{[0]} = X_{00} + \delta\delta X_{[0]}, \quad X_{[1]} = \delta X_{[1]},
   \quad X_{[2]} = \delta\delta X_{[2]},$$
 
 through second order in $\delta x$, with $X_{00}$ the value at the midpoint. Recursions as (10.67) and
-(10.70), here with the terms in $\delta X_{[1]}$ that inputs of different norms bring.
+(10.70), here with the terms in $\delta X_{[1]}$ of inputs with different norms.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_inputs
+from finitewidth.core.inputs import ArrayLike, as_inputs
 from finitewidth.gaussian.two_legs import quadrature
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
@@ -98,7 +98,7 @@ def _as_expanded(value: "_Expanded | float") -> _Expanded:
     return value if isinstance(value, _Expanded) else _Expanded(value)
 
 
-def delta_expansion(net: Network, x_plus, x_minus) -> DeltaExpansion:
+def delta_expansion(net: Network, x_plus: ArrayLike, x_minus: ArrayLike) -> DeltaExpansion:
     """K and Theta of two nearby inputs through second order in their distance, at every layer.
 
     Args:
@@ -135,12 +135,10 @@ def delta_expansion(net: Network, x_plus, x_minus) -> DeltaExpansion:
 def two_inputs(
     net: Network, x_plus, x_minus, *, names: tuple[str, str] = ("x_plus", "x_minus")
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Two single inputs, checked."""
-    both = zip((x_plus, x_minus), names, strict=True)
-    shape = net.input_shape
-    rows = ((np.atleast_1d(x), name) for x, name in both)
-    pair = ((x[None] if x.ndim == len(shape) else x, name) for x, name in rows)
-    plus, minus = (as_inputs(x, shape, name=name) for x, name in pair)
+    """Two checked inputs, which may be rows of one."""
+    shape, pair = net.input_shape, (np.atleast_1d(x) for x in (x_plus, x_minus))
+    rows = (x[None] if x.ndim == len(shape) else x for x in pair)
+    plus, minus = (as_inputs(x, shape, name=name) for x, name in zip(rows, names, strict=True))
     if plus.shape[0] != 1 or minus.shape[0] != 1:
         raise ValueError(f"{names[0]} and {names[1]} must be one input each; pass rows of n_0 numbers.")
     return plus[0], minus[0]
@@ -155,7 +153,7 @@ def _products(middle: np.ndarray, difference: np.ndarray) -> _Expanded:
 
 def _averages(activation: Activation, K: _Expanded) -> TwoLegs:
     """<s s> and <s' s'> of the pair, from averages at the midpoint's variance."""
-    largest = 2.0 ** np.ceil(np.log2(max(K.midpoint, 1e-300)))  # few values, so that they are remembered
+    largest = 2.0 ** np.ceil(np.log2(max(K.midpoint, 1e-300)))  # few values, so that the rule is cached
     precision = quadrature.precision(activation, float(largest), _ORDERS, 1e-12)
     averages = quadrature.one_sample(activation, np.asarray([K.midpoint]), _ORDERS, count=precision.count)
     e = dict(zip(_ORDERS, averages.fine[:, 0].tolist(), strict=True))
@@ -164,12 +162,12 @@ def _averages(activation: Activation, K: _Expanded) -> TwoLegs:
 
 def _average(e: dict[tuple[int, int], float], u: int, K: _Expanded) -> _Expanded:
     """<f f> with f the derivative of order u: its first and second derivatives by the entries of K."""
-    slopes, curved = e[u + 1, u + 1], e[u + 2, u]
+    slopes, curvature = e[u + 1, u + 1], e[u + 2, u]
     fourth, third, second = e[u + 4, u], e[u + 3, u + 1], e[u + 2, u + 2]
-    whole = slopes + curved  # the derivative by a common variance
+    by_variance = slopes + curvature  # the derivative by a common variance
     return _Expanded(
         e[u, u],
-        whole * K.first,
-        whole * K.on + (2 * fourth + 8 * third + 6 * second) * K.first**2 / 8,
-        slopes * K.off + curved * K.on + (fourth - second) * K.first**2 / 4,
+        by_variance * K.first,
+        by_variance * K.on + (2 * fourth + 8 * third + 6 * second) * K.first**2 / 8,
+        slopes * K.off + curvature * K.on + (fourth - second) * K.first**2 / 4,
     )

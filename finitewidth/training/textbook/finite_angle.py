@@ -1,4 +1,4 @@
-r"""Two inputs of equal norm through a scale-invariant network, to any depth, by their angles.
+r"""Kernel and NTK of two inputs of equal norm in a scale-invariant network, at any depth, from their angles.
 
 $$K = K_d \begin{pmatrix} 1 & \cos\psi \\ \cos\psi & 1 \end{pmatrix}, \qquad
   \Theta = \Theta_d \begin{pmatrix} 1 & \cos\zeta \\ \cos\zeta & 1 \end{pmatrix}$$
@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
+from finitewidth.core.inputs import ArrayLike
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import require_dense
@@ -52,7 +53,7 @@ class FiniteAngle:
         return self.K_d * (1 - 2 * self.cos_zeta * np.cos(self.psi) + self.cos_zeta**2)
 
 
-def finite_angle(net: Network, x_plus, x_minus) -> FiniteAngle:
+def finite_angle(net: Network, x_plus: ArrayLike, x_minus: ArrayLike) -> FiniteAngle:
     """Kernel and NTK of two inputs of equal norm, at every layer of a scale-invariant network.
 
     Args:
@@ -95,7 +96,7 @@ def _moments(activation: Activation) -> tuple[float, float]:
 def _through_layers(
     net: Network, square: float, product: float, A_2: np.ndarray, rho: np.ndarray
 ) -> FiniteAngle:
-    """From the inputs up, entries (++) and (+-); A_2 and rho have one entry for each hidden layer."""
+    """The recursion, entries (++) and (+-); A_2 and rho have one entry for each hidden layer."""
     first = behind_weights(net.dense[0], np.array([square, product]) / net.widths[0])
 
     def averages(layer: int, K: np.ndarray) -> TwoLegs:
