@@ -341,7 +341,7 @@ def test_the_memory_of_one_neuron_gives_what_pairs_of_layers_give(monkeypatch):
     ]
     net, X = fw.Network(3, fw.Dense(20, 0.1, 1.0), *layers), inputs(1, 3)
     fast = fw.solve(net, X)
-    monkeypatch.setattr(solving.single_stream, "applies", lambda net: False)
+    monkeypatch.setattr(solving.one_input_with_skips, "applies", lambda net: False)
     slow = fw.solve(net, X, method=fw.Tensors(tolerance=FINE))
     for layer in range(1, 7):
         assert_equal_statistics(fast.layer(layer), slow.layer(layer), 1e-9)
