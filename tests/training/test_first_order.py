@@ -13,7 +13,7 @@ import finitewidth as fw
 from finitewidth.core.inputs import merge_inputs
 from finitewidth.training.first_order.eigenmodes import Modes
 from finitewidth.training.first_order.expansion import warn_of
-from finitewidth.training.first_order.mean_and_covariance import corrections, leap
+from finitewidth.training.first_order.mean_and_covariance import corrections, initial_output_map
 from finitewidth.training.first_order.mean_terms import (
     CUBIC,
     TERMS,
@@ -40,10 +40,10 @@ def rank_one(Y, algorithm, n=10):
     s = algorithm.symbols(modes.l)
     product = np.einsum("a,b,c,d->abcd", G, G, G, G)
     corrected = corrections(modes, lambda name: SIZES[name] * product, s, covariance=True)
-    L = leap(modes, s.f)
+    L = initial_output_map(modes, s.f)
     mean = modes.back((modes.H[:, :2] * s.f) @ modes.y.T) + sum(corrected.mean.values()) / n
     own = modes.back(modes.back(L @ modes.G @ L.T), 1) + corrected.own / n
-    return mean, np.einsum("de,ij->diej", own, np.eye(Y.shape[1])) + corrected.wired / n
+    return mean, np.einsum("de,ij->diej", own, np.eye(Y.shape[1])) + corrected.coupling / n
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_kinks_are_refused_by_name():
         (dict(algorithm=fw.GradientDescent(50.0)), "learning_rate=50 is not below"),
         (dict(algorithm=fw.GradientDescent(50.0, 10)), "learning_rate=50 is not below"),
         (dict(ridge=0.1), "ridge and cutoff are for order=0"),
-        (dict(loss=fw.CrossEntropy()), r"order=1 knows loss=fw.MSE\(\) only"),
+        (dict(loss=fw.CrossEntropy()), r"order=1 with loss=CrossEntropy"),
         (dict(order=2), "order must be 0 .* or 1"),
     ],
 )

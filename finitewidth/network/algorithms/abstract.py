@@ -20,7 +20,7 @@ from finitewidth.network.algorithms.clock import Clock
 from finitewidth.network.algorithms.symbols import Symbols
 from finitewidth.network.losses.abstract import AbstractLoss
 
-Motion = Literal["steps", "flow", "leaps"]
+Motion = Literal["steps", "flow", "second order"]
 Force = Callable[[np.ndarray, int], np.ndarray]
 State = tuple[Any, ...]
 
@@ -57,7 +57,7 @@ class AbstractAlgorithm(abc.ABC):
     """
 
     motion: ClassVar[Motion | None] = None
-    """How real networks move: steps of gradient descent, gradient flow, or second-order updates ("leaps")."""
+    """How real networks move: steps of gradient descent, gradient flow, or second-order updates."""
 
     draws_batches: ClassVar[bool] = False
     """Whether every network has random batches of its own."""
@@ -165,7 +165,7 @@ class AbstractAlgorithm(abc.ABC):
         """Refuse batches that do not fit the number of training samples."""
         return None
 
-    def masks(self, count: int, networks: int = 1, key=0) -> Float[np.ndarray, "networks steps N"]:
+    def masks(self, count: int, networks: int = 1, key: Any = 0) -> Float[np.ndarray, "networks steps N"]:
         """The weight of each sample in each step, for several networks."""
         self.check_batches(count)
         steps = int(self.end)

@@ -68,8 +68,16 @@ def judged_posterior(prediction: Prediction, untrained: float) -> Prediction:
 
 def _measured(prediction: Prediction, neglected: Truncation, scales: Units, untrained: float) -> Prediction:
     """Corrections and uncertainties relative to these scales, one for all outputs or one for each."""
+    expansion = expansion_of(prediction, neglected, scales, untrained)
+    return replace(prediction, truncation=neglected, expansion=expansion)
+
+
+def expansion_of(
+    prediction: Prediction, neglected: Truncation, scales: Units, untrained: float = 0.0
+) -> Expansion:
+    """How large corrections are and what they neglect, in units of these scales."""
     spread, lowest, unsure = _spread(prediction, neglected, scales.variance, untrained)
-    expansion = Expansion(
+    return Expansion(
         depth_over_width(prediction.net),
         _relative(prediction.mean - prediction.infinite_width.mean, scales.mean),
         spread,
@@ -77,7 +85,6 @@ def _measured(prediction: Prediction, neglected: Truncation, scales: Units, untr
         _relative(neglected.mean, scales.mean),
         unsure,
     )
-    return replace(prediction, truncation=neglected, expansion=expansion)
 
 
 def _spread(
