@@ -3,7 +3,8 @@
 PYTHON ?= python3
 WORKERS ?= 2
 VENV := .venv
-BIN := $(VENV)/bin
+SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(SCRIPTS)
 STAMP := $(VENV)/.set-up
 TORCH_STAMP := $(VENV)/.set-up-torch
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
@@ -12,16 +13,19 @@ PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 # a test starts would compile thousands of files of the libraries anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-long check format docs lock clean
+.PHONY: help demo test test-long test-lowest test-newest check format docs package lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    set up .venv, predict trained networks and train thousands of them beside it"
 	@echo "make test    set up .venv, check the code and run the tests"
 	@echo "make test-long  the tests that make test leaves out for their time"
+	@echo "make test-lowest  the tests with the lowest versions of dependencies that pyproject.toml allows"
+	@echo "make test-newest  the tests with the newest versions"
 	@echo "make check   lint, formatting and types only"
 	@echo "make format  rewrite the code in the house format"
 	@echo "make docs    build the documentation into site/; any warning is an error"
+	@echo "make package  build sdist and wheel into dist/, and try each with the core dependencies alone"
 	@echo "make lock    renew the two lock files with the newest versions that pyproject.toml allows"
 	@echo "make clean   remove .venv, caches and results"
 
@@ -50,20 +54,38 @@ format: $(STAMP)
 docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
+# Each in an environment of its own, so that .venv stays as it is pinned.
+test-lowest:
+	@echo "== the tests with the lowest versions that pyproject.toml allows"
+	@$(PYTHON) -m venv .venv-lowest
+	@$(PYTHON) tests/helpers/lowest_versions.py > .venv-lowest/lowest.txt
+	@.venv-lowest/$(SCRIPTS)/python -m pip install --quiet --disable-pip-version-check --constraint .venv-lowest/lowest.txt --editable ".[test,torch]"
+	@.venv-lowest/$(SCRIPTS)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+test-newest:
+	@echo "== the tests with the newest versions that pyproject.toml allows"
+	@$(PYTHON) -m venv .venv-newest
+	@.venv-newest/$(SCRIPTS)/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager --editable ".[test,torch]"
+	@.venv-newest/$(SCRIPTS)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+package:
+	@echo "== building sdist and wheel, and trying each in a fresh environment"
+	@$(PYTHON) tests/helpers/try_package.py
+
 # A lock is what a fresh resolution installs, so it is made in an environment of its own. What torch adds is a file
 # of its own: only the tests need it, and on some systems it is larger than everything else together.
 lock:
 	@echo "== resolving the newest versions that pyproject.toml allows"
 	@rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
-	@.venv-lock/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable ".[test]"
-	@.venv-lock/bin/python -m pip freeze --exclude finitewidth > requirements.lock.new
-	@.venv-lock/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable ".[test,torch]"
-	@.venv-lock/bin/python -m pip freeze --exclude finitewidth | sed 's/+cpu//' | comm -13 requirements.lock.new - > requirements-torch.lock.new
+	@.venv-lock/$(SCRIPTS)/python -m pip install --quiet --quiet --disable-pip-version-check --editable ".[test]"
+	@.venv-lock/$(SCRIPTS)/python -m pip freeze --exclude finitewidth > requirements.lock.new
+	@.venv-lock/$(SCRIPTS)/python -m pip install --quiet --quiet --disable-pip-version-check --editable ".[test,torch]"
+	@.venv-lock/$(SCRIPTS)/python -m pip freeze --exclude finitewidth | sed 's/+cpu//' | comm -13 requirements.lock.new - > requirements-torch.lock.new
 	@rm -rf .venv-lock && mv requirements.lock.new requirements.lock && mv requirements-torch.lock.new requirements-torch.lock
 	@echo "== wrote requirements.lock and requirements-torch.lock ($$(cat requirements*.lock | wc -l) packages); run make test, then commit them"
 
 clean:
-	rm -rf $(VENV) .venv-lock results site build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lock .venv-lowest .venv-newest results site build dist .pytest_cache .ruff_cache .hypothesis
 	find finitewidth tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An existing .venv is brought up to date, not thrown away; `make clean` starts from nothing.

@@ -19,6 +19,10 @@ from .comparison.compare import compare as compare
 from .comparison.compare import control_variate as control_variate
 from .comparison.extrapolation import extrapolate as extrapolate
 from .core.estimate import Estimate as Estimate
+from .core.methods import FunctionSpace as FunctionSpace
+from .core.methods import LegByLeg as LegByLeg
+from .core.methods import Sampling as Sampling
+from .core.methods import Tensors as Tensors
 from .core.run import Run as Run
 from .critical.activations.classification import criticality as criticality
 from .critical.audit import audit as audit

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from finitewidth.comparison.claim import Claim, Outcome
 from finitewidth.comparison.evidence import Comparison
-from finitewidth.core.storage import seal
+from finitewidth.core.storage.files import seal
 
 _PACKAGE = Path(__file__).parents[1]
 _KIND = "finitewidth claims"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from finitewidth.comparison.claim import Claim, Outcome, registered
 from finitewidth.comparison.claim_store import ClaimStore
-from finitewidth.core.lock import locked
+from finitewidth.core.storage.lock import locked
 
 # files of statements, in the order in which their claims are run and shown
 FILES = (

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from finitewidth.core.lock import locked
-from finitewidth.core.storage import seal, with_checksums, writable
+from finitewidth.core.storage.files import seal, with_checksums, writable
+from finitewidth.core.storage.lock import locked
 
 if TYPE_CHECKING:
     import zarr

@@ -2,9 +2,15 @@
 
 import math
 import numbers
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike as ArrayLike  # arrays of any library, nested lists of numbers
+else:
+    ArrayLike = Any  # at run time `as_inputs` says in a sentence what is wrong
 
 
 def as_inputs(X, shape: int | tuple[int, ...], *, name: str = "X") -> Float[np.ndarray, "N ..."]:

@@ -13,7 +13,7 @@ from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
-from finitewidth.core.storage import read_arrays, write_arrays
+from finitewidth.core.storage.files import read_arrays, write_arrays
 from finitewidth.core.tasks import Runner, runner
 from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.foreign.reading import takes_models

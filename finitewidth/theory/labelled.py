@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from finitewidth.core.storage import drafted, seal, with_checksums
+from finitewidth.core.storage.files import drafted, seal, with_checksums
 from finitewidth.network.mlp import network_from_dict
 from finitewidth.network.network import Network
 from finitewidth.theory.tensors import MATRICES, TENSORS

@@ -13,7 +13,7 @@ from finitewidth.comparison.claim import Claim, equations
 from finitewidth.comparison.claim_store import ClaimStore
 from finitewidth.comparison.evidence import Comparison, agree, differ, pull, significant
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.lock import locked
+from finitewidth.core.storage.lock import locked
 from finitewidth.interface.cli import main as cli
 from finitewidth.theory.single import NAMES
 

@@ -18,7 +18,7 @@ from finitewidth.comparison.claim import Outcome
 from finitewidth.comparison.claim_store import ClaimStore
 from finitewidth.comparison.claims import chosen
 from finitewidth.comparison.evidence import Comparison
-from finitewidth.core.storage import drafted
+from finitewidth.core.storage.files import drafted
 from finitewidth.core.tasks import runner
 from finitewidth.interface.cli import main as cli
 from finitewidth.interface.runs.output_directory import replaced_directory

@@ -90,7 +90,7 @@ def test_a_signal_ends_a_command_wherever_it_is(place, number):
 def test_a_draft_is_removed_and_earlier_results_stay(tmp_path):
     code = f"""
 import pathlib
-from finitewidth.core.storage import drafted
+from finitewidth.core.storage.files import drafted
 with drafted(pathlib.Path({str(tmp_path / "results")!r})) as draft:
     draft.mkdir()
     (draft / "half").write_text("new")

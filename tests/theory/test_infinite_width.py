@@ -26,7 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import finitewidth as fw
-from finitewidth.core.storage import write_arrays
+from finitewidth.core.storage.files import write_arrays
 
 TOLERANCE = 1e-12  # exact identities
 BLOCK = 1e-13  # a block of K or Theta against the same block of the square

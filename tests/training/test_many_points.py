@@ -17,7 +17,7 @@ from finitewidth.network.algorithms.clock import Clock
 from finitewidth.theory.unrolled.pair_corrections import pair_corrections
 from finitewidth.training.first_order.eigenmodes import with_free_symbols
 from finitewidth.training.first_order.prepared import Prepared
-from finitewidth.training.many_points.time_bins import Times, kronecker
+from finitewidth.training.many_points.time_bins import TimeBins, kronecker
 from finitewidth.training.many_points.time_integrals import Replay
 
 PULL = 4.0
@@ -46,9 +46,9 @@ def pulls(estimate: fw.records.Prediction, exact: fw.records.Prediction) -> dict
 
 
 def test_drawn_times_integrate_without_bias():
-    times = Times(span=7.0, scale=0.1)
+    times = TimeBins(span=7.0, scale=0.1)
     fractions = (np.arange(200) + 0.5) / 200
-    drawn = [times.in_bin(one, u) for one in range(times.bins) for u in fractions]
+    drawn = [times.in_bin(one, u) for one in range(times.count) for u in fractions]
     for f, exact in ((lambda t: np.exp(-3 * t), (1 - np.exp(-21)) / 3), (lambda t: t**2, 7**3 / 3)):
         assert sum(weight * f(time) for time, weight in drawn) / 200 == pytest.approx(exact, rel=1e-4)
 
@@ -69,16 +69,16 @@ def test_factors_of_single_modes_integrate_to_the_symbols(clock):
     assert known.absorbed is not None
     mine = {name: 0.0 for name in ("ff", "B", "IB", "A", "IA", "IIA", "IIB")}
     last = {name: 0.0 for name in mine}
-    for kind in ("fluctuation", "straight", "bent", "nested"):
-        bins, count = replay.times(kind).bins, 1500
+    for kind in ("fluctuation", "symmetric", "ordered", "nested"):
+        bins, count = replay.time_bins(kind).count, 1500
         for one, number in itertools.product(range(bins), range(count)):
-            moment = replay.moment(kind, one, kronecker(np.array([0.2, 0.7]), number))
-            absorbed = replay.absorbed(moment.left)[2]
-            for name, part in _products(kind, moment.e, moment.a, moment.before).items():
-                mine[name] = mine[name] + moment.weight / count * part
-                last[name] = last[name] + moment.weight / count * absorbed * part
-    for found, exact in ((mine, known.outputs), (last, known.absorbed(2))):
-        for name, symbol in found.items():
+            node = replay.node(kind, one, kronecker(np.array([0.2, 0.7]), number))
+            absorbed = replay.absorbed(node.remaining)[2]
+            for name, part in _products(kind, node.e, node.a, node.b).items():
+                mine[name] = mine[name] + node.weight / count * part
+                last[name] = last[name] + node.weight / count * absorbed * part
+    for integrals, exact in ((mine, known.outputs), (last, known.absorbed(2))):
+        for name, symbol in integrals.items():
             np.testing.assert_allclose(
                 symbol + 0 * exact[name],
                 exact[name],
@@ -87,20 +87,20 @@ def test_factors_of_single_modes_integrate_to_the_symbols(clock):
             )
 
 
-def _products(kind: str, e: np.ndarray, a: np.ndarray, before: np.ndarray) -> dict[str, np.ndarray]:
-    """What the contractions make of a moment, as symbols with modes in order."""
+def _products(kind: str, e: np.ndarray, a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
+    """The symbols, modes in order, that contractions make of the factors of a node."""
 
     def three(x, y, z):
         return np.einsum("a,b,c->abc", x, y, z)
 
     if kind == "fluctuation":
         return {"ff": np.outer(e, a)}  # the mode that stands twice, and that of the targets
-    if kind == "straight":
+    if kind == "symmetric":
         cubic = -(three(e, a, a) + three(a, e, a) + three(a, a, e)) / 6
         return {"B": (np.outer(e, a) + np.outer(a, e)) / 2, "IB": cubic}
-    if kind == "bent":
-        return {"A": np.outer(e, a), "IA": -three(e, a, a) / 2, "IIB": -three(e, before, a)}
-    return {"IIA": -three(before, e, a), "IIB": -three(e, before, a)}
+    if kind == "ordered":
+        return {"A": np.outer(e, a), "IA": -three(e, a, a) / 2, "IIB": -three(e, b, a)}
+    return {"IIA": -three(b, e, a), "IIB": -three(e, b, a)}
 
 
 # --- pairs --------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from finitewidth.core.display.durations import spoken
 from finitewidth.training.first_order import leg_by_leg_cost
 from finitewidth.training.many_points import estimation
 from finitewidth.training.many_points.allocation import Tally, effective_batches, likely_work_for, work_for
-from finitewidth.training.many_points.sampling_tasks import Draws, Stratum
+from finitewidth.training.many_points.sampling_tasks import SamplingTasks, Stratum
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,13 @@ def test_a_training_too_long_for_bins_of_time_is_refused_at_once(monkeypatch, al
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_pilot_that_is_longer_than_the_budget_is_ended(monkeypatch, tmp_path, kept):
     """Tasks that say they took ten seconds: after a few of them, and no earlier time is tried in vain."""
-    drawn, ask = [], Draws.__call__
+    drawn, draw = [], SamplingTasks.__call__
 
-    def slow(draws: Draws, task: int) -> dict:
+    def slow(tasks: SamplingTasks, task: int) -> dict:
         drawn.append(task)
-        return {**ask(draws, task), "seconds": np.asarray(10.0)}
+        return {**draw(tasks, task), "seconds": np.asarray(10.0)}
 
-    monkeypatch.setattr(Draws, "__call__", slow)
+    monkeypatch.setattr(SamplingTasks, "__call__", slow)
     store = tmp_path / "run.zarr" if kept else None
     words = r"the pilot alone, \d+ tasks .* l_max T = .* needs about \d+ hours, above budget=200 s; "
     with pytest.raises(ValueError, match=words + "raise the budget: no earlier time"):
@@ -150,7 +150,7 @@ def test_noise_does_not_make_an_accuracy_look_cheap():
     for noise in draws:
         for tally, shift in ((lost, 0.0), (seen, 100.0)):
             tally.add({"contributions": noise + shift, "seconds": np.asarray(1.0)})
-    stratum = Stratum(0, "bent", 0)
+    stratum = Stratum(0, "ordered", 0)
     for tally, factor in ((lost, 9.0), (seen, 1.0)):
         likely, naive = (f({stratum: tally}, 0.03) for f in (likely_work_for, work_for))
         assert likely == pytest.approx(factor * naive, rel=1e-3)
@@ -166,7 +166,7 @@ def test_a_standard_error_rests_on_as_many_batches_as_the_rule_of_welch_and_satt
         return one
 
     few, many = tally(1.0, 3.0), tally(0.0, 0.0, 3.0, 3.0, 3.0, 3.0)  # variances of the mean 1 and 2.4 / 6
-    first, second = Stratum(0, "bent", 0), Stratum(1, "bent", 0)
+    first, second = Stratum(0, "ordered", 0), Stratum(1, "ordered", 0)
     assert effective_batches({first: few}) == pytest.approx(1)
     assert effective_batches({second: many}) == pytest.approx(5)
     assert effective_batches({first: few, second: many}) == pytest.approx(1.4**2 / (1 / 1 + 0.4**2 / 5))

@@ -12,7 +12,7 @@ import zarr
 from jaxtyping import Float
 
 from finitewidth.core.checkpoint import Store, array, open_group, writable
-from finitewidth.core.storage import with_checksums
+from finitewidth.core.storage.files import with_checksums
 from finitewidth.experiment.partition import Partition
 from finitewidth.experiment.streaming import JointMoments, Moments, Rows
 

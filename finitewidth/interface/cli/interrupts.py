@@ -91,6 +91,6 @@ def _say(line: bytes) -> None:
 
 
 def _discard_drafts() -> None:
-    storage = sys.modules.get("finitewidth.core.storage")
+    storage = sys.modules.get("finitewidth.core.storage.files")
     if storage is not None:
         storage.discard_drafts()

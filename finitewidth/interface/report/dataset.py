@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import finitewidth
-from finitewidth.core.storage import with_checksums
+from finitewidth.core.storage.files import with_checksums
 from finitewidth.interface.runs.main_job import SolvedRun
 from finitewidth.interface.runs.run_files import TrainingRun
 from finitewidth.theory.labelled import input_dimensions

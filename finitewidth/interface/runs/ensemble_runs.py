@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from finitewidth.core.lock import lock_files
+from finitewidth.core.storage.lock import lock_files
 from finitewidth.interface.runs import run_files
 from finitewidth.interface.runs.output_directory import check_holds_only
 from finitewidth.interface.runs.run_files import TrainingRun

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from finitewidth.core.storage import drafted
+from finitewidth.core.storage.files import drafted
 
 STATISTICS = ("run.toml", "summary.json", "inputs.npy", "theory.zarr", "kernels.svg", "kernels.png")
 PREDICTION = (

@@ -29,7 +29,7 @@ from finitewidth.training.first_order.mean_terms import (
     Source,
     average_over_outputs,
 )
-from finitewidth.training.many_points.estimation import Sampled
+from finitewidth.training.many_points.estimation import SampledEstimate
 
 WITH_OUTPUT = "output_with_ntk"  # the contribution of D and F to the covariance; it has no mean
 
@@ -45,8 +45,8 @@ class Corrections:
     own: np.ndarray | None = None  # covariance of each output by itself, the same for all, (N, N)
     wired: np.ndarray | None = None  # the part made by the targets, also between outputs, (N, n_L, N, n_L)
     variance: dict[str, np.ndarray] | None = None  # the variance by contribution, (N, n_L)
-    sampled: Sampled | None = None  # where neurons were drawn
-    spread: Sampled | None = None  # the variance, where neurons were drawn for it
+    sampled: SampledEstimate | None = None  # where neurons were drawn
+    spread: SampledEstimate | None = None  # the variance, where neurons were drawn for it
 
     def at(self, rows: np.ndarray) -> "Corrections":
         """The same on some of the samples."""

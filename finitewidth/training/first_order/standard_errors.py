@@ -4,7 +4,7 @@ import numpy as np
 
 from finitewidth.training.first_order.mean_and_covariance import Corrections
 from finitewidth.training.infinite.gaussian import Sampling
-from finitewidth.training.many_points.estimation import Sampled
+from finitewidth.training.many_points.estimation import SampledEstimate
 
 _FEW = 100  # batches
 NOTE = "standard errors from few batches are 10 to 20 percent too small"
@@ -18,7 +18,7 @@ def sampling_of(corrected: Corrections, n: int) -> Sampling | None:
     return _errors(corrected.sampled, n, variance)
 
 
-def _errors(sampled: Sampled, n: int, variance: Sampling | None = None) -> Sampling:
+def _errors(sampled: SampledEstimate, n: int, variance: Sampling | None = None) -> Sampling:
     contributions = {name: part.stderr / n for name, part in sampled.contributions.items()}
     return Sampling(
         sampled.samples,

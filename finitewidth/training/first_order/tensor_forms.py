@@ -18,9 +18,14 @@ from finitewidth.training.first_order.leg_by_leg import streamed_contributions
 from finitewidth.training.first_order.mean_and_covariance import Corrections, corrections, leap
 from finitewidth.training.first_order.mean_terms import TERMS
 from finitewidth.training.first_order.route import DENSE, Route
-from finitewidth.training.many_points.estimation import Accuracy, Sampled, check_samples, sampled
+from finitewidth.training.many_points.estimation import (
+    Accuracy,
+    SampledEstimate,
+    check_samples,
+    estimate_by_sampling,
+)
 from finitewidth.training.many_points.observables import Mean, Variance
-from finitewidth.training.many_points.sampled_training import FEW, Scene, check_reach
+from finitewidth.training.many_points.sampled_training import FEW, SampledTraining, check_length
 
 
 class AbstractTensors(abc.ABC):
@@ -132,26 +137,33 @@ class SampledTensors(AbstractTensors):
         if algorithm.end == 0:
             zero = np.zeros((rows.size, modes.outputs))
             return Corrections(dict.fromkeys(TERMS, zero))
-        scene = self._scene(modes, clock)
-        check_reach(scene)
-        check_samples(scene, Variance if self.variance else Mean, self.accuracy)
-        estimates = sampled(scene, Mean(rows, modes.outputs), self.accuracy, running)
+        training = self._training(modes, clock)
+        check_length(training)
+        check_samples(training, Variance if self.variance else Mean, self.accuracy)
+        estimates = estimate_by_sampling(training, Mean(rows, modes.outputs), self.accuracy, running)
         mean = {name: estimate.value for name, estimate in estimates.contributions.items()}
-        spread = self._spread(running, scene, modes, algorithm, rows) if self.variance else None
+        spread = self._spread(running, training, modes, algorithm, rows) if self.variance else None
         return Corrections(mean, sampled=estimates, spread=spread)
 
     def _spread(
-        self, running: Runner, scene: Scene, modes: Modes, algorithm: AbstractAlgorithm, rows: np.ndarray
-    ) -> Sampled:
+        self,
+        running: Runner,
+        training: SampledTraining,
+        modes: Modes,
+        algorithm: AbstractAlgorithm,
+        rows: np.ndarray,
+    ) -> SampledEstimate:
         """n times the correction to the variance, (M, n_L)."""
         L, t = leap(modes, algorithm.response(modes.l)), slice(modes.count)
         kept = modes.back(modes.back(L, 0), 1)[rows]
         kernel = modes.back(L @ modes.K[:, t])[rows]
-        return sampled(scene, Variance(rows, kept, kernel, modes.y), self.accuracy, running, "variance")
+        return estimate_by_sampling(
+            training, Variance(rows, kept, kernel, modes.y), self.accuracy, running, "variance"
+        )
 
-    def _scene(self, modes: Modes, clock: Clock) -> Scene:
+    def _training(self, modes: Modes, clock: Clock) -> SampledTraining:
         in_samples = modes.back(modes.H[:, : modes.count])
-        return Scene(
+        return SampledTraining(
             clock, self.unrolled, modes.l, modes.vectors, in_samples, modes.training_kernel, modes.pair,
             modes.y, modes.outputs,
         )  # fmt: skip

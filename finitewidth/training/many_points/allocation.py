@@ -1,7 +1,7 @@
-"""How many samples each stratum gets: a pilot, then rounds whose plans use all that is known so far.
+"""How many tasks each stratum gets: a pilot, then rounds whose plans use the variances known so far.
 
-Plans depend on spreads and on fixed relative costs, never on a clock, so that results have the same bits on
-any machine. The clock only tells what the rest will take, and refuses it where that is above the budget.
+Plans depend on standard deviations and fixed relative costs, never on a clock, so that results have the same
+bits on any machine. The clock only tells how long the rest will take, for a budget to refuse it.
 """
 
 import math
@@ -15,9 +15,9 @@ from finitewidth.training.many_points.sampling_tasks import Stratum
 from finitewidth.training.many_points.time_integrals import COSTS
 
 PILOT = 4  # tasks in each stratum before anything is planned
-_GROWTH = 3.0  # a round is at most this many times the work before it: spreads of few tasks mislead
-_FLOOR = 0.02  # of the largest spread, below which none is believed: spreads are heavy-tailed
-_HIDDEN = 1 / 3  # what is believed to be left of a shift that is lost in noise
+_GROWTH = 3.0  # a round is at most this many times the work so far: deviations of few tasks mislead
+_FLOOR = 0.02  # of the largest standard deviation, below which none is planned with: tails are heavy
+_LEAST_SIGNAL = 1 / 3  # share of an estimated shift that is taken as signal at the least
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class Tally:
         return centred * self.count / (self.count - 1)
 
     @property
-    def spread(self) -> float:
+    def deviation(self) -> float:
         """The standard deviation of one task, all contributions together, rms over outputs."""
         return float(np.sqrt(self.variance[-1, :, :-1].mean()))
 
@@ -75,39 +75,41 @@ def _largest(tallies: Tallies) -> float:
 
 
 def work(tallies: Tallies) -> float:
-    """What has been done, in units of cost."""
+    """The cost of all tasks so far."""
     return sum(COSTS[stratum.kind] * tally.count for stratum, tally in tallies.items())
 
 
 def work_for(tallies: Tallies, tolerance: float) -> float:
-    """The whole work for an accuracy, with the best plan."""
+    """The cost of an accuracy, with the best plan, from the beginning."""
     target = tolerance * _largest(tallies)
-    whole = sum(spread * np.sqrt(COSTS[stratum.kind]) for stratum, spread in _believed(tallies).items())
+    whole = sum(
+        deviation * np.sqrt(COSTS[stratum.kind]) for stratum, deviation in _deviations(tallies).items()
+    )
     return float((whole / target) ** 2) if target > 0 else 0.0
 
 
 def likely_work_for(tallies: Tallies, tolerance: float) -> float:
-    """The same with the noise taken out of the shift, which makes it look larger and its accuracy cheaper."""
+    """The same with the noise taken out of the shift: noise makes it look larger and its accuracy cheaper."""
     value, stderr = (array[-1, :, :-1] for array in estimate(tallies))
-    seen = np.mean(value**2)
-    share = max(1 - np.mean(stderr**2) / seen, _HIDDEN**2) if seen > 0 else 1.0
+    square = np.mean(value**2)
+    share = max(1 - np.mean(stderr**2) / square, _LEAST_SIGNAL**2) if square > 0 else 1.0
     return float(work_for(tallies, tolerance) / share)
 
 
 def plan(tallies: Tallies, whole: float) -> list[tuple[Stratum, int]]:
-    """The tasks that a whole amount of work still lacks, strata in proportion to spread / sqrt(cost)."""
-    spreads = _believed(tallies)
-    unit = sum(spread * np.sqrt(COSTS[stratum.kind]) for stratum, spread in spreads.items())
+    """The tasks that are missing to a total cost, strata in proportion to deviation / sqrt(cost)."""
+    deviations = _deviations(tallies)
+    unit = sum(deviation * np.sqrt(COSTS[stratum.kind]) for stratum, deviation in deviations.items())
     tasks = []
     for stratum, tally in tallies.items():
-        share = spreads[stratum] / np.sqrt(COSTS[stratum.kind]) / unit if unit > 0 else 0.0
+        share = deviations[stratum] / np.sqrt(COSTS[stratum.kind]) / unit if unit > 0 else 0.0
         tasks += [(stratum, number) for number in range(tally.count, round(share * whole))]
     return tasks
 
 
 def counts_for(tallies: Tallies, tasks: int) -> dict[Stratum, int]:
     """How a number of tasks, those that are done among them, is shared: in the proportions of `plan`."""
-    wanted = {s: spread / np.sqrt(COSTS[s.kind]) for s, spread in _believed(tallies).items()}
+    wanted = {s: deviation / np.sqrt(COSTS[s.kind]) for s, deviation in _deviations(tallies).items()}
     if not any(wanted.values()):
         wanted = dict.fromkeys(tallies, 1.0)
 
@@ -123,7 +125,7 @@ def counts_for(tallies: Tallies, tasks: int) -> dict[Stratum, int]:
 
 def effective_batches(tallies: Tallies) -> float:
     """How many tasks the standard error rests on: few, where few strata with few tasks make most of it."""
-    parts = [(float(tally.spread**2) / tally.count, tally.count) for tally in tallies.values()]
+    parts = [(float(tally.deviation**2) / tally.count, tally.count) for tally in tallies.values()]
     squares = sum(part**2 / (count - 1) for part, count in parts)
     return sum(part for part, _ in parts) ** 2 / squares if squares > 0 else math.inf
 
@@ -137,7 +139,8 @@ def next_round(tallies: Tallies, tolerance: float) -> list[tuple[Stratum, int]]:
     return plan(tallies, wanted)
 
 
-def _believed(tallies: Tallies) -> dict[Stratum, float]:
-    spreads = {stratum: tally.spread for stratum, tally in tallies.items()}
-    floor = _FLOOR * max(spreads.values(), default=0.0)
-    return {stratum: max(spread, floor) for stratum, spread in spreads.items()}
+def _deviations(tallies: Tallies) -> dict[Stratum, float]:
+    """Standard deviations of one task, none below the floor."""
+    deviations = {stratum: tally.deviation for stratum, tally in tallies.items()}
+    floor = _FLOOR * max(deviations.values(), default=0.0)
+    return {stratum: max(deviation, floor) for stratum, deviation in deviations.items()}

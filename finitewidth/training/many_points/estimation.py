@@ -1,4 +1,4 @@
-"""An answer about a replayed training as an estimate: pilot, rounds, budget, and standard errors."""
+"""An estimate of an observable by sampling: pilot, rounds, budget, and standard errors."""
 
 import functools
 import math
@@ -24,22 +24,21 @@ from finitewidth.training.many_points.allocation import (
     work,
     work_for,
 )
-from finitewidth.training.many_points.observables import AbstractQuestion
-from finitewidth.training.many_points.sampled_training import Scene
-from finitewidth.training.many_points.sampling_tasks import Draws, Stratum, strata_of
+from finitewidth.training.many_points.observables import AbstractObservable
+from finitewidth.training.many_points.sampled_training import SampledTraining
+from finitewidth.training.many_points.sampling_tasks import SamplingTasks, Stratum, strata_of
 from finitewidth.training.many_points.time_integrals import COSTS
 
 TOLERANCE = 0.03
 BUDGET = 1800.0  # seconds
 _ROUNDS = 12
-_LEAST = 4  # neurons of a task, where few are asked for
-_HASTY = 2  # tasks in each stratum after which a clear excess is refused
-_CLEAR = 3.0  # times the budget, by an estimate that noise makes too low
-_JUDGED = 24  # tasks of a pilot after which its own time is known within a factor of two
-_LOOKING = 1.0  # of the budget, for the pilots that look for an earlier time
+_FEWEST_NEURONS = 4  # of a task, where few are asked for
+_SHORT_PILOT = 2  # tasks in each stratum after which a clear excess is refused
+_CLEAR_EXCESS = 3.0  # times the budget, by an estimate that noise makes too low
+_TIMED_TASKS = 24  # tasks of a pilot after which its whole time is known within a factor of two
 _EARLIER = 4.0  # a refusal looks for a time at least this many times earlier, again and again
-_MARGIN = 2.0  # by which it must be below the budget: pilots are rough
-_GROWTH = 1.5  # the time of training grows as this power of what it costs, about
+_MARGIN = 2.0  # by which the cost at that time must be below the budget: pilots are rough
+_GROWTH = 1.5  # the time of training grows as this power of the cost, about
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,8 @@ class Accuracy:
 
 
 @dataclass(frozen=True, eq=False)
-class Sampled:
-    """n times the contributions to an answer, (M, n_L) each, their sum, and what it took."""
+class SampledEstimate:
+    """n times the contributions to an observable, (M, n_L) each, their sum, and the cost."""
 
     contributions: dict[str, Estimate] = field(repr=False)
     total: Estimate = field(repr=False)
@@ -74,8 +73,8 @@ class _TooLongError(Exception):
 
 
 @dataclass(eq=False)
-class _Watch:
-    """The time of a pilot while it runs; the first task, which makes what all share, is not counted."""
+class _PilotTimer:
+    """The time of a pilot while it runs; the first task, which fills the caches, is not counted."""
 
     tasks: list[tuple[Stratum, int]]
     cost: float  # of the whole pilot
@@ -93,18 +92,18 @@ class _Watch:
         self.seconds += float(arrays["seconds"]) / self.workers
         self.done += COSTS[self.tasks[task][0].kind]
         whole = self.cost * self.seconds / self.done
-        clear = self.seen > _JUDGED and whole > 2 * self.budget
+        clear = self.seen > _TIMED_TASKS and whole > 2 * self.budget
         if clear or self.seconds > self.share * self.budget:
             raise _TooLongError(max(whole, self.seconds))
 
 
 @dataclass(eq=False)
 class _Sampling:
-    """Strata with what is known of them so far."""
+    """The strata of an observable, with the sums over their tasks so far."""
 
-    scene: Scene
+    training: SampledTraining
     seed: tuple[int, ...]
-    question: AbstractQuestion
+    observable: AbstractObservable
     running: Runner
     name: str = "samples"
     what: str = "sampling neurons"
@@ -113,9 +112,9 @@ class _Sampling:
     neurons: int = 0
     rounds: int = 0
 
-    def run(self, tasks: list[tuple[Stratum, int]], watch: _Watch | None = None) -> None:
-        draws = Draws(self.scene, self.question, self.seed, tuple(tasks), self.most)
-        seen = watch or (lambda task, arrays: None)
+    def run(self, tasks: list[tuple[Stratum, int]], timer: _PilotTimer | None = None) -> None:
+        draws = SamplingTasks(self.training, self.observable, self.seed, tuple(tasks), self.most)
+        seen = timer or (lambda task, arrays: None)
         results = self.running.results(
             draws, len(tasks), name=f"{self.name}_{self.rounds}", what=self.what, at_once=2, seen=seen
         )
@@ -126,12 +125,12 @@ class _Sampling:
 
     @functools.cached_property
     def strata(self) -> list[Stratum]:
-        return strata_of(self.scene, self.question.kinds)
+        return strata_of(self.training, self.observable.kinds)
 
     def pilot(self, first: int = 0, until: int = PILOT, budget: float = math.inf) -> None:
         """Tasks of every stratum; a pilot of PILOT tasks that is longer than the budget is ended."""
         tasks = [(stratum, number) for stratum in self.strata for number in range(first, until)]
-        self.run(tasks, _Watch(tasks, self.cost_of_pilot, self.workers, budget, (until - first) / PILOT))
+        self.run(tasks, _PilotTimer(tasks, self.cost_of_pilot, self.workers, budget, (until - first) / PILOT))
 
     @property
     def cost_of_pilot(self) -> float:
@@ -153,27 +152,33 @@ class _Sampling:
         """On the clock, for one unit of cost."""
         return self.seconds / work(self.tallies) / self.workers
 
-    def result(self) -> Sampled:
+    def result(self) -> SampledEstimate:
         value, error = estimate(self.tallies)
         each = [Estimate(*part) for part in zip(value[:, :, :-1], error[:, :, :-1], strict=True)]
-        parts = dict(zip(self.question.names, each, strict=False))
+        parts = dict(zip(self.observable.names, each, strict=False))
         averaged = Estimate(value[-1, :, -1], error[-1, :, -1])
         batches = effective_batches(self.tallies)
-        return Sampled(parts, each[-1], averaged, self.neurons, accuracy(self.tallies), self.seconds, batches)
+        return SampledEstimate(
+            parts, each[-1], averaged, self.neurons, accuracy(self.tallies), self.seconds, batches
+        )
 
 
-def sampled(
-    scene: Scene, question: AbstractQuestion, wanted: Accuracy, running: Runner = HERE, name: str = "samples"
-) -> Sampled:
-    """The answer to a question, as accurate as wanted."""
-    sampling = _Sampling(scene, wanted.seed, question, running, name)
+def estimate_by_sampling(
+    training: SampledTraining,
+    observable: AbstractObservable,
+    wanted: Accuracy,
+    running: Runner = HERE,
+    name: str = "samples",
+) -> SampledEstimate:
+    """n times an observable, as accurate as wanted."""
+    sampling = _Sampling(training, wanted.seed, observable, running, name)
     if wanted.samples is not None:
         return _with_samples(sampling, wanted, wanted.samples)
     try:
-        sampling.pilot(until=_HASTY, budget=wanted.budget)
+        sampling.pilot(until=_SHORT_PILOT, budget=wanted.budget)
         if _is_hopeless(sampling, wanted):
             _check_budget(sampling, wanted, likely_work_for(sampling.tallies, wanted.tolerance))
-        sampling.pilot(_HASTY, budget=wanted.budget)
+        sampling.pilot(_SHORT_PILOT, budget=wanted.budget)
     except _TooLongError as pilot:
         raise ValueError(_refusal_of_pilot(sampling, wanted, pilot.seconds)) from None
     _check_budget(sampling, wanted, likely_work_for(sampling.tallies, wanted.tolerance))
@@ -186,11 +191,11 @@ def sampled(
     return sampling.result()
 
 
-def _with_samples(sampling: _Sampling, wanted: Accuracy, samples: int) -> Sampled:
-    """The answer from a number of neurons, half of them in a pilot where they are few."""
+def _with_samples(sampling: _Sampling, wanted: Accuracy, samples: int) -> SampledEstimate:
+    """The estimate from a number of neurons, half of them in a pilot where they are few."""
     strata = len(sampling.strata)
-    sampling.most = max(_LEAST, samples // (2 * PILOT * strata))
-    tasks = samples // Draws(sampling.scene, sampling.question, (), (), sampling.most).neurons
+    sampling.most = max(_FEWEST_NEURONS, samples // (2 * PILOT * strata))
+    tasks = samples // SamplingTasks(sampling.training, sampling.observable, (), (), sampling.most).neurons
     try:
         sampling.pilot(until=min(PILOT, tasks // strata), budget=wanted.budget)
     except _TooLongError as pilot:
@@ -203,21 +208,24 @@ def _with_samples(sampling: _Sampling, wanted: Accuracy, samples: int) -> Sample
     return sampling.result()
 
 
-def check_samples(scene: Scene, question: type[AbstractQuestion], wanted: Accuracy) -> None:
+def check_samples(training: SampledTraining, observable: type[AbstractObservable], wanted: Accuracy) -> None:
     """Refuse a number of neurons that gives no standard error: two tasks in each stratum are the least."""
-    strata = len(strata_of(scene, question.kinds))
-    least = _HASTY * _LEAST * strata
+    strata = len(strata_of(training, observable.kinds))
+    least = _SHORT_PILOT * _FEWEST_NEURONS * strata
     if wanted.samples is not None and wanted.samples < least:
         raise ValueError(
-            f"samples={wanted.samples} are too few for a standard error: two batches of {_LEAST} neurons in "
-            f"each of {strata} bins of layers, contractions and time are the least; use samples={least} or "
-            "more, or tolerance=."
+            f"samples={wanted.samples} are too few for a standard error: two batches of {_FEWEST_NEURONS} "
+            f"neurons in each of {strata} bins of layers, contractions and time are the least; use "
+            f"samples={least} or more, or tolerance=."
         )
 
 
 def _is_hopeless(sampling: _Sampling, wanted: Accuracy) -> bool:
     """Whether even noise, which makes the work look less, does not hide that the budget is far away."""
-    return work_for(sampling.tallies, wanted.tolerance) * sampling.seconds_of_work > _CLEAR * wanted.budget
+    return (
+        work_for(sampling.tallies, wanted.tolerance) * sampling.seconds_of_work
+        > _CLEAR_EXCESS * wanted.budget
+    )
 
 
 def _check_budget(sampling: _Sampling, wanted: Accuracy, needed: float) -> None:
@@ -228,7 +236,9 @@ def _check_budget(sampling: _Sampling, wanted: Accuracy, needed: float) -> None:
     takes = f"needs {spoken(seconds)} of sampling, above budget={wanted.budget:g} s"
     if wanted.samples is not None:
         fit = int(wanted.samples * wanted.budget / seconds)
-        lower = f"use samples={fit}, or " if fit >= _HASTY * _LEAST * len(sampling.strata) else ""
+        lower = (
+            f"use samples={fit}, or " if fit >= _SHORT_PILOT * _FEWEST_NEURONS * len(sampling.strata) else ""
+        )
         raise ValueError(f"samples={wanted.samples} {takes}; {lower}raise the budget.")
     reachable = _rounded_up(wanted.tolerance * math.sqrt(seconds / wanted.budget))
     reached = f"{reachable:g} of the largest shift can be reached" if reachable < 1 else "no digit is reached"
@@ -245,7 +255,7 @@ def _rounded_up(x: float) -> float:
 
 
 def _refusal_of_pilot(sampling: _Sampling, wanted: Accuracy, seconds: float) -> str:
-    count, l_max_T = PILOT * len(sampling.strata), sampling.scene.l_max_T
+    count, l_max_T = PILOT * len(sampling.strata), sampling.training.l_max_T
     return (
         f"the pilot alone, {count} tasks in bins of time up to l_max T = {l_max_T:.2g}, needs "
         f"{spoken(seconds)}, above budget={wanted.budget:g} s; raise the budget"
@@ -258,24 +268,24 @@ def _earlier(sampling: _Sampling, wanted: Accuracy, seconds: float, pilot: float
 
     `pilot` is the time of the whole pilot that was ended; pilots that would be too long are not begun.
     """
-    scene, running = sampling.scene, Runner(sampling.running.client, progress=sampling.running.progress)
-    steps, fits = bool(scene.clock.eta), wanted.budget / _MARGIN
+    training, running = sampling.training, Runner(sampling.running.client, progress=sampling.running.progress)
+    steps, fits = bool(training.clock.eta), wanted.budget / _MARGIN
     unit = sampling.seconds_of_work if pilot is None else pilot / sampling.cost_of_pilot
-    shortest = 1.0 if steps else 1 / float(scene.l[-1])
-    begin = late = scene.replay.duration / scene.replay.unit
+    shortest = 1.0 if steps else 1 / float(training.l[-1])
+    begin = late = training.replay.duration / training.replay.unit
     until = max(begin / _excess(seconds, wanted), min(shortest, begin / _EARLIER))
-    left = _LOOKING * wanted.budget
+    remaining = wanted.budget  # for pilots at earlier times
     while until >= shortest:
-        clock = scene.clock.until(math.floor(until) if steps else float(f"{until:.4g}"))
-        other = _Sampling(replace(scene, clock=clock), wanted.seed, sampling.question, running)
+        clock = training.clock.until(math.floor(until) if steps else float(f"{until:.4g}"))
+        other = _Sampling(replace(training, clock=clock), wanted.seed, sampling.observable, running)
         other.what = "looking for an earlier time"
-        seconds = unit * other.cost_of_pilot * _HASTY / PILOT
+        seconds = unit * other.cost_of_pilot * _SHORT_PILOT / PILOT
         if seconds <= fits:
             try:
-                other.pilot(until=_HASTY, budget=left * PILOT / _HASTY)
+                other.pilot(until=_SHORT_PILOT, budget=remaining * PILOT / _SHORT_PILOT)
             except _TooLongError:
                 return f", or stop before {_named(late, steps)}, which is too late still"
-            left -= other.seconds / other.workers
+            remaining -= other.seconds / other.workers
             seconds = _needed(other, wanted) * other.seconds_of_work
         if seconds <= fits:
             return f", or stop at {_named(clock.duration, steps)}, where about {seconds:.0f} s are enough"

@@ -1,4 +1,4 @@
-"""Averages over neurons of the features of a source layer: what control variates subtract and add again."""
+"""Means over neurons of the features of a source layer, which control variates subtract and add again."""
 
 import functools
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from finitewidth.training.many_points.source_layer import SourceLayer
 
 
 @dataclass(frozen=True, eq=False)
-class Means:
-    """Averages over pairs of samples, (N, N) each."""
+class FeatureMeans:
+    """Means of slopes and of the features x, p, r and s, (N, N) each."""
 
     layer: SourceLayer
 
@@ -20,7 +20,7 @@ class Means:
         return self.layer.moments.slope.value
 
     @property
-    def _bends(self) -> np.ndarray:
+    def _curvatures(self) -> np.ndarray:
         """<sigma'' sigma>."""
         assert self.layer.moments.leading is not None
         return self.layer.moments.leading
@@ -28,22 +28,22 @@ class Means:
     @functools.cached_property
     def x(self) -> np.ndarray:
         p, values = self.layer.pairs, self.layer.moments.sigma.value
-        alone = np.diag(values)
-        both = p["Lam"] * values + p["Om"] * self.slopes
-        return both + p["x2"] * alone[:, None] + p["x2"].T * alone[None, :]
+        squares = np.diag(values)
+        pairs = p["Lam"] * values + p["Om"] * self.slopes
+        return pairs + p["x2"] * squares[:, None] + p["x2"].T * squares[None, :]
 
     @functools.cached_property
     def p(self) -> np.ndarray:
         p = self.layer.pairs
-        alone = p["p2"] * np.diag(self._bends)[:, None] + p["p3"] * np.diag(self.slopes)[:, None]
-        return p["E"] * self._bends + alone
+        same_sample = p["p2"] * np.diag(self._curvatures)[:, None] + p["p3"] * np.diag(self.slopes)[:, None]
+        return p["E"] * self._curvatures + same_sample
 
     @functools.cached_property
     def r(self) -> np.ndarray:
         p, third = self.layer.pairs, self.layer.moments.third
         assert third is not None
-        alone = p["r3"] * np.diag(self._bends)[:, None] + p["r4"] * np.diag(self.slopes)[:, None]
-        return p["Lam"] * self._bends + p["Om"] * third + alone
+        same_sample = p["r3"] * np.diag(self._curvatures)[:, None] + p["r4"] * np.diag(self.slopes)[:, None]
+        return p["Lam"] * self._curvatures + p["Om"] * third + same_sample
 
     @functools.cached_property
     def s(self) -> np.ndarray:

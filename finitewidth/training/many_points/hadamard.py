@@ -1,7 +1,7 @@
 """Products (M o L R^T) v for every neuron of a batch, where o multiplies entry by entry.
 
-Matrices of a few neurons stay in cache: they are made, weighted and used before those of the next ones. They
-are treated together because threads wait for the interpreter between calls, and one matrix is small.
+Matrices L R^T of a few neurons stay in cache: they are made, weighted and used before those of the next ones.
+A few are one batch because threads wait for the interpreter between calls, and one matrix is small.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 _CACHED = 1 << 17  # numbers in the matrices of the neurons that are treated at once
 
 
-def weighted(
+def hadamard_product(
     weights: list[np.ndarray],
     left: np.ndarray,
     right: np.ndarray,

@@ -1,43 +1,51 @@
-"""What is asked of samples: the mean of trained outputs, or their variance, as contractions of one task."""
+"""What is sampled: the mean of trained outputs, or their variance, as contractions of one task."""
 
 import abc
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from finitewidth.training.many_points.feature_means import Means
-from finitewidth.training.many_points.neuron_batch import Batch, Matrices
-from finitewidth.training.many_points.ntk_fluctuation import Fluctuation, Twice
-from finitewidth.training.many_points.output_correlation import NTK, Kept, WithBend, WithStraight
-from finitewidth.training.many_points.sampled_training import Scene
-from finitewidth.training.many_points.second_ddntk import SecondBend
-from finitewidth.training.many_points.symmetric_terms import Straight
-from finitewidth.training.many_points.time_integrals import KINDS, TWICE, Moment
-from finitewidth.training.many_points.time_matrices import FirstBend, Legs, Path
+from finitewidth.training.many_points.feature_means import FeatureMeans
+from finitewidth.training.many_points.neuron_batch import NeuronBatch, PairMatrices
+from finitewidth.training.many_points.ntk_fluctuation import Fluctuation, SquaredFluctuation
+from finitewidth.training.many_points.ordered_terms import OrderedMatrices, OrderedTerms, OrderedVectors
+from finitewidth.training.many_points.output_correlation import (
+    NTK,
+    InitialOutput,
+    OrderedWithOutput,
+    SymmetricWithOutput,
+)
+from finitewidth.training.many_points.sampled_training import SampledTraining
+from finitewidth.training.many_points.second_ddntk import SecondDdNTK
+from finitewidth.training.many_points.symmetric_terms import SymmetricTerms
+from finitewidth.training.many_points.time_integrals import KINDS, SQUARED, TimeNode
 
 MEAN: tuple[str, ...] = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
 VARIANCE: tuple[str, ...] = (*MEAN, NTK)
-ORDER = (*KINDS, TWICE)  # by which randomness is named
+ORDER = (*KINDS, SQUARED)  # by which randomness is named
 _COLUMNS = 16  # of all outputs together, at least one for each
 
 
-class AbstractAsked(abc.ABC):
-    """The contraction of one task, and what becomes of its effects."""
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """All that one task contracts, and how its effects reach the observable when training ends."""
 
-    scene: Scene  # with the columns that are asked about
-    means: dict[str, np.ndarray]  # what control variates add again, by contribution
+    training: SampledTraining  # with the columns whose effect is asked for
+    parts: tuple
+    means: dict[str, np.ndarray]  # of control variates, which are added again, by contribution
+    at_end: Callable[[np.ndarray], np.ndarray]  # from an effect, averaged over neurons, to the observable
+    path: OrderedMatrices | None = None  # for the ordered kinds, whose parts share vectors
 
-    @abc.abstractmethod
-    def contract(self, batch: Batch) -> None:
+    def contract(self, batch: NeuronBatch) -> None:
         """Add the effects of a batch to it."""
+        shared = () if self.path is None else (OrderedVectors(self.path, batch),)
+        for part in self.parts:
+            part.contract(batch, *shared)
 
-    @abc.abstractmethod
-    def reached(self, effect: np.ndarray) -> np.ndarray:
-        """An effect, averaged over neurons, in the answer."""
 
-
-class AbstractQuestion(abc.ABC):
-    """A question that samples answer, with a sum over strata."""
+class AbstractObservable(abc.ABC):
+    """A number that sampled neurons estimate, as a sum over strata."""
 
     names: tuple[str, ...]  # of contributions
     kinds: tuple[str, ...]  # of integrals over times
@@ -45,26 +53,23 @@ class AbstractQuestion(abc.ABC):
     @property
     @abc.abstractmethod
     def shape(self) -> tuple[int, int]:
-        """Of the answer."""
+        """Of the observable."""
 
     @abc.abstractmethod
-    def ask(
+    def contraction(
         self,
-        scene: Scene,
-        matrices: Matrices,
-        averages: Means,
-        moment: Moment,
+        training: SampledTraining,
+        matrices: PairMatrices,
+        averages: FeatureMeans,
+        node: TimeNode,
         kind: str,
         generator: np.random.Generator,
-    ) -> AbstractAsked:
-        """The contraction at one moment."""
-
-
-# --- the mean -----------------------------------------------------------------------------------------
+    ) -> Contraction:
+        """The contraction at one node of a kind of integral."""
 
 
 @dataclass(frozen=True, eq=False)
-class Mean(AbstractQuestion):
+class Mean(AbstractObservable):
     """The mean of all outputs on some rows of the samples."""
 
     rows: np.ndarray
@@ -76,108 +81,52 @@ class Mean(AbstractQuestion):
     def shape(self) -> tuple[int, int]:
         return self.rows.size, self.outputs
 
-    def ask(self, scene, matrices, averages, moment, kind, generator) -> AbstractAsked:
-        return _Asked(_Contraction.of(scene, matrices, averages, moment, kind), scene, moment, self.rows)
+    def contraction(self, training, matrices, averages, node, kind, generator) -> Contraction:
+        parts, means, path = _parts(training, matrices, averages, node, kind)
 
+        def at_end(effect: np.ndarray) -> np.ndarray:
+            return -training.at_end(effect, node.remaining)[self.rows]
 
-class _Contraction:
-    """All that is contracted at a moment of one kind; `kept` adds what only the variance has."""
-
-    def __init__(self, parts: tuple, means: dict[str, np.ndarray], path: Path | None = None):
-        self.parts, self.means, self.path = parts, means, path
-
-    @classmethod
-    def of(
-        cls,
-        scene: Scene,
-        matrices: Matrices,
-        averages: Means,
-        moment: Moment,
-        kind: str,
-        kept: np.ndarray | None = None,
-    ) -> "_Contraction":
-        if kind == "fluctuation":
-            only = Fluctuation(scene, matrices, averages, moment)
-            return cls((only,), only.means)
-        features = None if kept is None else Kept(scene, matrices, kept)
-        if kind == "straight":
-            straight = Straight(scene, matrices, averages, moment)
-            if features is None:
-                return cls((straight,), straight.means)
-            more = WithStraight(straight, averages, features)
-            return cls((more,), more.means)
-        nested = kind == "nested"
-        path = Path(scene, matrices, averages, moment)
-        second = SecondBend(path, nested=nested)
-        parts = (second,) if nested else (FirstBend(path), second)
-        if features is not None and not nested:
-            parts = (*parts, WithBend(path, second, features))
-        return cls(parts, path.means, path)
-
-    def contract(self, batch: Batch) -> None:
-        if self.path is None:
-            for part in self.parts:
-                part.contract(batch)
-            return
-        legs = Legs(self.path, batch)
-        for part in self.parts:
-            part.contract(batch, legs)
-
-
-class _Asked(AbstractAsked):
-    """Effects on all samples, absorbed by the training set until the end; `signs` join columns of tests.
-
-    Signs have the shape (M, n_L, columns of each output).
-    """
-
-    def __init__(self, contraction: _Contraction, scene: Scene, moment: Moment, rows: np.ndarray, signs=None):
-        self.contraction, self.means = contraction, contraction.means
-        self.scene, self.left, self.rows, self.signs = scene, moment.left, rows, signs
-
-    def contract(self, batch: Batch) -> None:
-        self.contraction.contract(batch)
-
-    def reached(self, effect: np.ndarray) -> np.ndarray:
-        result = -self.scene.reached(effect, self.left)[self.rows]
-        return (
-            result if self.signs is None else -2 * (result.reshape(self.signs.shape) * self.signs).sum(axis=2)
-        )
-
-
-# --- the variance -------------------------------------------------------------------------------------
+        return Contraction(training, parts, means, at_end, path)
 
 
 @dataclass(frozen=True, eq=False)
-class Variance(AbstractQuestion):
+class Variance(AbstractObservable):
     r"""The variance of every output on some rows of the samples.
 
-    Residuals of one output i at two modes are joined by $K + y_i y_i^T$: each column is about one output,
-    whose targets are its wire. By Stein's lemma an initial output meets the contributions to the mean as a
-    target would, through its kernel $k = L K$ with the training samples; what else it meets is in
+    Residuals of one output i at two modes have the second moment $K + y_i y_i^T$: each column is about one
+    output and has its targets. By Stein's lemma an initial output acts on the contributions to the mean as a
+    target would, through its kernel $k = L K$ with the training samples; its other correlations are in
     `output_correlation.py`. Each test sample has a column of its own for each output, or many share a few
     columns with random signs.
     """
 
     rows: np.ndarray
-    kept: np.ndarray = field(repr=False)  # L on these rows, (M, N), in samples
+    L: np.ndarray = field(repr=False)  # on these rows, (M, N), in samples
     kernel: np.ndarray = field(repr=False)  # L K, (M, N_A), in modes
     y: np.ndarray = field(repr=False)  # targets, (n_L, N_A), in modes
     names = VARIANCE
-    kinds = (*KINDS, TWICE)
+    kinds = (*KINDS, SQUARED)
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.rows.size, len(self.y)
 
-    def ask(self, scene, matrices, averages, moment, kind, generator) -> AbstractAsked:
-        if kind == TWICE:
-            scene = scene.with_columns(self.y, self.y)
-            return _Twice(Twice(scene, matrices, averages, moment, self.rows), scene)
+    def contraction(self, training, matrices, averages, node, kind, generator) -> Contraction:
+        if kind == SQUARED:
+            training = training.with_columns(self.y, self.y)
+            squared = SquaredFluctuation(training, matrices, averages, node, self.rows)
+            return Contraction(training, (squared,), {}, lambda effect: effect)
         signs = self._signs(generator)
         columns, each = signs.reshape(self.rows.size, -1), signs.shape[2]
-        scene = scene.with_columns(columns.T @ self.kernel, np.repeat(self.y, each, axis=0))
-        contraction = _Contraction.of(scene, matrices, averages, moment, kind, self.kept.T @ columns)
-        return _Asked(contraction, scene, moment, self.rows, signs)
+        training = training.with_columns(columns.T @ self.kernel, np.repeat(self.y, each, axis=0))
+        parts, means, path = _parts(training, matrices, averages, node, kind, self.L.T @ columns)
+
+        def at_end(effect: np.ndarray) -> np.ndarray:
+            result = -training.at_end(effect, node.remaining)[self.rows]
+            return -2 * (result.reshape(signs.shape) * signs).sum(axis=2)
+
+        return Contraction(training, parts, means, at_end, path)
 
     def _signs(self, generator: np.random.Generator) -> np.ndarray:
         """(M, n_L, columns of each output), whose product with itself is one between test samples."""
@@ -188,14 +137,26 @@ class Variance(AbstractQuestion):
         return generator.choice((-1.0, 1.0), (count, outputs, each)) / np.sqrt(each)
 
 
-class _Twice(AbstractAsked):
-    """Effects on the test samples themselves."""
-
-    def __init__(self, contraction: Twice, scene: Scene):
-        self.contraction, self.means, self.scene = contraction, contraction.means, scene
-
-    def contract(self, batch: Batch) -> None:
-        self.contraction.contract(batch)
-
-    def reached(self, effect: np.ndarray) -> np.ndarray:
-        return effect
+def _parts(
+    training: SampledTraining,
+    matrices: PairMatrices,
+    averages: FeatureMeans,
+    node: TimeNode,
+    kind: str,
+    columns: np.ndarray | None = None,
+) -> tuple[tuple, dict[str, np.ndarray], OrderedMatrices | None]:
+    """The contractions of one kind, with `columns` of L^T also those that only the variance has."""
+    if kind == "fluctuation":
+        fluctuation = Fluctuation(training, matrices, averages, node)
+        return (fluctuation,), fluctuation.means, None
+    output = None if columns is None else InitialOutput(training, matrices, columns)
+    if kind == "symmetric":
+        terms = SymmetricTerms(training, matrices, averages, node)
+        part = terms if output is None else SymmetricWithOutput(terms, averages, output)
+        return (part,), part.means, None
+    path = OrderedMatrices(training, matrices, averages, node)
+    second = SecondDdNTK(path, nested=kind == "nested")
+    parts = (second,) if kind == "nested" else (OrderedTerms(path), second)
+    if output is not None and kind == "ordered":
+        parts = (*parts, OrderedWithOutput(path, second, output))
+    return parts, path.means, path

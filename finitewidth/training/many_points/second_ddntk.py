@@ -1,160 +1,144 @@
 r"""The second ddNTK in samples: S, T and U with the symbols IIB and IIA.
 
-IIB is $-e_a b_b a_c$ with the slot 0 open, where b stands for `before`; IIA is $-b_a e_b a_c$ with another
-slot open, at nested times only, which have IIA alone at the end of training. Pairs of modes are joined by K
-or by Y Y^T + n_L K, which probes replace.
+IIB is $-e_a b_b a_c$ with slot 0 open. IIA is $-b_a e_b a_c$ with another slot open; it belongs to nested
+times, which have IIA alone at the end of training. Two modes are joined by the residual kernel K, or by
+Y Y^T + n_L K summed over outputs; probes stand for both.
 """
 
 import numpy as np
 
-from finitewidth.training.many_points.hadamard import weighted
-from finitewidth.training.many_points.neuron_batch import Batch, spread, times
-from finitewidth.training.many_points.time_matrices import Legs, Path
+from finitewidth.training.many_points.hadamard import hadamard_product
+from finitewidth.training.many_points.neuron_batch import NeuronBatch, matmul
+from finitewidth.training.many_points.ordered_terms import OrderedMatrices, OrderedVectors
 
 NAME = "ddntk_2"
 
 
-class SecondBend:
-    """The contraction at one time, or at two nested ones."""
+class SecondDdNTK:
+    """The contraction at one time (IIB), or at two nested ones (IIA, and IIB before the end of training)."""
 
-    def __init__(self, path: Path, *, nested: bool):
-        self.path, self.nested = path, nested
-        self.opens_first = not (nested and path.moment.ended)
-        scene, t, averages = path.scene, path.t, path.averages
-        e, a, before = path.moment.e, path.moment.a, path.moment.before
-        Th, E, G = path.pairs["Th"], path.training("E"), path.joined[1]
-        fan = E * averages.slopes[t, t] * scene.joined(before, a, pair=True)
-        fan = Th[:, t] @ fan @ Th[t, t]  # the mean of Theta (g sigma') b G a (g sigma') Theta
-        mean = float(self.opens_first) * (averages.s[:, t] * fan) @ path.targets["e"]
-        self.fan = path.real(fan)
-        self.pair = path.real(path.training("Lam") * G), path.real(path.training("Om") * G)
-        self.alone = path.alone("y3", G) if path.matrices.layer.lower else None
+    def __init__(self, path: OrderedMatrices, *, nested: bool):
+        self.path, self.has_IIA = path, nested
+        self.has_IIB = not (nested and path.node.at_end)
+        training, t, averages = path.training, path.t, path.averages
+        e, a, b = path.node.e, path.node.a, path.node.b
+        Th, E, summed_K_ea = path.pairs["Th"], path.between("E"), path.summed_K_ea
+        pair = E * averages.slopes[t, t] * training.residual_kernel(b, a, summed=True)
+        pair = Th[:, t] @ pair @ Th[t, t]  # the mean of Theta (g sigma') b (Y Y^T + n_L K) a (g sigma') Theta
+        mean = float(self.has_IIB) * (averages.s[:, t] * pair) @ path.targets["e"]
+        self.mean_pair = path.cast(pair)
+        self.pair = tuple(path.cast(path.between(name) * summed_K_ea) for name in ("Lam", "Om"))
+        self.y3 = path.row_sums("y3", summed_K_ea) if path.matrices.layer.has_same_sample else None
         if nested:
-            K_later, G_later = (scene.joined(before, e, pair=pair) for pair in (False, True))
-            self.tied_later = path.real(Th[t, t] * K_later)
-            self.later = tuple(path.real(path.training(name) * G_later) for name in ("Lam", "Om"))
-            averaged = averages.s[t, t] * G_later
-            self.averaged = path.real(averaged)
-            mean = mean + path.chain(averaged)
+            K_be, summed_K_be = (training.residual_kernel(b, e, summed=summed) for summed in (False, True))
+            self.ntk_K_be = path.cast(Th[t, t] * K_be)
+            self.later_pair = tuple(path.cast(path.between(name) * summed_K_be) for name in ("Lam", "Om"))
+            s_pair = averages.s[t, t] * summed_K_be
+            self.mean_s_pair = path.cast(s_pair)
+            mean = mean + path.mean_through(s_pair)
         path.means[NAME] = -mean
 
-    def contract(self, batch: Batch, legs: Legs) -> None:
-        probed = _Probed(self.path, batch, legs)
-        met = batch.s_on(legs.met)
-        paired = batch.tied(self.paired(batch))
-        if self.opens_first:
-            self._s(batch, legs, probed, met)
-            self._t(batch, legs, probed, paired)
-            self._u(batch, legs, probed)
-        if self.nested:
-            self._later_s(batch, legs, probed, met[: batch.count])
-            self._later_t(batch, legs, probed, paired[: batch.count])
-            self._later_u(batch, legs, probed)
+    def contract(self, batch: NeuronBatch, vectors: OrderedVectors) -> None:
+        probes = _Probes(self.path, batch, vectors)
+        s_kernel_phi = batch.apply_s(vectors.kernel_phi)
+        ntk_y_pair = batch.apply_ntk(self.y_pair(batch))
+        if self.has_IIB:
+            self._S(batch, vectors, probes, s_kernel_phi)
+            self._T(batch, vectors, probes, ntk_y_pair)
+            self._U(batch, vectors, probes)
+        if self.has_IIA:
+            self._later_S(batch, vectors, probes, s_kernel_phi[: batch.count])
+            self._later_T(batch, vectors, probes, ntk_y_pair[: batch.count])
+            self._later_U(batch, vectors, probes)
 
-    def paired(self, batch: Batch) -> np.ndarray:
-        """The sum of y_cb (e G a)_cb over b."""
+    def y_pair(self, batch: NeuronBatch) -> np.ndarray:
+        """The sum over b of y_cb (e (Y Y^T + n_L K) a)_cb."""
         s = batch.s[:, : batch.count]
-        result = s[1] * times(self.pair[0], s[0]) + s[2] * times(self.pair[1], s[1])
-        return result if self.alone is None else result + s[1] * s[0] * self.alone
+        result = s[1] * matmul(self.pair[0], s[0]) + s[2] * matmul(self.pair[1], s[1])
+        return result if self.y3 is None else result + s[1] * s[0] * self.y3
 
-    # --- IIB: the slot 0 is open ----------------------------------------------------------------------
+    # --- IIB: slot 0 is open --------------------------------------------------------------------------
 
-    def _s(self, batch: Batch, legs: Legs, probed: "_Probed", met: np.ndarray) -> None:
-        effect = _s_weighted(batch, probed.tied_eta, legs.tied_eta, self.path.y["e"], self.fan)
-        effect += _s_by_kernel(batch, probed.tied_zeta, probed.e_zeta, legs.response)
-        batch.add(NAME, -effect - probed.response * met)
+    def _S(self, batch: NeuronBatch, vectors: OrderedVectors, probes: "_Probes", s_kernel_phi) -> None:
+        y = self.path.y["e"]
+        effect = _s_times(batch, hadamard_product, probes.ntk_eta, vectors.ntk_eta, y, minus=self.mean_pair)
+        effect += _s_times(batch, batch.hadamard, probes.ntk_zeta, probes.e_zeta, vectors.response)
+        batch.add(NAME, -effect - probes.response * s_kernel_phi)
 
-    def _t(self, batch: Batch, legs: Legs, probed: "_Probed", paired: np.ndarray) -> None:
-        y, Th = _full(self.path.y["e"], batch), batch.matrices.columns["Th"]
-        (effect,) = batch.weighted_by_kernel([Th], probed.y_zeta, probed.y_a_zeta, [y])
-        (other,) = batch.weighted_by_kernel([Th], probed.y_zeta, probed.e_zeta, [legs.y])
-        batch.add(NAME, -(effect + other) - probed.y * spread(paired))
+    def _T(self, batch: NeuronBatch, vectors: OrderedVectors, probes: "_Probes", ntk_y_pair) -> None:
+        y, Th = _for_every_neuron(self.path.y["e"], batch), batch.matrices.columns["Th"]
+        (effect,) = batch.hadamard([Th], probes.y_zeta, probes.y_a_zeta, [y])
+        (other,) = batch.hadamard([Th], probes.y_zeta, probes.e_zeta, [vectors.y])
+        batch.add(NAME, -(effect + other) - probes.y * ntk_y_pair[:, None])
 
-    def _u(self, batch: Batch, legs: Legs, probed: "_Probed") -> None:
+    def _U(self, batch: NeuronBatch, vectors: OrderedVectors, probes: "_Probes") -> None:
         count, Th = batch.count, batch.matrices.columns["Th"]
         g, g2, s2 = batch.g, batch.g2, batch.s[2]
-        bent, bent2 = (spread(batch.on_training(field * s2)) for field in (g, g2))
-        fan = batch.tied(spread(batch.phi2) * probed.eta)
-        (effect,) = weighted([Th], fan, probed.e_eta, [bent2 * legs.response])
-        effect = spread(g) * effect
-        met = self.path.tied_by_kernel(batch, self.path.tied_kernel, ("e", "a"), batch.phi2)
-        effect += probed.response * spread(g2) * batch.tied(bent * met)
-        other = batch.tied(spread(batch.phi2) * legs.zeta, count)
-        (last,) = batch.weighted_by_kernel([Th], probed.tied_zeta, other, [bent * self.path.y["e"]])
-        batch.add(NAME, -spread(s2) * (effect + spread(g2) * last))
+        gs2, g2s2 = ((field * s2)[:count, None] for field in (g, g2))
+        ntk_eta = batch.apply_ntk(batch.phi2[:, None] * probes.eta)
+        (effect,) = hadamard_product([Th], ntk_eta, probes.e_eta, [g2s2 * vectors.response])
+        effect = g[:, None] * effect
+        kernel_phi = self.path.apply_kernel(batch, self.path.ntk_K_ea, ("e", "a"), batch.phi2)
+        effect += probes.response * g2[:, None] * batch.apply_ntk(gs2 * kernel_phi)
+        ntk_zeta = batch.apply_ntk(batch.phi2[:, None] * vectors.zeta, count)
+        (last,) = batch.hadamard([Th], probes.ntk_zeta, ntk_zeta, [gs2 * self.path.y["e"]])
+        batch.add(NAME, -s2[:, None] * (effect + g2[:, None] * last))
 
     # --- IIA: a training slot is open towards a later time --------------------------------------------
 
-    def _later_s(self, batch: Batch, legs: Legs, probed: "_Probed", met: np.ndarray) -> None:
-        count = batch.count
-        s1, s2 = spread(batch.s[1][:count]), spread(batch.s[2][:count])
-        first, second = (times(m, s * legs.response) for m, s in zip(self.later, (s1, s2), strict=True))
-        effect = s1 * first + s2 * second - times(self.averaged, legs.response)
-        effect += _s_by_kernel(batch, probed.zeta[:, :, 0], legs.tied_zeta, self.path.y["e"])
-        batch.end("g", NAME, -effect - self.path.y["before"] * met)
+    def _later_S(self, batch: NeuronBatch, vectors: OrderedVectors, probes: "_Probes", s_kernel_phi) -> None:
+        s1, s2 = (batch.s[order, : batch.count, None] for order in (1, 2))
+        first, second = (
+            matmul(m, s * vectors.response) for m, s in zip(self.later_pair, (s1, s2), strict=True)
+        )
+        effect = s1 * first + s2 * second - matmul(self.mean_s_pair, vectors.response)
+        effect += _s_times(batch, batch.hadamard, probes.zeta[:, :, 0], vectors.ntk_zeta, self.path.y["e"])
+        batch.accumulate("g", NAME, -effect - self.path.y["b"] * s_kernel_phi)
 
-    def _later_t(self, batch: Batch, legs: Legs, probed: "_Probed", paired: np.ndarray) -> None:
-        count, y = batch.count, _full(self.path.y["e"], batch)
+    def _later_T(self, batch: NeuronBatch, vectors: OrderedVectors, probes: "_Probes", ntk_y_pair) -> None:
+        y, Th = _for_every_neuron(self.path.y["e"], batch), batch.matrices.columns["Th"][: batch.count]
+        (effect,) = batch.hadamard([Th], probes.zeta[:, :, 0], probes.y_a_zeta, [y])
+        later = self._apply_later_kernel(batch, vectors.y)
+        batch.accumulate("y", NAME, -effect - later - self.path.y["b"] * ntk_y_pair[:, None])
+
+    def _later_U(self, batch: NeuronBatch, vectors: OrderedVectors, probes: "_Probes") -> None:
+        count, y = batch.count, self.path.y
+        gs2, g2s2 = ((field * batch.s[2])[:count, None] for field in (batch.g, batch.g2))
         Th = batch.matrices.columns["Th"][:count]
-        (effect,) = batch.weighted_by_kernel([Th], probed.zeta[:, :, 0], probed.y_a_zeta, [y])
-        later = self._later(batch, legs.y)
-        batch.end("y", NAME, -effect - later - self.path.y["before"] * spread(paired))
+        (effect,) = hadamard_product([Th], probes.eta[:, :, 0], vectors.ntk_eta, [g2s2 * y["e"]])
+        effect = effect + y["b"] * batch.apply_ntk(g2s2 * vectors.kernel_phi, count)
+        effect = effect + self._apply_later_kernel(batch, g2s2 * vectors.response)
+        batch.accumulate("g2", NAME, -gs2 * effect)
 
-    def _later_u(self, batch: Batch, legs: Legs, probed: "_Probed") -> None:
-        count = batch.count
-        bent, bent2 = (spread(batch.on_training(field * batch.s[2])) for field in (batch.g, batch.g2))
-        Th = batch.matrices.columns["Th"][:count]
-        (effect,) = weighted([Th], probed.eta[:, :, 0], legs.tied_eta, [bent2 * self.path.y["e"]])
-        met = batch.tied(bent2 * legs.met, count)
-        effect = effect + self.path.y["before"] * met + self._later(batch, bent2 * legs.response)
-        batch.end("g2", NAME, -bent * effect)
-
-    def _later(self, batch: Batch, v: np.ndarray) -> np.ndarray:
+    def _apply_later_kernel(self, batch: NeuronBatch, v: np.ndarray) -> np.ndarray:
         """(Theta o b k e) v."""
-        return self.path.tied_by_kernel(batch, self.tied_later, ("before", "e"), v)
+        return self.path.apply_kernel(batch, self.ntk_K_be, ("b", "e"), v)
 
 
-class _Probed:
-    """Targets and probes with the symbol `before`, on all samples, and probes with e."""
+class _Probes:
+    """Targets and probes with the factor b, on all samples, and probes with e."""
 
-    def __init__(self, path: Path, batch: Batch, legs: Legs):
-        count, before = batch.count, path.y["before"]
-        self.response = batch.tied(spread(batch.phi) * before)
-        self.y = batch.y_on(before)
-        self.zeta, self.eta = ((path.symbols["before"] @ v)[:, :, None] for v in (batch.zeta, batch.eta))
-        self.tied_zeta, self.tied_eta = (
-            batch.tied(spread(batch.phi) * v) for v in (self.zeta, self.eta)
+    def __init__(self, path: OrderedMatrices, batch: NeuronBatch, vectors: OrderedVectors):
+        y = path.y["b"]
+        self.response = batch.apply_ntk(batch.phi[:, None] * y)
+        self.y = batch.apply_y(y)
+        self.zeta, self.eta = ((path.symbols["b"] @ v)[:, :, None] for v in (batch.zeta, batch.eta))
+        self.ntk_zeta, self.ntk_eta = (
+            batch.apply_ntk(batch.phi[:, None] * v) for v in (self.zeta, self.eta)
         )  # (N, columns, B)
-        self.y_zeta = batch.y_on(self.zeta)
-        self.y_a_zeta = batch.y_of(legs.halves, legs.zeta, count)
+        self.y_zeta = batch.apply_y(self.zeta)
+        self.y_a_zeta = batch.y_from(vectors.products_of_zeta, vectors.zeta, batch.count)
         self.e_zeta, self.e_eta = (path.symbols["e"] @ v for v in (batch.zeta, batch.eta))
 
 
-def _s_weighted(batch: Batch, left, right, v: np.ndarray, minus: np.ndarray | None = None) -> np.ndarray:
-    """(s o L R^T) v."""
-
-    def product(weights, vectors):
-        return weighted(weights, left, right, vectors, minus)
-
-    return _with_s(batch, left.shape[0], v, product)
-
-
-def _s_by_kernel(batch: Batch, left, right, v: np.ndarray) -> np.ndarray:
-    """(s o L R^T) v, where L and R have probes and wires."""
-
-    def product(weights, vectors):
-        return batch.weighted_by_kernel(weights, left, right, vectors)
-
-    return _with_s(batch, left.shape[0], v, product)
-
-
-def _with_s(batch: Batch, rows: int, v: np.ndarray, product) -> np.ndarray:
-    s, count = [spread(batch.s[order][:rows]) for order in (1, 2)], batch.count
+def _s_times(batch: NeuronBatch, product, left, right, v: np.ndarray, **options) -> np.ndarray:
+    """(s o L R^T) v, by `hadamard_product` or its form for probes and targets."""
+    rows, count = left.shape[0], batch.count
+    s1, s2 = (batch.s[order, :rows, None] for order in (1, 2))
     weights = [batch.matrices.columns[name][:rows] for name in ("Lam", "Om")]
-    first, second = product(weights, [one[:count] * v for one in s])
-    return s[0] * first + s[1] * second
+    first, second = product(weights, left, right, [s1[:count] * v, s2[:count] * v], **options)
+    return s1 * first + s2 * second
 
 
-def _full(v: np.ndarray, batch: Batch) -> np.ndarray:
-    """Targets for every neuron of the batch."""
+def _for_every_neuron(v: np.ndarray, batch: NeuronBatch) -> np.ndarray:
     return np.broadcast_to(v, (*v.shape[:2], batch.s.shape[2]))

@@ -20,10 +20,10 @@ from finitewidth.theory.layers.activation import Moments
 from finitewidth.theory.sources import Source
 
 _RANK = 1e-14  # eigenvalues below this fraction of the largest are rounding
-_FIELD = 1e-12
-ONE_SAMPLE = ("x2", "y3", "p2", "p3", "r3", "r4", "alpha")
+_FIELD = 1e-12  # the same for random fields
+SAME_SAMPLE = ("x2", "y3", "p2", "p3", "r3", "r4", "alpha")
 
-_PLACES = {
+_ENTRIES = {  # feature and derivatives on its two legs
     "E": ("b", ((0, 1), (1, 1))),
     "Lam": ("x", ((0, 0), (1, 0))),
     "Om": ("x", ((0, 1), (1, 1))),
@@ -40,19 +40,19 @@ _PLACES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Fields:
+class RandomFields:
     """Two random fields with a given mean product: a part that never varies and a Gaussian rest."""
 
     leading: tuple[np.ndarray, np.ndarray]  # (N, 1) each
     rest: tuple[np.ndarray, np.ndarray]  # (N, rank) each
 
     @classmethod
-    def of(cls, matrix: np.ndarray, real: type) -> "Fields":
+    def of(cls, matrix: np.ndarray, dtype: type) -> "RandomFields":
         """With <h k^T> equal to the matrix."""
         left, values, right = np.linalg.svd(matrix)
         keep = values > values[0] * _FIELD
         left, right = left[:, keep] * np.sqrt(values[keep]), right[keep].T * np.sqrt(values[keep])
-        left, right = left.astype(real), right.astype(real)
+        left, right = left.astype(dtype), right.astype(dtype)
         return cls((left[:, :1], right[:, :1]), (left[:, 1:], right[:, 1:]))
 
     def draw(self, generator: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -71,21 +71,22 @@ class SourceLayer:
     moments: Moments
     pairs: dict[str, np.ndarray]  # Th, E, Lam, Om and those of one sample, (N, N) each
     root: np.ndarray  # of the kernel, (N, rank)
-    fields: Fields  # of E
-    mixed: Fields | None  # of alpha; None where it vanishes
-    lower: bool  # whether there are terms with both legs on one sample: not in the last source layer
+    E_fields: RandomFields
+    alpha_fields: RandomFields | None  # None where alpha vanishes
+    has_same_sample: bool  # terms with both legs on one sample, which the last source layer has not
 
     @classmethod
-    def of(cls, source: Source, real: type) -> "SourceLayer":
+    def of(cls, source: Source, dtype: type) -> "SourceLayer":
         shape = source.K.shape
         pairs = {"Th": source.Theta}
-        for name, (feature, legs) in _PLACES.items():
+        for name, (feature, legs) in _ENTRIES.items():
             matrix = np.broadcast_to(source.features[feature].get(legs, 0.0), shape)
             pairs[name] = np.ascontiguousarray(matrix, dtype=np.float64)
-        mixed = Fields.of(pairs["alpha"], real) if pairs["alpha"].any() else None
-        lower = any(pairs[name].any() for name in ONE_SAMPLE)
-        root, fields = kernel_root(source.K).astype(real), Fields.of(pairs["E"], real)
-        return cls(source.activation, source.weight, source.moments, pairs, root, fields, mixed, lower)
+        root, E_fields = kernel_root(source.K).astype(dtype), RandomFields.of(pairs["E"], dtype)
+        alpha_fields = RandomFields.of(pairs["alpha"], dtype) if pairs["alpha"].any() else None
+        same = any(pairs[name].any() for name in SAME_SAMPLE)
+        moments = source.moments
+        return cls(source.activation, source.weight, moments, pairs, root, E_fields, alpha_fields, same)
 
 
 def kernel_root(K: np.ndarray) -> np.ndarray:

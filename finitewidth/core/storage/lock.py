@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from finitewidth.core.storage import writable
+from finitewidth.core.storage.files import writable
 
 _PATIENCE = 0.2  # seconds: a holder that has just finished may still be removing its files
 
