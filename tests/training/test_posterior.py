@@ -53,7 +53,8 @@ def test_two_samples_by_hand():
     near(result.cumulants.third[0, 0, 0], [0.2432, -0.0608])
     near(result.cumulants.fourth, [[[[1.1552]]]])
     near([given.log_density, result.log_density], [-3.7610206177, -1.1104])
-    Q, slopes = evidence_correction(given, vertex)
+    corrected = evidence_correction(given, vertex)
+    Q, slopes = corrected.Q, corrected.slopes
     near([Q, np.trace(given.Psi) / 2, np.trace(slopes.by_kernel)], [-1.1104, 0.56, 2.17088])
 
 

@@ -37,11 +37,15 @@ def test_uncertainty_has_the_shape_of_what_it_is_of_and_falls_as_the_square_of_t
 
 @QUIET
 def test_the_verdict_follows_the_uncertainty_down_to_narrow_networks(prepared):
-    predictions = [prepared.with_width(n).predict(fw.GradientFlow(3.0)) for n in (1000, 12, 2)]
+    scales = {1000: 1, 6: 1, 2: 5}  # of the targets, by width
+    predictions = [
+        prepared.with_width(n).with_targets(scale * Y).predict(fw.GradientFlow(3.0))
+        for n, scale in scales.items()
+    ]
     words = ["trusted", "doubtful", "meaningless"]
     assert [one.verdict for one in predictions] == words
-    for one in predictions:
-        largest = np.abs(Y).max()
+    for one, scale in zip(predictions, scales.values(), strict=True):
+        largest = scale * np.abs(Y).max()
         assert one.expansion.mean_uncertainty == pytest.approx(one.uncertainty.max() / largest, rel=1e-12)
         assert one.verdict in repr(one)
 
@@ -54,10 +58,10 @@ def test_the_uncertainty_of_a_standard_deviation_is_that_of_its_variance_by_the_
     np.testing.assert_allclose(2 * one.std_uncertainty, np.sqrt(v + u) - np.sqrt(v - u), rtol=1e-6)
 
 
-def test_a_mean_alone_has_its_uncertainty_too(prepared):
+def test_a_mean_alone_has_the_uncertainty_that_it_has_with_its_variance(prepared):
     whole = prepared.predict(fw.GradientFlow(3.0))
     alone = prepared.predict(fw.GradientFlow(3.0), covariance=False)
-    assert 0.3 < (alone.uncertainty / whole.uncertainty).min() and (alone.uncertainty > 0).all()
+    np.testing.assert_array_equal(alone.uncertainty, whole.uncertainty)
     assert not alone.gives_variance and alone.truncation.variance is None
 
 
@@ -125,3 +129,65 @@ def test_statistics_have_uncertainties_of_their_shape():
         layer.uncertainty("K")
     with refused("R was not computed|R does not exist"):
         fw.solve(NET, X, tensors=("V",)).output.uncertainty("R")
+
+
+# --- a band belongs to its point and its problem ------------------------------------------------------
+
+
+def uncertainties(prediction):
+    return np.stack([prediction.uncertainty, prediction.variance_uncertainty], axis=1)
+
+
+@pytest.mark.parametrize("algorithm", [fw.GradientFlow(3.0), fw.GradientDescent(0.1, 25), fw.TwoStep()])
+def test_the_uncertainty_of_a_prediction_belongs_to_its_test_input_whatever_else_is_asked(algorithm):
+    """Also that of training points, which are asked about alone, among others, and as test inputs."""
+    many = np.concatenate([X, X_TEST, X + 0.01])
+    whole = fw.predict(NET, X, Y, many, algorithm=algorithm)
+    for rows in (slice(0, 3), slice(3, 5), slice(5, 6)):
+        part = fw.predict(NET, X, Y, many[rows], algorithm=algorithm)
+        np.testing.assert_allclose(uncertainties(part), uncertainties(whole)[rows], rtol=1e-6, atol=1e-12)
+    default = fw.predict(NET, X, Y, algorithm=algorithm)
+    np.testing.assert_allclose(uncertainties(default), uncertainties(whole)[:3], rtol=1e-6, atol=1e-12)
+
+
+def test_the_uncertainty_of_a_posterior_belongs_to_its_test_input_whatever_else_is_asked():
+    many = np.concatenate([X, X_TEST, X + 0.01])
+    whole = fw.bayes.posterior(NET, X, Y, many, noise=0.1, order=1)
+    for rows in (slice(0, 3), slice(3, 5), slice(5, 6)):
+        part = fw.bayes.posterior(NET, X, Y, many[rows], noise=0.1, order=1)
+        np.testing.assert_allclose(uncertainties(part), uncertainties(whole)[rows], rtol=1e-6)
+    evidence = fw.bayes.evidence(NET, X, Y, noise=0.1, order=1, gradient=False)
+    assert evidence.uncertainty > 0 and evidence.infinite_width.uncertainty == 0
+
+
+def test_at_the_end_of_training_nothing_is_neglected_on_training_points_and_little_beside_them(prepared):
+    end = fw.predict(NET, X, Y, np.concatenate([X, X + 1e-3, X + 1e-2]), algorithm=fw.GradientFlow())
+    on, beside, farther = (uncertainties(end)[rows] for rows in (slice(0, 3), slice(3, 6), slice(6, 9)))
+    assert on.max() < 1e-12
+    assert (beside < farther).all() and (beside > 1e-12).all()
+
+
+def test_a_test_input_that_approaches_a_training_point_takes_over_its_uncertainty(prepared):
+    together = fw.predict(NET, X, Y, np.concatenate([X, X + 1e-7]), algorithm=fw.GradientDescent(0.1, 25))
+    np.testing.assert_allclose(uncertainties(together)[3:], uncertainties(together)[:3], rtol=1e-4)
+
+
+def test_late_in_training_the_uncertainty_on_training_points_fades_slower_than_the_correction(prepared):
+    """Networks that learn late make it, and order 1/n knows nothing of them."""
+    ratios = []
+    for time in (3.0, 10.0, 30.0):
+        one = fw.predict(NET.with_widths((2, 32, 32, 2)), X, Y, algorithm=fw.GradientFlow(time))
+        correction = np.abs(one.mean - one.infinite_width.mean)
+        ratios.append(np.sqrt(np.mean(one.uncertainty**2) / np.mean(correction**2)))
+    assert ratios[0] < ratios[1] < ratios[2] and ratios[2] > 1
+
+
+def test_the_verdict_says_which_number_decides(prepared):
+    far = prepared.with_width(6).predict(fw.GradientFlow(3.0)).expansion
+    assert far.decided_by in {"the mean far from training points", "the variance far from training points"}
+    net = NET.with_widths((2, 6, 6, 2))
+    with pytest.warns(fw.warnings.ExpansionWarning, match="the (mean|variance) on a training point decides"):
+        on = fw.predict(net, X, 3 * Y, algorithm=fw.GradientDescent(0.1, 4)).expansion
+    assert on.decided_by.endswith("on a training point")
+    beside = fw.predict(NET, X, Y, X + 1e-3, algorithm=fw.GradientFlow(3.0)).expansion
+    assert beside.decided_by.endswith("beside training points")

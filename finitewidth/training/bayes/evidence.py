@@ -16,6 +16,8 @@ from finitewidth.training.bayes.conditioned_prior import Conditioned
 from finitewidth.training.bayes.posterior_corrections import Slopes, evidence_correction
 from finitewidth.training.first_order.expansion import ExpansionWarning
 from finitewidth.training.infinite.bayes import Evidence, infinite_evidence
+from finitewidth.training.neglected.posteriors import evidence_truncation
+from finitewidth.training.neglected.truncation import depth_over_width
 
 _STEP = 1e-3  # of central differences, relative to the hyperparameter
 _FINE = 1e-10  # accuracy of four-leg averages whose differences are taken
@@ -80,12 +82,13 @@ def _first_order(running: Runner, problem: BayesianProblem, *, gradient: bool) -
     net, n = problem.net, problem.net.ladder.widths[-2]
     infinite = infinite_evidence(net, problem.X, problem.Y, noise=problem.noise, gradient=gradient)
     fields, given = problem.prepared(running, tests=False)
-    Q, slopes = evidence_correction(given, fields.vertex(net.depth), running=running)
+    corrected = evidence_correction(given, fields.vertex(net.depth), running=running)
+    neglected = evidence_truncation(corrected.parts / n, corrected.change / n, depth_over_width(net))
     slope = None
     if infinite.gradient is not None:
-        of_Q = _gradient(problem, given, slopes)
+        of_Q = _gradient(problem, given, corrected.slopes)
         slope = {name: part + of_Q[name] / n for name, part in infinite.gradient.items()}
-    return Evidence(net, infinite.value + Q / n, slope, given.condition, 1, infinite)
+    return Evidence(net, infinite.value + corrected.Q / n, slope, given.condition, 1, infinite, neglected)
 
 
 def _gradient(problem: BayesianProblem, given: Conditioned, slopes: Slopes) -> dict[str, np.ndarray]:
@@ -121,7 +124,7 @@ def _changed(problem: BayesianProblem, name: str, layer: int, value: float) -> f
     net = _with(problem.net, name, values)
     changed = BayesianProblem(net, problem.X, problem.Y, None, problem.noise, tolerance)
     fields, given = changed.prepared(HERE, tests=False)
-    return evidence_correction(given, fields.vertex(net.depth))[0]
+    return evidence_correction(given, fields.vertex(net.depth)).Q
 
 
 def _with(net: Network, name: str, values: list[float]) -> Network:
