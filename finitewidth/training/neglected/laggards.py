@@ -79,7 +79,7 @@ def leftover(clock: Clock, l: np.ndarray, spread: np.ndarray) -> Leftover:
         return Leftover(*(np.zeros_like(l) for _ in Leftover._fields))
     s2 = np.maximum(spread, _LEAST)[:, None]
     scale = gammaincinv(1 / s2, ndtr(_NODES)) * s2
-    if clock.eta:  # beyond this a network diverges, and is not among those that were trained
+    if clock.eta:  # networks beyond the edge of convergence stay on it
         scale = np.minimum(scale, 2 / np.maximum(clock.eta * l, 1e-300)[:, None])
     u = clock.decayed(l[:, None] * scale)
     first, second = u @ _WEIGHTS, u**2 @ _WEIGHTS

@@ -11,7 +11,7 @@ size $r \sqrt{(T^T K T)_{dd}\, a^T K a}$, which is small where the data know the
 + (S/5)^2}$ of the correction $c$ and the sum $S$ of its absolute parts,
 
 $$\sigma_m = 0.45\, \tfrac{\rho}{1+\rho} \sqrt{R_m^2 + (S_v/10 s)^2 + \tfrac1{25} r^2 (T^T K T)\, a^T K a},$$
-$$\sigma_v = 0.555\, \tfrac{\rho}{1+\rho} \sqrt{R_v^2 + \tfrac1{4} r^2 (T^T K T)^2},$$
+$$\sigma_v = 0.55\, \tfrac{\rho}{1+\rho} \sqrt{R_v^2 + \tfrac1{4} r^2 (T^T K T)^2},$$
 
 where the mean borrows a tenth of $S$ of the variance in units of the standard deviation s. The logarithm of
 the evidence is a sum over directions of the data: its next order is a share of the sum $S$ of the absolute
