@@ -30,9 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             theories.append(fw.solve(net, X))
             layers, members = (LAYERS[width], MEMBERS[width]) if not options.quick else ((3,), 40)
             sampled += [
-                fw.sample_statistics(
-                    net, X, members, key=0, layer=layer, tensors=("V", "A", "B"), progress=False
-                )
+                fw.sample_statistics(net, X, members, key=0, layer=layer, tensors=("V", "A", "B"))
                 for layer in layers
             ]
     fw.plots.save(fw.plots.fluctuations(theories, sampled), options.output)

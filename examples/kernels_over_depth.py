@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     names = ACTIVATIONS[:1] if options.quick else ACTIVATIONS
     nets = [fw.MLP.critical((2, *[WIDTH] * (depth - 1), 1), name) for name in names]
     sampled = [
-        fw.sample_statistics(net, X, members, key=0, layer=layer, tensors=(), progress=False)
+        fw.sample_statistics(net, X, members, key=0, layer=layer, tensors=())
         for net in nets
         for layer in layers
     ]

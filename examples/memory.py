@@ -3,7 +3,7 @@
     python examples/memory.py [--output figure.png]
 
 Networks of three and four layers with skips are sampled at two widths and extrapolated in 1/n. Theory with
-`memory=False` keeps what the usual recursion on pairs of neurons keeps.
+`remember=False` keeps what the usual recursion on pairs of neurons keeps.
 """
 
 from collections.abc import Sequence
@@ -33,9 +33,7 @@ def network(n: int, activation: str, gammas: Sequence[float], C_W: float) -> fw.
 def estimates(nets: Sequence[fw.Network], theory: fw.records.Theory, members: int) -> dict[str, fw.Estimate]:
     """The limits at 1/n = 0 of the straight lines in 1/n through two widths."""
     tensors = tuple(name for name in NAMES if name not in ("G1", "H1"))
-    sampled = [
-        fw.sample_statistics(net, [[1.0]], members, key=1, tensors=tensors, progress=False) for net in nets
-    ]
+    sampled = [fw.sample_statistics(net, [[1.0]], members, key=1, tensors=tensors) for net in nets]
     limits = {}
     for name in NAMES:
         narrow, wide = (_stripped(one, theory, name) for one in sampled)
@@ -59,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for title in titles:
         nets = [network(n, *NETWORKS[title]) for n in widths]
         theories.append(fw.solve(nets[0], [[1.0]]))
-        without.append(fw.solve(nets[0], [[1.0]], memory=False))
+        without.append(fw.solve(nets[0], [[1.0]], method=fw.Tensors(remember=False)))
         sampled.append(estimates(nets, theories[-1], members))
     fw.plots.save(fw.plots.memory(theories, without, sampled, titles), options.output)
     print(f"figure written to {options.output}")

@@ -41,12 +41,10 @@ def train(width: int, members: int) -> fw.records.Ensemble:
         Y,
         X,
         algorithm=fw.GradientFlow(END),
-        record_at=TIMES,
         members=members,
         key=0,
-        ntk=True,
-        tolerance=1e-4,
-        progress=False,
+        record=fw.Record(at=TIMES, ntk=True),
+        method=fw.Stepping(tolerance=1e-4),
     )
 
 

@@ -26,13 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "ignore", fw.warnings.ExpansionWarning
     )  # for the smallest variances, next to training data
     blocks = [x[start : start + BLOCK] for start in range(0, points, BLOCK)]
-    posterior = [fw.bayes.posterior(NET, X, Y, block, order=1, progress=False) for block in blocks]
+    posterior = [fw.bayes.posterior(NET, X, Y, block, order=1) for block in blocks]
     last, every = (
-        [fw.predict(net, X, Y, block, progress=False) for block in blocks]
+        [fw.predict(net, X, Y, block, run=fw.Run(progress=False)) for block in blocks]
         for net in (fw.bayes.rates(NET), NET)
     )
     some = x[::step]  # few points, so that the curves can be seen
-    sampled = fw.bayes.sample(NET, X, Y, some, members=members, key=0, progress=False)
+    sampled = fw.bayes.sample(NET, X, Y, some, members=members, key=0)
     figure = fw.plots.posterior_and_training(posterior, last, every, x, (X, Y), sampled, some)
     fw.plots.save(figure, options.output)
     print(f"effective members {sampled.effective_members:,.0f} of {sampled.members:,}")

@@ -25,7 +25,7 @@ MEMBERS = {16: 40_000, 24: 40_000, 32: 80_000, 48: 80_000, 64: 160_000, 128: 160
 def run(prepared: fw.records.Prepared, members: int) -> tuple[fw.records.Prediction, fw.records.Ensemble]:
     control = fw.control_variate(prepared.net, *DATA, ALGORITHM)
     ensemble = fw.train_ensemble(
-        prepared.net, *DATA, algorithm=ALGORITHM, members=members, key=0, control=control, progress=False
+        prepared.net, *DATA, algorithm=ALGORITHM, members=members, key=0, control=control
     )
     return prepared.predict(ALGORITHM), ensemble
 

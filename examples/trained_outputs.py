@@ -39,9 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             members=members,
             key=0,
             control=control,
-            store=store,
-            keep_members=True,
-            progress=False,
+            record=fw.Record(members=True),
+            run=fw.Run(store=store, progress=False),
         )
         some = ensemble.member_outputs(SHOWN)[:, -1, len(X) :, 0]  # the end of training, test inputs
     fw.plots.save(fw.plots.trained_outputs(prediction, ensemble, some), options.output)

@@ -26,6 +26,8 @@ from .core.methods import Tensors as Tensors
 from .core.run import Run as Run
 from .critical.activations.classification import criticality as criticality
 from .critical.audit import audit as audit
+from .experiment.ensemble.plan import Record as Record
+from .experiment.ensemble.plan import Stepping as Stepping
 from .experiment.ensemble.training import train_ensemble as train_ensemble
 from .experiment.statistics import sample_statistics as sample_statistics
 from .network.algorithms.gradient_descent import GradientDescent as GradientDescent

@@ -40,7 +40,7 @@ ACTIVATIONS = {name.partition("(")[0] for name in fw.activations()}
 REPRESENTATIVE = {"linear", "relu", "perceptron", "hardtanh", "tanh", "sin", "erf", "gelu"}
 ABOUT_ACTIVATIONS = (
     "test_activation.py",
-    "test_criticality.py",
+    "test_classification.py",
 )  # there every activation is a fact of its own
 
 

@@ -121,7 +121,7 @@ def section(n: int) -> list[str]:
     acceptance = np.mean([float(one[1]) for one in chains])
     seconds = time.perf_counter() - start
     posterior = fw.bayes.posterior(net, X, Y, X_TEST, noise=NOISE, order=1)
-    weighted = fw.bayes.sample(net, X, Y, X_TEST, members=2_000, key=0, noise=NOISE, progress=False)
+    weighted = fw.bayes.sample(net, X, Y, X_TEST, members=2_000, key=0, noise=NOISE)
     table, size = rows(values, posterior), posterior.expansion.size  # type: ignore[union-attr]
     worst = max(abs(row.pulls[1]) for row in table)
     left = max(abs(row.left) for row in table)

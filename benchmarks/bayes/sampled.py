@@ -90,13 +90,7 @@ def theory(case: Case, n: int) -> dict[str, np.ndarray]:
 
 def sampled(case: Case, n: int, members: int) -> tuple[dict[str, Estimate], fw.records.SampledPosterior]:
     result = fw.bayes.sample(
-        case.network(n),
-        *case.data,
-        noise=NOISE,
-        members=members,
-        key=n,
-        layers=case.gamma is None,
-        progress=False,
+        case.network(n), *case.data, noise=NOISE, members=members, key=n, layers=case.gamma is None
     )
     outputs = {
         "mean": result.mean,

@@ -51,9 +51,7 @@ def main() -> None:
         timed(lambda X=X: vertex_alone(X[:4]))  # compiles
         small = training + tests <= DENSE
         alone = timed(lambda X=X, T=X_test: vertex_alone(np.concatenate([X, T]))) if small else None
-        whole = timed(
-            lambda X=X, Y=Y, T=X_test: fw.bayes.posterior(NET, X, Y, T, noise=0.1, order=1, progress=False)
-        )
+        whole = timed(lambda X=X, Y=Y, T=X_test: fw.bayes.posterior(NET, X, Y, T, noise=0.1, order=1))
         memory = psutil.Process().memory_info().rss / 1e9
         shown = (
             ("-", "-")

@@ -28,7 +28,7 @@ def rms(values: np.ndarray) -> float:
 def rows(activation: str, depth: int, width: int, key: int) -> tuple[list[str], np.ndarray]:
     net = fw.MLP.critical((3, *[width] * (depth - 1), 1), activation)
     layer = fw.solve(net, X).output
-    sampled = fw.sample_statistics(net, X, MEMBERS[width], key, tensors=NAMES[2:], progress=False)
+    sampled = fw.sample_statistics(net, X, MEMBERS[width], key, tensors=NAMES[2:])
     lines, inside = [], []
     for name in NAMES:
         theory, estimate, unsure = getattr(layer, name), sampled.estimates[name], layer.uncertainty(name)

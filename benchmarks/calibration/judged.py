@@ -43,7 +43,6 @@ def trained(number: int) -> dict[str, np.ndarray]:
         members=one.members,
         key=KEY + number,
         control=fw.control_variate(one.net, *one.parts, one.algorithm),
-        progress=False,
     )
     controlled = ensemble.controlled
     variance, error = (np.einsum("aiai->ai", part) for part in controlled.covariance)

@@ -70,9 +70,7 @@ def draw() -> None:
         start = time.process_time()
         if f"{one.number}_mean" in measures:
             continue
-        drawn = fw.bayes.sample(
-            one.net, *one.data, noise=one.noise, members=MEMBERS, key=1000 + one.number, progress=False
-        )
+        drawn = fw.bayes.sample(one.net, *one.data, noise=one.noise, members=MEMBERS, key=1000 + one.number)
         variance, error = (np.einsum("aiai->ai", part) for part in drawn.covariance)
         values = {"mean": drawn.mean.value, "mean_stderr": drawn.mean.stderr, "variance": variance}
         values |= {"variance_stderr": error, "effective": np.array(drawn.effective_members)}

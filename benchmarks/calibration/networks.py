@@ -36,8 +36,7 @@ def measured(one: Case, key: int) -> dict[str, np.ndarray]:
         members=one.members,
         key=key,
         control=control,
-        tolerance=1e-6,  # of gradient flow
-        progress=False,
+        method=fw.Stepping(tolerance=1e-6),  # of gradient flow
     )
     controlled = ensemble.controlled
     mean = controlled.mean

@@ -62,9 +62,13 @@ def sampled(one: Case, posterior: fw.records.Posterior, kept: dict, most: int) -
         name = f"{one.number}_{len(rounds)}"
         if f"{name}_mean" not in kept:
             drawn = fw.bayes.sample(
-                one.net, *one.data, noise=one.noise, members=ROUND, key=1000 * one.number + len(rounds),
-                progress=False,
-            )  # fmt: skip
+                one.net,
+                *one.data,
+                noise=one.noise,
+                members=ROUND,
+                key=1000 * one.number + len(rounds),
+                run=fw.Run(progress=False),
+            )
             variance, error = (np.einsum("aiai->ai", part) for part in drawn.covariance)
             values = {"mean": drawn.mean.value, "mean_stderr": drawn.mean.stderr, "variance": variance}
             values |= {"variance_stderr": error, "effective": np.array(drawn.effective_members)}

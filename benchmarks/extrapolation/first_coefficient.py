@@ -59,8 +59,7 @@ def measured(width: int, number: int) -> dict:
         members=ROUND[width],
         key=KEY + width + 1000 * number,
         control=fw.control_variate(net, *problem.data, problem.algorithm),
-        batch_size=BATCH,
-        progress=False,
+        run=fw.Run(batch_size=BATCH, progress=False),
     )
     controlled = ensemble.controlled
     parts = {

@@ -120,8 +120,7 @@ def trained(problem: Problem, width: int, members: int, before: int = 0) -> fw.r
         members=members,
         key=KEY + width + 1000 * before,
         control=fw.control_variate(net, *problem.data, problem.algorithm),
-        batch_size=BATCH,
-        progress=False,
+        run=fw.Run(batch_size=BATCH, progress=False),
     )
 
 

@@ -150,9 +150,8 @@ def network_by_network(members: int = 20, n: int = 32) -> float:
             algorithm=PROBLEM.algorithm,
             members=members,
             key=KEY,
-            store=Path(folder) / "ensemble.zarr",
-            keep_members=True,
-            progress=False,
+            record=fw.Record(members=True),
+            run=fw.Run(store=Path(folder) / "ensemble.zarr", progress=False),
         )
         theirs = ensemble.member_outputs()[:, -1, :, 0]
     ours = []
@@ -174,11 +173,11 @@ def report(share: int) -> str:
         expected.append(WIDE * sum(theory.contributions[one][:, 0] for one in CONTRIBUTIONS[name]))
     results.append(fw.Estimate(sum(r.value for r in results), np.sqrt(sum(r.stderr**2 for r in results))))
     expected += 2 * [sum(expected)]
-    sampled = first_order(route="sampled", tolerance=0.02 if share > 1 else 0.002)
+    sampled = first_order(method=fw.Sampling(tolerance=0.02 if share > 1 else 0.002))
     shift = sampled.mean - sampled.infinite_width.mean
     results.append(fw.Estimate(WIDE * shift[:, 0], WIDE * sampled.stderr[:, 0]))
     table = ["| part | test input | sampled | theory | pull |", "| --- | --- | --- | --- | --- |"]
-    for name, found, known in zip([*CONTRIBUTIONS, "sum", 'route="sampled"'], results, expected, strict=True):
+    for name, found, known in zip([*CONTRIBUTIONS, "sum", "fw.Sampling"], results, expected, strict=True):
         for i, x in enumerate(PROBLEM.data[2][:, 0]):
             pull = (known[i] - found.value[i]) / found.stderr[i]
             seen = f"{found.value[i]:+.3f} ± {found.stderr[i]:.3f}"

@@ -76,7 +76,7 @@ def extrapolated(problem: Problem, members: int, key: int) -> tuple[fw.records.E
         algorithm=problem.algorithm,
         members=members,
         key=key,
-        progress=False,
+        run=fw.Run(progress=False),
     )
     return extrapolation, time.process_time() - start
 
@@ -95,8 +95,7 @@ def seconds_of_one(problem: Problem) -> float:
             members=WIDE_MEMBERS,
             key=key,
             control=control,
-            batch_size=batch,
-            progress=False,
+            run=fw.Run(batch_size=batch, progress=False),
         )
         return (time.process_time() - start) / WIDE_MEMBERS
 

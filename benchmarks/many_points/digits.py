@@ -43,8 +43,9 @@ def theory(data, steps: int, store: Path) -> dict[str, np.ndarray]:
     results = {}
     for what, tolerance in zip(("mean", "variance"), TOLERANCES.get(steps, (0.2, 0.5)), strict=True):
         results[what] = fw.predict(
-            net, X, Y, X_test, algorithm=algorithm, route="sampled", budget=1e6, tolerance=tolerance,
-            variance=what == "variance", store=store / f"{what}_{SAMPLED_AT}_{steps}.zarr", progress=False,
+            net, X, Y, X_test, algorithm=algorithm,
+            method=fw.Sampling(budget=1e6, tolerance=tolerance, variance=what == "variance"),
+            run=fw.Run(store / f"{what}_{SAMPLED_AT}_{steps}.zarr", progress=False),
         )  # fmt: skip
     mean, spread, infinite = results["mean"], results["variance"], results["mean"].infinite_width
     n = SAMPLED_AT
@@ -68,10 +69,16 @@ def trained(data, width: int, members: int, stops, store: Path) -> np.ndarray:
     net = network(width)
     algorithm = fw.GradientDescent(1 / largest_eigenvalue(net, X), max(stops))
     ensemble = fw.train_ensemble(
-        net, X, Y, X_test, algorithm=algorithm, members=members, key=1, batch_size=min(24, members),
-        record_at=(0, *sorted(stops)[:-1]), store=store / f"networks_{width}.zarr", keep_members=True,
-        progress=False,
-    )  # fmt: skip
+        net,
+        X,
+        Y,
+        X_test,
+        algorithm=algorithm,
+        members=members,
+        key=1,
+        record=fw.Record(at=(0, *sorted(stops)[:-1]), members=True),
+        run=fw.Run(batch_size=min(24, members), store=store / f"networks_{width}.zarr", progress=False),
+    )
     assert ensemble.diverged == 0
     np.save(finished, ensemble.member_outputs())
     return np.load(finished)
@@ -87,10 +94,20 @@ def more_networks(data, chosen) -> str:
     for width in chosen.widths:
         net, rate = network(width), 1 / largest_eigenvalue(network(width), X)
         ensemble = fw.train_ensemble(
-            net, X, Y, X_test, algorithm=fw.GradientDescent(rate, stops[-1]), members=chosen.more, key=3,
-            batch_size=min(24, chosen.more // 4), record_at=(0, *stops[:-1]), keep_members=True,
-            store=Path(chosen.store) / f"more_{width}_{stops[-1]}.zarr", progress=False,
-        )  # fmt: skip
+            net,
+            X,
+            Y,
+            X_test,
+            algorithm=fw.GradientDescent(rate, stops[-1]),
+            members=chosen.more,
+            key=3,
+            record=fw.Record(at=(0, *stops[:-1]), members=True),
+            run=fw.Run(
+                batch_size=min(24, chosen.more // 4),
+                store=Path(chosen.store) / f"more_{width}_{stops[-1]}.zarr",
+                progress=False,
+            ),
+        )
         assert ensemble.diverged == 0
         z = ensemble.member_outputs()
         for record, steps in enumerate(stops, start=1):

@@ -62,7 +62,7 @@ def _prepared():
     import finitewidth as fw
 
     X, Y, X_test, _ = rivals()
-    statistics = fw.prepare(network(min(MEMBERS)), X, Y, X_test, four_leg_tolerance=1e-6)
+    statistics = fw.prepare(network(min(MEMBERS)), X, Y, X_test, method=fw.Tensors(tolerance=1e-6))
     return statistics, largest_eigenvalue(network(), X)
 
 

@@ -76,7 +76,7 @@ def speed(points: int, reach: float, allowed: float) -> dict:
     net = network()
     algorithm = fw.GradientFlow(reach / largest_eigenvalue(net, X))
     started, processor = time.perf_counter(), time.process_time()
-    p = fw.predict(net, X, Y, X_test, algorithm=algorithm, route="sampled", budget=1e5)
+    p = fw.predict(net, X, Y, X_test, algorithm=algorithm, method=fw.Sampling(budget=1e5))
     seconds, processor = time.perf_counter() - started, time.process_time() - processor
     assert p.sampling is not None
     n = net.ladder.widths[-2]
@@ -114,7 +114,7 @@ def pairs(points: int, allowed: float | None) -> dict:
 
     X, net = digits(points, 0)[0], network()
     few = pair_corrections(net, X[:6])  # compiles too
-    layer = fw.solve(net, X[:6], tolerance=1e-10).layer(net.depth)
+    layer = fw.solve(net, X[:6], method=fw.Tensors(kernel_tolerance=1e-10)).layer(net.depth)
     differences = [
         float(np.abs(a - b).max() / np.abs(b).max()) for a, b in ((few.G1, layer.G1), (few.H1, layer.H1))
     ]
@@ -142,21 +142,19 @@ def pairs_table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
-# --- agreement with the deterministic route -----------------------------------------------------------
+# --- agreement with whole tensors ---------------------------------------------------------------------
 
 
-def both_routes(points: int, reach: float, four_leg_tolerance: float, **sampled):
-    """Predictions of the deterministic and of the sampled route, for flow and for descent, by name."""
+def both_methods(points: int, reach: float, tolerance: float, **sampled):
+    """Predictions by whole tensors and by samples, for flow and for descent, by name."""
     import finitewidth as fw
 
     X, Y, X_test, _ = digits(points - COMPARED, COMPARED)
     net = network()
     top = largest_eigenvalue(net, X)
     covariance = sampled.get("variance", False)
-    whole = fw.prepare(
-        net, X, Y, X_test, four_leg_tolerance=four_leg_tolerance, covariance=covariance, route="deterministic"
-    )
-    drawn = fw.prepare(net, X, Y, X_test, route="sampled", budget=1e5, **sampled)
+    whole = fw.prepare(net, X, Y, X_test, covariance=covariance, method=fw.Tensors(tolerance))
+    drawn = fw.prepare(net, X, Y, X_test, method=fw.Sampling(budget=1e5, **sampled))
     algorithms = {"flow": fw.GradientFlow(reach / top), "descent": fw.GradientDescent(1 / top, round(reach))}
     for name, algorithm in algorithms.items():
         yield name, whole.predict(algorithm, covariance=covariance), drawn.predict(algorithm)
@@ -165,7 +163,7 @@ def both_routes(points: int, reach: float, four_leg_tolerance: float, **sampled)
 def agreement(points: int, samples: int, reach: float) -> dict:
     """Pulls of every contribution to the mean, for flow and for descent."""
     result: dict = {"points": points}
-    for name, exact, estimate in both_routes(points, reach, 1e-5, samples=samples):
+    for name, exact, estimate in both_methods(points, reach, 1e-5, samples=samples):
         for part, error in estimate.sampling.contributions.items():
             result[f"{name} {part}"] = pulls(estimate.contributions[part], error, exact.contributions[part])
     return result
@@ -174,7 +172,7 @@ def agreement(points: int, samples: int, reach: float) -> dict:
 def variance(points: int, samples: int, reach: float) -> dict:
     """Pulls of every contribution to the variance of every output."""
     result: dict = {"points": points}
-    for name, exact, estimate in both_routes(points, reach, 1e-6, samples=samples, variance=True):
+    for name, exact, estimate in both_methods(points, reach, 1e-6, samples=samples, variance=True):
         for part, error in estimate.sampling.variance.contributions.items():
             value, true = (p.variance_contributions[part] for p in (estimate, exact))
             result[f"{name} {part}"] = pulls(value, error, true)

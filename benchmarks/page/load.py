@@ -29,7 +29,7 @@ import psutil
 
 from benchmarks.provenance import stamp
 from finitewidth.interface.page.problem import PARTS
-from finitewidth.interface.page.values import ACTIVATIONS, FIELDS, Choice
+from finitewidth.interface.page.values import ACTIVATIONS, FIELDS, Choice, Values
 
 MEDIAN, GROWTH = 1.0, 0.05  # seconds; of memory in the second half
 RESULTS = Path(__file__).parent / "results" / "load.md"
@@ -48,7 +48,7 @@ class Person(threading.Thread):
         self.http = httpx.Client(base_url=address, timeout=120)
         self.random = random.Random(seed)
         self.end = end
-        self.state = {name: field.default for name, field in FIELDS.items()}
+        self.state = Values().to_dict()
         self.took: list[tuple[str, float]] = []
         self.errors: list[str] = []
         self.given_up = 0

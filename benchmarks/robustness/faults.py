@@ -50,18 +50,19 @@ steps = 1500
 members = 240
 batch_size = 8
 key = 7
-record_at = [0, 100]
+[record]
+at = [0, 100]
 ntk = true
-keep_members = true
+members = true
 """
-MAIN_JOB = ENSEMBLE.replace("keep_members = true", "").replace("24, 24", "24")
+MAIN_JOB = ENSEMBLE.replace("\nmembers = true", "").replace("24, 24", "24")
 PREDICTION = """
 import numpy as np, finitewidth as fw
 import finitewidth.training.first_order.prepared as statistics
 statistics.DENSE = 4  # ten samples come leg by leg, as a hundred would
 X = np.random.default_rng(5).standard_normal((10, 3))
 net = fw.MLP((3, 40, 30, 30, 1), "sin", C_b=0.1, C_W=1.2)
-found = fw.predict(net, X[:7], np.sin(X[:7, :1]), X[7:], covariance=False, store="out/run.zarr")
+found = fw.predict(net, X[:7], np.sin(X[:7, :1]), X[7:], covariance=False, run=fw.Run("out/run.zarr"))
 np.savez("out/found.npz", mean=found.mean, **found.contributions)
 """
 
@@ -136,7 +137,7 @@ def jobs(scratch: Path) -> Iterator[tuple[Job, int]]:
     for name, command, kills in (
         ("`finitewidth ensemble`", [*COMMAND, "ensemble", str(ensemble), "--output", "out"], 20),
         ("`finitewidth solve run.toml`", [*COMMAND, "solve", str(main), "--output", "out"], 5),
-        ("`fw.predict(store=...)`", [sys.executable, "-c", PREDICTION], 5),
+        ("`fw.predict(run=fw.Run(store=...))`", [sys.executable, "-c", PREDICTION], 5),
     ):
         place = scratch / name.strip("`").split("(")[0].replace(" ", "_")
         place.mkdir()
@@ -222,8 +223,8 @@ def two_processes(job: Job, scratch: Path) -> str:
 def train(store: Path | None):
     X = np.random.default_rng(1).standard_normal((3, 2))
     net, how = fw.MLP((2, 4, 1), "tanh"), fw.GradientDescent(0.1, 5)
-    options = {"members": 12, "batch_size": 4, "key": 3, "progress": False}
-    return fw.train_ensemble(net, X[:2], X[:2, :1], X[2:], algorithm=how, store=store, **options)
+    options = {"members": 12, "key": 3}
+    return fw.train_ensemble(net, X[:2], X[:2, :1], X[2:], algorithm=how, **options, run=fw.Run(store=store))
 
 
 def damages(scratch: Path, chance: random.Random) -> Counter:

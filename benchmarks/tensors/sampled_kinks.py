@@ -79,7 +79,7 @@ def measured(make, members: int) -> dict[str, Estimate]:
 
 def rows(title: str, make, members: int) -> list[str]:
     start = time.perf_counter()
-    theory = [fw.solve(make(16), X, memory=memory).output for memory in (True, False)]
+    theory = [fw.solve(make(16), X, method=fw.Tensors(remember=memory)).output for memory in (True, False)]
     seconds = time.perf_counter() - start
     found, lines = measured(make, members), []
     for name in NAMES:
@@ -101,7 +101,7 @@ def main() -> None:
 
 Made by `benchmarks/tensors/sampled_kinks.py`. Two inputs, layers counted with the readout, {members:,}
 networks at each of the widths {", ".join(map(str, WIDTHS))}, extrapolated to 1/n = 0 by a parabola in 1/n.
-Pulls are the largest of all entries; below 4 was asked for. The last column is `memory=False`, which leaves
+Pulls are the largest of all entries; below 4 was asked for. The last column is `remember=False`, which leaves
 out what a neuron remembers beyond pairs.
 
 | network | statistic | largest entry | standard error | largest pull | pull without memory |

@@ -127,9 +127,7 @@ def _tensor(law: fw.records.Theory, name: str) -> np.ndarray:
 
 def _sampled(net: fw.Network, ensemble: Ensemble, law: fw.records.Theory, seed: int) -> dict[str, Estimate]:
     if ensemble.names != MEANS:
-        found = fw.sample_statistics(
-            net, X, ensemble.networks, seed, tensors=ensemble.names, neurons=8, progress=False
-        )
+        found = fw.sample_statistics(net, X, ensemble.networks, seed, tensors=ensemble.names, neurons=8)
         return found.estimates
     found = sample_means(net, X, batches=200, size=ensemble.networks // 200, seed=seed)
     n, limits = net.ladder.widths[-2], {"G": law.output.K, "H": law.output.Theta}
@@ -175,7 +173,7 @@ tensor of the output layer, which is dense; n is the width of the stream.
 
 - **error of limit**: tensors are sampled at three widths; the limit is the value at 1/n = 0 of the parabola
   in 1/n through them. Its standard error is in units of the tensor's largest entry.
-- **memory**: what `fw.solve(..., memory=False)`, the pair law, leaves out: its largest difference from the
+- **memory**: what `fw.Tensors(remember=False)`, the pair law, leaves out: its largest difference from the
   exact law, in the same units.
 - **pull**: (theory - limit) / standard error, the largest among the entries. Above 4 they disagree, which was
   fixed beforehand. **pull without memory** is the same for the pair law.
@@ -186,7 +184,7 @@ tensor of the output layer, which is dense; n is the width of the stream.
 def main() -> None:
     quick, start, measured = "--quick" in sys.argv, time.process_time(), []
     for case in CASES:
-        laws = fw.solve(case.make(8), X), fw.solve(case.make(8), X, memory=False)
+        laws = fw.solve(case.make(8), X), fw.solve(case.make(8), X, method=fw.Tensors(remember=False))
         found = []
         for ensemble in case.ensembles:
             found += rows(case, ensemble._replace(networks=400) if quick else ensemble, laws)

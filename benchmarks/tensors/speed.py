@@ -63,12 +63,12 @@ def measure_solve(count: int, tolerance: float, depth: int, output_only: bool, r
     """First call at four inputs, best of the later ones, peak memory and error against a finer solve."""
     net, X = network(depth), inputs(count)
     layers = [depth] if output_only else None
-    first = seconds(lambda: fw.solve(net, X[:4], four_leg_tolerance=tolerance))
+    first = seconds(lambda: fw.solve(net, X[:4], method=fw.Tensors(tolerance=tolerance)))
     best, theory = math.inf, None
     for _ in range(runs):
         theory = None  # the memory of one result at a time
         start = time.perf_counter()
-        theory = fw.solve(net, X, four_leg_tolerance=tolerance, layers=layers)
+        theory = fw.solve(net, X, layers=layers, method=fw.Tensors(tolerance=tolerance))
         best = min(best, time.perf_counter() - start)
     peak = peak_gigabytes()
     return {"first": first, "best": best, "peak": peak, "error": _error(theory, net, X, tolerance)}
@@ -76,7 +76,9 @@ def measure_solve(count: int, tolerance: float, depth: int, output_only: bool, r
 
 def _error(theory, net, X, tolerance: float) -> float:
     """Largest error of a tensor in units of its largest entry, on four of the inputs."""
-    exact = fw.solve(net, X[:4], four_leg_tolerance=max(tolerance / 1000, 1e-11), layers=[net.depth]).output
+    exact = fw.solve(
+        net, X[:4], layers=[net.depth], method=fw.Tensors(tolerance=max(tolerance / 1000, 1e-11))
+    ).output
     part = (slice(4),) * 4
     return max(
         float(np.abs(theory.output.arrays[n][part] - exact.arrays[n]).max() / np.abs(exact.arrays[n]).max())
@@ -116,7 +118,9 @@ def measure_streamed(count: int, tolerance: float) -> dict:
 def measure_streamed_in_full(count: int, tolerance: float) -> dict:
     """Every leg: time, and error against a solve."""
     unrolled, vectors = fw.unroll(network(), inputs(count)), _vectors(count)
-    exact = fw.solve(network(), inputs(count), four_leg_tolerance=tolerance / 100, layers=[DEPTH]).output
+    exact = fw.solve(
+        network(), inputs(count), layers=[DEPTH], method=fw.Tensors(tolerance=tolerance / 100)
+    ).output
     found, errors = {}, {}
     for name in NAMES:
         start = time.perf_counter()
@@ -150,7 +154,9 @@ def measure_networks(count: int, width: int, batches: int, size: int) -> dict:
 
     def sampled(batches):
         members = batches * size
-        return fw.sample_statistics(net, X, members, key=1, tensors=NAMES, batch_size=size, progress=False)
+        return fw.sample_statistics(
+            net, X, members, key=1, tensors=NAMES, run=fw.Run(batch_size=size, progress=False)
+        )
 
     sampled(2)  # compiles
     start = time.perf_counter()
@@ -239,10 +245,10 @@ EARLIER_POINTS = {4: 2.46e5, 8: math.nan, 16: 1.37e7, 32: 6.65e7, 64: 2.90e8}
 def measure_bare(count: int, tolerance: float, runs: int) -> dict:
     """Sums and activations of a solve, what they would take at the rates of large ones, and what it takes."""
     net, X = network(), inputs(count)
-    fw.solve(net, X[:4], four_leg_tolerance=tolerance)
+    fw.solve(net, X[:4], method=fw.Tensors(tolerance=tolerance))
 
     def solve():
-        fw.solve(net, X, four_leg_tolerance=tolerance, layers=[DEPTH])
+        fw.solve(net, X, layers=[DEPTH], method=fw.Tensors(tolerance=tolerance))
 
     times = []
     for _ in range(runs):

@@ -385,7 +385,7 @@ def measure_memory(members: int) -> float:
         algorithm=fw.GradientDescent(1e-3, 10),
         members=members,
         key=0,
-        batch_size=50,
+        run=fw.Run(batch_size=50),
     )
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 

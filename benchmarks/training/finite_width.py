@@ -49,9 +49,9 @@ def one(count: int, tolerance: float) -> dict:
     import finitewidth as fw
 
     net, X, Y, X_test = problem(count)
-    fw.predict(net, X[:3], Y[:3], X_test[:2], four_leg_tolerance=tolerance)  # compile
+    fw.predict(net, X[:3], Y[:3], X_test[:2], method=fw.Tensors(tolerance))  # compile
     start = time.perf_counter()
-    found = fw.predict(net, X, Y, X_test, four_leg_tolerance=tolerance, covariance=False)
+    found = fw.predict(net, X, Y, X_test, method=fw.LegByLeg(tolerance))
     return dict(
         count=count,
         tolerance=tolerance,
@@ -69,15 +69,17 @@ def cost(count: int, members: int, steps: float, width: int) -> dict:
     net, X, Y, X_test = problem(count, width)
     # a large learning rate is the cheapest way to train real networks
     algorithm = fw.GradientDescent(0.5 * fw.textbook.spectrum(net, X).largest_learning_rate, steps)
-    options: dict = dict(algorithm=algorithm, four_leg_tolerance=AGAINST)
+    method = fw.LegByLeg(AGAINST) if math.isinf(steps) else fw.Tensors(AGAINST)
+    options: dict = dict(algorithm=algorithm, method=method)
     fw.predict(net, X[:3], Y[:3], X_test[:2], **options)  # compile
     start = time.perf_counter()
-    found = fw.predict(net, X, Y, X_test, covariance=False, **options)
+    found = fw.predict(net, X, Y, X_test, **options)
     theory = time.perf_counter() - start
     control = fw.control_variate(net, X, Y, X_test, algorithm)
-    options = dict(algorithm=algorithm, batch_size=members // 4, control=control, progress=False)
+    run = fw.Run(batch_size=members // 4, progress=False)
+    options = dict(algorithm=algorithm, control=control, run=run)
     if math.isinf(steps):
-        options["training_error"] = TRAINED
+        options["method"] = fw.Stepping(training_error=TRAINED)
     fw.train_ensemble(net, X, Y, X_test, members=members // 4, key=1, **options)  # compile
     start = time.perf_counter()
     ensemble = fw.train_ensemble(net, X, Y, X_test, members=members, key=0, **options)

@@ -182,8 +182,8 @@ def missed_by_pairs(outcome: Outcome) -> str:
     pairs = _without_memory(lambda: fw.predict(case.net, *case.data, algorithm=case.algorithm))
     full, without = (fw.compare(p, outcome.ensemble) for p in (outcome.prediction, pairs))
     return (
-        f"At width {case.width} a theory without the memory of neurons (`memory=False`) has largest pulls of "
-        f"{largest(without.pulls):.1f} (mean) and {largest(without.covariance_pulls):.1f} (covariance) "
+        f"At width {case.width} a theory without the memory of neurons (`remember=False`) has largest pulls "
+        f"of {largest(without.pulls):.1f} (mean) and {largest(without.covariance_pulls):.1f} (covariance) "
         f"instead of {largest(full.pulls):.1f} and {largest(full.covariance_pulls):.1f}."
     )
 
@@ -191,7 +191,7 @@ def missed_by_pairs(outcome: Outcome) -> str:
 def _without_memory(work: Callable):
     """Statistics of training with pairs alone, which the library does not offer."""
     real = prepared.solve_with
-    prepared.solve_with = lambda *args, **options: real(*args, **options, memory=False)
+    prepared.solve_with = lambda *args, **options: real(*args, **options, remember=False)
     try:
         return work()
     finally:
@@ -223,7 +223,8 @@ def speed(quick: bool) -> str:
     alone = timed(solving(stream(1000, gamma=0.9, C_W=0.3), 1))
     say(f"one input, 1000 layers: {alone}")
     dense, residual = (
-        timed(solving(stream(4, skips=skips), count, four_leg_tolerance=1e-6)) for skips in (False, True)
+        timed(solving(stream(4, skips=skips), count, method=fw.Tensors(tolerance=1e-6)))
+        for skips in (False, True)
     )
     allowed = 4 * dense.cores * 15 / 5
     what = f"{count} inputs, gelu, 4 residual layers, 1e-6"
@@ -241,7 +242,7 @@ def means(quick: bool) -> str:
     solving(stream(4), 3)()  # compilation
     inputs = samples(count + 5)
     data = inputs[:count], np.sin(inputs[:count, :1]), inputs[count:]
-    mean = timed(lambda: fw.predict(stream(4), *data, covariance=False, progress=False))
+    mean = timed(lambda: fw.predict(stream(4), *data, covariance=False, run=fw.Run(progress=False)))
     what, target = (
         f"{count} training points, 4 residual layers, gelu",
         "60 s of a clock; two cores have (120 s)",
@@ -280,11 +281,11 @@ def growth(quick: bool) -> str:
     ):
         rows = []
         for kind, memory in kinds.items():
-            solving(stream(2), 3, memory=memory)()  # compilation
+            solving(stream(2), 3, method=fw.Tensors(remember=memory))()  # compilation
             times = []
             for size in sizes:
                 net, count = of(size)
-                times.append(timed(solving(net, count, memory=memory, four_leg_tolerance=1e-6)))
+                times.append(timed(solving(net, count, method=fw.Tensors(tolerance=1e-6, remember=memory))))
                 say(f"{title} {size}, {kind}: {times[-1]}")
             rows.append((kind, *times, f"{power(list(sizes), times):.2f}"))
         parts.append(table(f"{title} | {' | '.join(map(str, sizes))} | power", rows))
@@ -296,7 +297,7 @@ def errors(quick: bool) -> str:
     net, count = stream(2 if quick else 4), 3
     exact, rows = solving(net, count)(), []
     for lines in (2, 4, 6, 8, 10):
-        found = solving(net, count, memory=lines)()
+        found = solving(net, count, method=fw.Tensors(remember=lines))()
         apart = {
             name: largest(getattr(found.output, name) - getattr(exact.output, name))
             / largest(getattr(exact.output, name))
@@ -312,7 +313,7 @@ def deep(quick: bool) -> str:
     rows = []
     for activation in ("gelu", "tanh"):
         net = stream(8 if quick else 48, activation, gamma=0.9, C_W=0.3)
-        work = solving(net, 4, memory=8)
+        work = solving(net, 4, method=fw.Tensors(remember=8))
         seconds, theory = timed(work), work()
         rows.append((activation, net.depth, 4, seconds, f"{theory.memory_error:.1e}"))
     return "Deep streams, 8 lines:\n\n" + table("activation | layers | inputs | time | reported error", rows)

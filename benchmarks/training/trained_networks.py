@@ -76,13 +76,7 @@ def run(case: Case) -> Outcome:
     middle = time.perf_counter()
     control = fw.control_variate(case.net, *case.data, case.algorithm)
     ensemble = fw.train_ensemble(
-        case.net,
-        *case.data,
-        algorithm=case.algorithm,
-        members=case.members,
-        key=KEY,
-        control=control,
-        progress=False,
+        case.net, *case.data, algorithm=case.algorithm, members=case.members, key=KEY, control=control
     )
     return Outcome(case, prediction, ensemble, time.perf_counter() - middle, middle - start)
 
@@ -162,10 +156,9 @@ def member_outputs(case: Case) -> np.ndarray:
             algorithm=case.algorithm,
             members=case.members,
             key=KEY,
-            store=store,
-            keep_members=True,
-            tolerance=1e-6,  # of gradient flow
-            progress=False,
+            record=fw.Record(members=True),
+            method=fw.Stepping(tolerance=1e-6),  # of gradient flow
+            run=fw.Run(store=store, progress=False),
         )
         return ensemble.member_outputs()[:, -1, TRAINING:, 0]
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.inputs import as_inputs
+from finitewidth.core.inputs import ArrayLike, as_inputs
 from finitewidth.experiment.ensemble.plan import Control
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.statistics import SampledStatistics
@@ -71,7 +71,7 @@ def compare(
         `pulls`, which are (theory - estimate) / standard error, and the `worst` of them.
 
     ```python
-    sampled = fw.sample_statistics(net, X, members=400, key=0, tensors=("V",), progress=False)
+    sampled = fw.sample_statistics(net, X, members=400, key=0, tensors=("V",))
     fw.compare(fw.solve(net, X, tensors=("V",)).output, sampled).worst
     ```
     """
@@ -116,7 +116,9 @@ def pulls_of(theory: np.ndarray, estimate: Estimate) -> np.ndarray:
     return np.where((estimate.stderr == 0) & (np.abs(gap) <= 1e-12 * np.abs(theory).max()), 0.0, pulls)
 
 
-def control_variate(net: Network, X_train, Y_train, X_test, algorithm: AbstractAlgorithm) -> Control:
+def control_variate(
+    net: Network, X_train: ArrayLike, Y_train: ArrayLike, X_test: ArrayLike, algorithm: AbstractAlgorithm
+) -> Control:
     """A control variate for `fw.train_ensemble(control=...)`: z - Theta F z, whose exact mean is zero.
 
     It is the part of the initial outputs z that training would keep at infinite width. Members differ mostly
@@ -136,7 +138,7 @@ def control_variate(net: Network, X_train, Y_train, X_test, algorithm: AbstractA
     descent = fw.GradientDescent(0.1, steps=20)
     control = fw.control_variate(net, X, Y, X_test, descent)
     ensemble = fw.train_ensemble(
-        net, X, Y, X_test, algorithm=descent, members=50, key=0, control=control, progress=False
+        net, X, Y, X_test, algorithm=descent, members=50, key=0, control=control
     )
     ensemble.controlled.mean.stderr
     ```

@@ -7,7 +7,6 @@ Orders behind these are not known to vanish, and take part in the fit with the s
 extrapolation from them is not surer than theory alone.
 """
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,11 +19,12 @@ from jaxtyping import Bool, Float
 from finitewidth.comparison.compare import control_variate
 from finitewidth.comparison.remainders import ORDERS, falls_of_remainders
 from finitewidth.comparison.widths import START, too_narrow, wide_enough, wider_width
-from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
+from finitewidth.core.display.user_warnings import warn
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.inputs import as_count
+from finitewidth.core.inputs import ArrayLike, as_count
 from finitewidth.core.keys import as_key
+from finitewidth.core.run import Run, as_run
 from finitewidth.core.tasks import HERE
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import LEAST_BATCHES, train_ensemble
@@ -67,7 +67,6 @@ class Extrapolation:
         algorithm=fw.GradientDescent(0.1, steps=5),
         widths=(8, 12, 16),
         members=40,
-        progress=False,
     )
     wide.at(256).variance.stderr
     ```
@@ -150,18 +149,15 @@ class Extrapolation:
 
 def extrapolate(
     net: Network,
-    X_train,
-    Y_train,
-    X_test,
+    X_train: ArrayLike,
+    Y_train: ArrayLike,
+    X_test: ArrayLike,
     *,
     algorithm: AbstractAlgorithm,
     widths: Sequence[int] | None = None,
     members: int = 4000,
-    batch_size: int | None = None,
-    key=0,
-    client: Any = None,
-    store: str | Path | None = None,
-    progress: Progress = None,
+    key: Any = 0,
+    run: Run | None = None,
 ) -> Extrapolation:
     """Mean and variance of trained networks at the width of `net`, with the orders behind 1/n.
 
@@ -181,10 +177,7 @@ def extrapolate(
             would be most of the error; the record has them.
         members: Networks of each ensemble, 16 or more.
         key: The randomness.
-        batch_size: Networks that are trained at once, as in `train_ensemble`.
-        client: A Dask client that trains the ensembles.
-        store: A folder with one ensemble for each width; a run that was killed continues from there.
-        progress: A progress bar, as in `train_ensemble`.
+        run: Where networks are trained, an `fw.Run`; its store is a folder with one ensemble for each width.
 
     Returns:
         Estimates `mean` and `variance` with standard errors, also `at` other widths.
@@ -198,7 +191,6 @@ def extrapolate(
         algorithm=fw.GradientDescent(0.1, steps=5),
         widths=(8, 12, 16),
         members=40,
-        progress=False,
     )
     wide.mean.value, wide.mean.stderr, wide.at(256).mean.value
     ```
@@ -206,7 +198,7 @@ def extrapolate(
     members = checked_members(members)
     narrow = list(checked_widths(net, START if widths is None else widths))
     prepared = prepare(net, X_train, Y_train, X_test, covariance=True)
-    key = as_key(key)
+    key, run = as_key(key), as_run(run, batches=True)
 
     def meaningless(n: int) -> bool:
         return _predicted(prepared, algorithm, n).verdict == "meaningless"
@@ -223,12 +215,9 @@ def extrapolate(
             X_test,
             algorithm=algorithm,
             members=members,
-            batch_size=_batch(small.net, members) if batch_size is None else batch_size,
             key=jax.random.fold_in(key, n),  # one key for all widths would draw the same first neurons
             control=control_variate(small.net, X_train, Y_train, X_test, algorithm),
-            client=client,
-            store=None if store is None else Path(store) / f"width_{n}.zarr",
-            progress=progress,
+            run=_of_width(run, n, small.net, members),
         )
         return _remainders(ensemble, _predicted(prepared, algorithm, n))
 
@@ -256,12 +245,11 @@ def _warn_of_narrow(useless: Sequence[int], meaningless: Callable[[int], bool], 
         return
     better = wide_enough(meaningless)
     remedy = f"use widths={better}" if better and better[-1] < n else "use wider ones, or fw.train_ensemble"
-    warnings.warn(
+    warn(
         f"order 1/n is meaningless at {_plural('width', len(useless))} {', '.join(map(str, useless))}: "
         "networks so narrow do not show the orders behind it, and errors are those of theory alone; "
         f"{remedy}.",
         ExpansionWarning,
-        stacklevel=3,
     )
 
 
@@ -276,7 +264,14 @@ def _warn_of_width(there: Extrapolation) -> None:
     what = f"variances at width {there.n} are below zero and have no std ({count})"
     parts = [place] * below + [what] * bool(negative)
     remedy = f"use width {there.widths[0]} or more" if below else "use a larger width or more members"
-    warnings.warn(f"{', and '.join(parts)}; {remedy}, or fw.train_ensemble.", ExpansionWarning, stacklevel=3)
+    warn(f"{', and '.join(parts)}; {remedy}, or fw.train_ensemble.", ExpansionWarning)
+
+
+def _of_width(run: Run, n: int, net: Network, members: int) -> Run:
+    """The run of the ensemble of one width."""
+    store = None if run.store is None else Path(run.store) / f"width_{n}.zarr"
+    free = run.batch_size is None and run.memory is None
+    return replace(run, store=store, batch_size=_batch(net, members) if free else run.batch_size)
 
 
 def _batch(net: Network, members: int) -> int:

@@ -121,6 +121,12 @@ def as_count(name: str, value, *, lowest: int, or_infinite: bool = False) -> int
     raise ValueError(f"{name} must be {wanted}, got {value!r}.")
 
 
+def reason(error: BaseException) -> str:
+    """The first line of what an error of other code says, without its last point, for a sentence of ours."""
+    text = str(error).strip()
+    return text.splitlines()[0].rstrip(".") if text else "no reason given"
+
+
 def merge_inputs(X: np.ndarray, *, keep: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """The distinct rows of X in the order in which they first appear, and the place of each row among them.
 

@@ -4,7 +4,8 @@ Methods are frozen values that check themselves. Where a function is given none 
 says which was used.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import jax
@@ -156,6 +157,13 @@ class FunctionSpace(AbstractMethod):
         object.__setattr__(self, "members", int(as_count("members", self.members, lowest=2)))
         object.__setattr__(self, "key", _plain_key(self.key))
 
+    @property
+    def raw_key(self) -> np.ndarray:
+        """The raw data of the key, from which JAX makes it again."""
+        return np.asarray(_raw(self.key), dtype=np.uint32)
+
+
+FirstOrder = Tensors | LegByLeg | Sampling  # the methods of training at order 1/n
 
 _Method = TypeVar("_Method", bound=AbstractMethod)
 
@@ -166,7 +174,16 @@ def as_method(method: Any, kinds: tuple[type[_Method], ...], *, where: str) -> _
         return method
     known = " and ".join(f"fw.{kind.__name__}" for kind in kinds)
     given = f"fw.{method!r}" if isinstance(method, AbstractMethod) else repr(method)
-    raise ValueError(f"method={given} has no meaning {where}; use {known}, or None, which chooses.")
+    remedy = f"use {known}, or None, which chooses" if kinds else "leave it out"
+    raise ValueError(f"method={given} has no meaning {where}; {remedy}.")
+
+
+def only(method: AbstractMethod, acting: Collection[str], where: str, remedy: str = "leave it out") -> None:
+    """Refuse a method of which something else than the named parts differs from its default."""
+    for field in fields(method):  # type: ignore[arg-type]
+        value = getattr(method, field.name)
+        if field.name not in acting and value != field.default:
+            raise ValueError(f"method has {field.name}={value!r}, which does nothing {where}; {remedy}.")
 
 
 def _check_accuracy(name: str, value: Any) -> None:

@@ -51,9 +51,17 @@ class Run:
             raise ValueError(
                 f"memory must be a positive number of bytes, got {self.memory!r}; use memory=1e9."
             )
+        if self.batch_size is not None and self.memory is not None:
+            raise ValueError(
+                f"give batch_size={self.batch_size!r} or memory={self.memory!r}, not both; one sets the "
+                "other."
+            )
 
 
-def as_run(run: Run | None, *, batches: bool = False, tasks: bool = True) -> Run:
+QUIET = Run(progress=False)  # in this process, without a bar
+
+
+def as_run(run: Any, *, batches: bool = False, tasks: bool = True) -> Run:
     """A run as a user gave it; None is this process, without a store.
 
     What cannot act is refused: `batches` says whether real networks are drawn in batches, `tasks` whether

@@ -35,16 +35,16 @@ from finitewidth.theory.ratios import ratios
 from finitewidth.theory.solve import solve
 
 ALLOWED = 0.3  # the largest ratio of networks that `audit` trusts, with a little to spare
-DEEPEST = 8192  # layers; further ones are not looked at
-_NEAREST = 1e-6  # the smallest 1 - gamma that is tried
-_ACCURACY = 5e-3  # by which the ratio may be smaller than what is allowed where gamma is found
-_SEARCHED = 1000  # layers for which an audit looks for a better gamma, in seconds
+DEEPEST = 8192  # layers; deeper networks are not searched
+_SMALLEST_GAP = 1e-6  # the smallest 1 - gamma that is searched
+_ACCURACY = 5e-3  # of the ratio at the gamma that is found, below the allowed one
+_DEEPEST_ADVICE = 1000  # layers up to which an audit searches a better gamma, in seconds
 
 
 @shown("explanation", "ratio", "allowed", "width", "depth", "gamma", "C_b", "C_W", "activation")
 @dataclass(frozen=True, eq=False)
 class Aspect:
-    """A width, a depth and a gamma that go together, and the initialization that belongs to them.
+    """A width, a depth and a gamma at which the largest ratio is allowed, and their critical initialization.
 
     `fw.critical.aspect` makes it.
 
@@ -114,7 +114,7 @@ def aspect(
     sizes = functools.partial(_sizes, activation, float(input_scale))
     if depth is None:
         assert width is not None and gamma is not None
-        curve = _deep_enough(sizes, gamma, allowed * width)
+        curve = _curve_beyond(sizes, gamma, allowed * width)
         beyond = np.flatnonzero(curve > allowed * width)
         depth = int(beyond[0]) if beyond.size else DEEPEST
     elif width is None:
@@ -143,7 +143,7 @@ def _check(activation: Activation, width, depth, gamma) -> None:
             raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
     if depth is not None and depth > DEEPEST:
         raise ValueError(f"depth must be at most {DEEPEST} layers, got {depth}; ratios grow linearly beyond.")
-    if gamma is not None and not (_is_number(gamma) and abs(gamma) <= 1 - _NEAREST):
+    if gamma is not None and not (_is_number(gamma) and abs(gamma) <= 1 - _SMALLEST_GAP):
         raise ValueError(
             f"gamma must be a number between -1 and 1, got {gamma!r}; gamma = 1 has no critical point."
         )
@@ -173,14 +173,14 @@ def scale_invariant_vertex(a_plus: float, a_minus: float, gamma: float, depth: i
     """V/K^2 of every layer of a critical network with a piecewise-linear activation, (depth,)."""
     kappa = ((a_plus**2 - a_minus**2) / (a_plus**2 + a_minus**2)) ** 2
     lags = float(gamma) ** np.arange(depth)
-    met = (2 / math.pi) * ((1 + 2 * lags**2) * np.arcsin(lags) + 3 * lags * np.sqrt(1 - lags**2))
-    memory = 2 * np.cumsum(met) - met[0]  # a layer and all earlier ones, in both orders
+    correlations = (2 / math.pi) * ((1 + 2 * lags**2) * np.arcsin(lags) + 3 * lags * np.sqrt(1 - lags**2))
+    memory = 2 * np.cumsum(correlations) - correlations[0]  # a layer and all earlier ones, in both orders
     growth = 2 * (1 - gamma**4) + kappa * (1 - gamma**2) ** 2 * memory
     return np.concatenate([[0.0], np.cumsum(growth)])[:depth]
 
 
-def _deep_enough(sizes: Callable[[float, int], np.ndarray], gamma: float, limit: float) -> np.ndarray:
-    """The curve over so many layers that it exceeds the limit, or over the most that are looked at."""
+def _curve_beyond(sizes: Callable[[float, int], np.ndarray], gamma: float, limit: float) -> np.ndarray:
+    """The curve over as many layers as it takes to exceed the limit, at most DEEPEST."""
     depth = min(DEEPEST, 16 + math.ceil(limit / (6 * (1 - gamma**4))))
     curve = sizes(gamma, depth)
     while curve[-1] <= limit and depth < DEEPEST:
@@ -201,7 +201,7 @@ def _smallest_gamma(size: Callable[[float], float], limit: float) -> float:
     too_far, enough = (1.0, without), (0.5, size(0.5))  # 1 - gamma and the size there
     while enough[1] > limit:
         too_far, step = enough, 0.9 * enough[0] * limit / enough[1]
-        if step < _NEAREST:
+        if step < _SMALLEST_GAP:
             raise ValueError(
                 f"no gamma below 1 brings the largest ratio down to what is allowed ({limit:.3g} over the "
                 "width); widen the network."
@@ -223,7 +223,7 @@ def longer_skips(net: Network, input_scale: float) -> str:
     ladder = net.ladder
     uniform = len(set(ladder.activations)) == 1 and len(set(ladder.widths[1:-1])) == 1
     over_one = all(skip is None or skip.source == layer for layer, skip in enumerate(ladder.skips))
-    if not (uniform and over_one and ladder.depth <= _SEARCHED):
+    if not (uniform and over_one and ladder.depth <= _DEEPEST_ADVICE):
         return ""
     try:
         remedy = aspect(

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from finitewidth.critical.activations.classification import criticality
+from finitewidth.critical.activations.explanation import in_range, numbered, shortened
 from finitewidth.critical.activations.susceptibilities import CRITICAL
-from finitewidth.critical.activations.words import in_range, numbered, shortened
 from finitewidth.critical.one_input import OneInput
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network

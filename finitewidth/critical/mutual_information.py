@@ -19,9 +19,6 @@ import numpy as np
 
 from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import as_count, as_inputs
-from finitewidth.critical.activations.classification import Criticality
-from finitewidth.gaussian.four_legs.averages import four_legs
-from finitewidth.gaussian.two_legs.averages import two_legs
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
 from finitewidth.theory.solve import solve
@@ -141,26 +138,3 @@ def best_ratio(nu: float, outputs: int) -> float:
 
 def _largest(outputs: int) -> float:
     return 4 / (20 + 3 * outputs)
-
-
-def fluctuation_rate(point: Criticality) -> float:
-    r"""nu = V/(K^2 L) of critical networks of an activation, deep and wide, by its universality class.
-
-    Scale-invariant: $6 (a_+^4 + a_-^4)/(a_+^2 + a_-^2)^2 - 1$. K* = 0: 2/3. Half-stable: at K*,
-    $C_W^2 (\langle\sigma^4\rangle - \langle\sigma^2\rangle^2)/K_\star^2$.
-    """
-    activation = point.activation
-    if activation.slopes is not None:
-        above, below = (slope**2 for slope in activation.slopes)
-        return 6 * (above**2 + below**2) / (above + below) ** 2 - 1
-    if point.universality_class == "K*=0":
-        return 2 / 3
-    if point.universality_class != "half-stable" or point.K_star is None or point.C_W is None:
-        raise ValueError(
-            f"activation {activation.name!r} has no critical point, so V/(K^2 L) has no limit; use "
-            "fw.critical.information at the depth of your network."
-        )
-    K = np.array([[point.K_star]])
-    fourth = float(four_legs(activation, K, ((0, 0, 0, 0),))[0, 0, 0, 0].value.item())
-    second = float(two_legs(activation, K)[0, 0].value.item())
-    return point.C_W**2 * (fourth - second**2) / point.K_star**2

@@ -1,12 +1,9 @@
-r"""One input through the layers at infinite width: K, Theta and both susceptibilities of every layer.
+"""One input through the layers at infinite width: K, Theta and both susceptibilities of every layer.
 
-Scalars from the table of averages, so that a thousand layers take milliseconds for any activation. Each step
-from layer l to l + 1 is that of its own activation:
-
-$$K^{(l+1)} = C_b + C_W \langle\sigma_l^2\rangle_{K^{(l)}}, \qquad
-  \Theta^{(l+1)} = \lambda_b + \lambda_W \langle\sigma_l^2\rangle_{K^{(l)}} + \chi_\perp^{(l)} \Theta^{(l)}$$
+Scalars from the table of averages, so that a thousand layers take milliseconds for any activation.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +13,8 @@ from finitewidth.gaussian.two_legs.one_leg import require_continuous
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
+from finitewidth.theory.layers.dense import Means, behind_weights
+from finitewidth.theory.steps import TwoLegs, over_depth
 
 _REPETITIONS = 50  # of the network above itself, at most
 _FOLLOWED = 20_000  # layers in all these, at most
@@ -34,7 +33,7 @@ class OneInput(NamedTuple):
 
 def layer_by_layer(net: Network, input_scale: float) -> OneInput:
     """The numbers of each layer for an input whose components have mean square `input_scale`."""
-    return _follow(net, net.C_b[0] + net.C_W[0] * input_scale, input_scale)
+    return _follow(net, behind_weights(net.dense[0], input_scale), input_scale)
 
 
 def layers_repeated(net: Network, start: float) -> OneInput:
@@ -44,7 +43,7 @@ def layers_repeated(net: Network, start: float) -> OneInput:
     """
     copies = max(2, min(_REPETITIONS, _FOLLOWED // net.depth))
     for _ in range(copies):
-        path = _follow(net, start, np.nan)
+        path = _follow(net, Means(start, np.nan), np.nan)
         if not np.isfinite(path.K[-1]) or abs(path.K[-1] - start) <= _SETTLED * start:
             break
         start = float(path.K[-1])
@@ -69,23 +68,29 @@ def readers(net: Network) -> tuple[Activation, ...]:
     return declared if isinstance(declared, tuple) else (declared,)
 
 
-def _follow(net: Network, start: float, input_scale: float) -> OneInput:
-    tables = _tables(net)
-    K, Theta, arriving = (np.full(net.depth, end) for end in (np.inf, np.inf, np.nan))
-    parallel, perpendicular = np.full(net.depth, np.nan), np.full(net.depth, np.nan)
-    K[0], arriving[0] = start, input_scale
-    Theta[0] = net.lambda_b[0] + net.lambda_W[0] * input_scale
-    for l in range(net.depth):
-        C_W = net.C_W[min(l + 1, net.depth - 1)]
-        averages = tables[l](K[l : l + 1])
-        square, slope = averages.square[0], averages.slope[0]
-        parallel[l], perpendicular[l] = C_W * averages.growth[0], C_W * slope
-        if l + 1 == net.depth or not np.isfinite(square):  # beyond the table
+def _follow(net: Network, first: Means, input_scale: float) -> OneInput:
+    tables, means, seen = _tables(net), [first], []
+
+    def averages(layer: int, K: float) -> TwoLegs:
+        table = tables[layer - 1](np.array([K]))
+        seen.append((table.square[0], table.slope[0], table.growth[0]))
+        return TwoLegs(*seen[-1][:2])
+
+    for _, (square, _, _), above in over_depth(net.ladder, first, averages):
+        if not np.isfinite(square):  # beyond the table
             break
-        arriving[l + 1] = square
-        K[l + 1] = net.C_b[l + 1] + C_W * square
-        Theta[l + 1] = net.lambda_b[l + 1] + net.lambda_W[l + 1] * square + C_W * slope * Theta[l]
-    return OneInput(K, Theta, parallel, perpendicular, arriving)
+        means.append(above)
+    else:
+        averages(net.depth, means[-1].K)
+    (K, Theta), (square, slope, growth) = zip(*means, strict=True), zip(*seen, strict=True)
+    C_W = np.array([*net.C_W[1:], net.C_W[-1]])[: len(seen)]
+    arriving = [input_scale, *square][: len(means)]
+    columns = (K, np.inf), (Theta, np.inf), (C_W * growth, np.nan), (C_W * slope, np.nan), (arriving, np.nan)
+    return OneInput(*(_up_to_depth(net.depth, *column) for column in columns))
+
+
+def _up_to_depth(depth: int, known: Sequence[float] | np.ndarray, beyond: float) -> np.ndarray:
+    return np.array([*known, *[beyond] * (depth - len(known))], dtype=float)
 
 
 def _tables(net: Network) -> list[LegTable]:

@@ -24,8 +24,8 @@ from finitewidth.gaussian.two_legs.leg_table import LegTable, leg_table
 from finitewidth.network.layers.activation import Activation, as_activation
 
 REGIONS = ("ordered", "critical", "chaotic", "diverging")
-_HALVINGS = 40
-_FOLLOWED = 200  # layers
+_BISECTIONS = 40
+_ITERATIONS = 200
 
 
 @shown(
@@ -163,17 +163,17 @@ def phase_diagram(
 
 def _rows(table: LegTable, C_b: np.ndarray, C_W: np.ndarray, gamma: float, start: float):
     """K*, both susceptibilities and the number of fixed points for one gamma, (B, W) each."""
-    K, count = _of_skip(table, C_b, C_W, gamma**2, start)
+    K, count = _with_skip(table, C_b, C_W, gamma**2, start)
     averages = table(np.where(np.isinf(K), np.nan, K))
     return K, gamma**2 + C_W * averages.growth, gamma**2 + C_W * averages.slope, count
 
 
-def _of_skip(table: LegTable, C_b: np.ndarray, C_W: np.ndarray, kept: float, start: float):
-    """K* and the number of fixed points where a skip keeps this share of K."""
-    if kept < 1:
-        return _fixed_points(table, C_b / (1 - kept), C_W / (1 - kept), start, kept)
-    still = (C_b[:, None] == 0) & (C_W == 0) & (kept == 1)  # only then nothing is added to K
-    return np.where(still, start, np.inf), np.zeros(still.shape, dtype=int)
+def _with_skip(table: LegTable, C_b: np.ndarray, C_W: np.ndarray, gamma2: float, start: float):
+    """K* and the number of fixed points with a skip that keeps a share gamma^2 of K."""
+    if gamma2 < 1:
+        return _fixed_points(table, C_b / (1 - gamma2), C_W / (1 - gamma2), start, gamma2)
+    unchanged = (C_b[:, None] == 0) & (C_W == 0) & (gamma2 == 1)  # only then nothing is added to K
+    return np.where(unchanged, start, np.inf), np.zeros(unchanged.shape, dtype=int)
 
 
 class FixedPoint(NamedTuple):
@@ -193,23 +193,23 @@ def fixed_point(activation: Activation, C_b: float, C_W: float, start: float) ->
 
 
 def _fixed_points(
-    table: LegTable, C_b: np.ndarray, C_W: np.ndarray, start: float, kept: float = 0.0
+    table: LegTable, C_b: np.ndarray, C_W: np.ndarray, start: float, gamma2: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """K* of a kernel that begins at `start`, and the number of fixed points, (B, W) each.
 
-    A step goes a share 1 - `kept` of the way that the dense map would go.
+    `gamma2` is the share of K that a skip keeps in each step.
     """
     K, count = np.full((C_b.size, C_W.size), start), np.empty((C_b.size, C_W.size), dtype=int)
-    if (table.averages.growth < 0).any():  # then a kernel may jump over fixed points: follow it
-        for _ in range(_FOLLOWED):
+    if (table.averages.growth < 0).any():  # then a kernel may jump over fixed points: iterate first
+        for _ in range(_ITERATIONS):
             image = np.nan_to_num(C_b[:, None] + C_W * table(K).square, nan=table.K[-1])
-            K = kept * K + (1 - kept) * image if kept else image
+            K = gamma2 * K + (1 - gamma2) * image if gamma2 else image
     low, high = np.empty(K.shape), np.empty(K.shape)
     turns = _turning_points(table, C_W)
     for column, weight in enumerate(C_W):
         cells = _flow(table, turns[column], C_b, float(weight), K[:, column])
         low[:, column], high[:, column], count[:, column] = cells
-    return _refined(table, low, high, C_b[:, None], C_W), count
+    return _bisected(table, low, high, C_b[:, None], C_W), count
 
 
 def _turning_points(table: LegTable, C_W: np.ndarray) -> list[np.ndarray]:
@@ -252,14 +252,14 @@ def _flow(
     return low, high, changes.sum(axis=1) + zero_is_fixed
 
 
-def _refined(
+def _bisected(
     table: LegTable, low: np.ndarray, high: np.ndarray, C_b: np.ndarray, C_W: np.ndarray
 ) -> np.ndarray:
-    """The one zero of F(K) - K between `low` and `high`, by halving."""
+    """The one zero of F(K) - K between `low` and `high`, by bisection."""
     known = np.isfinite(high) & (high > 0)
     left, right = np.where(known, low, 1.0), np.where(known, high, 1.0)
     sign = np.sign(C_b + C_W * table(left).square - left)
-    for _ in range(_HALVINGS):
+    for _ in range(_BISECTIONS):
         middle = (left + right) / 2
         same = np.sign(C_b + C_W * table(middle).square - middle) == sign
         left, right = np.where(same, middle, left), np.where(same, right, middle)

@@ -17,19 +17,19 @@ from finitewidth.critical.tuning import critical_version
 from finitewidth.network.layers.attention import SelfAttention
 from finitewidth.network.network import Network
 
-_EXPONENTIAL = 3.0  # logarithm of a change over a doubling of the depth that no small power makes
-_STEADY = 0.75  # the rate of an exponential at the end over that at the middle; a power has 1/2
-_STILL = 3e-5  # smaller rates are those of the epsilon of norms
-_FEWEST = 6  # steps that show a trend
-_AT_ONCE = 1e-6  # a curve that is larger than this before it vanishes has not fallen gradually
+_EXPONENTIAL = 3.0  # logarithm of a change over a doubling of the depth, above that of small powers
+_EXPONENTIAL_RATIO = 0.75  # the rate of an exponential at the end over that at the middle; a power has 1/2
+_NORM_EPSILON = 3e-5  # smaller rates come from the epsilon of norms
+_FEWEST_STEPS = 6  # steps that show a trend
+_SUDDEN = 1e-6  # a curve that is larger than this before it vanishes has not fallen gradually
 
 
 def stream_lengths(path: TwoInputs) -> tuple[float, float]:
     """Correlation lengths of norms and of directions and gradients, in layers; infinite for powers."""
-    longer = path.on_stream.longer[np.asarray(path.stream[:-1]) - 1]  # a final norm is no matter of depth
-    gone = np.flatnonzero(longer == 0)
-    forgotten = gone.size > 0 and abs(longer[gone[0] - 1]) > _AT_ONCE  # by a norm
-    parallel = 0.0 if forgotten else correlation_length(path.on_stream.longer, path.stream)
+    norm = path.on_stream.norm[np.asarray(path.stream[:-1]) - 1]  # a final norm does not count
+    vanished = np.flatnonzero(norm == 0)
+    normalized = vanished.size > 0 and abs(norm[vanished[0] - 1]) > _SUDDEN  # by a LayerNorm, at once
+    parallel = 0.0 if normalized else correlation_length(path.on_stream.norm, path.stream)
     return parallel, correlation_length(path.on_stream.gradient, path.stream)
 
 
@@ -87,7 +87,9 @@ def correlation_length(curve: np.ndarray, stream: Sequence[int], *, whole: bool 
     strongest = int(np.argmax(changes))
     if changes[strongest] > _EXPONENTIAL:
         return 1 / abs(rates[strongest])
-    is_steady = logs.size >= _FEWEST and abs(rates[2]) > max(_STILL, _STEADY * abs(rates[1]))
+    is_steady = logs.size >= _FEWEST_STEPS and abs(rates[2]) > max(
+        _NORM_EPSILON, _EXPONENTIAL_RATIO * abs(rates[1])
+    )
     return 1 / abs(rates[2]) if is_steady else math.inf
 
 

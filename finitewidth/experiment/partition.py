@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from finitewidth.core.inputs import as_count, as_number
+from finitewidth.core.inputs import as_count
+from finitewidth.core.run import Run
 
 MEMORY_BUDGET = 1e9  # bytes that a batch may take unless the caller says otherwise; a CPU works on two
 AT_ONCE = 2  # small matrix products fill one core, and two batches at a time fill two
@@ -32,21 +33,18 @@ class Partition:
         return min(self.batch_size, self.members - batch * self.batch_size)
 
 
-def partition(
-    members: int, batch_size: int | None, *, memory: float, of_one: float, least_batches: int, lowest: int = 1
-) -> Partition:
-    """As given, or as many members in a batch as fit into `memory` bytes at `of_one` bytes each.
+def partition(members: int, run: Run, *, of_one: float, least_batches: int, lowest: int = 1) -> Partition:
+    """Batches of the size that the run asks for, or as large as its memory holds at `of_one` bytes a member.
 
-    Without `batch_size` there are at least `least_batches` batches, where there are members for them.
+    Without a size there are at least `least_batches` batches, where there are members for them.
     """
     members = int(as_count("members", members, lowest=1))
     if members > 2**32:
         raise ValueError(f"members must be at most 2^32, got {members}; use several keys.")
-    if batch_size is not None:
-        size = int(as_count("batch_size", batch_size, lowest=lowest))
+    if run.batch_size is not None:
+        size = int(as_count("batch_size", run.batch_size, lowest=lowest))
         return Partition(members, min(size, max(members, lowest)))
-    if not as_number(memory) > 0:
-        raise ValueError(f"memory must be a positive number of bytes, got {memory!r}; use memory=1e9.")
+    memory = MEMORY_BUDGET if run.memory is None else run.memory
     fits = int(memory // of_one)
     if fits < lowest:
         raise ValueError(

@@ -4,7 +4,6 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,13 +12,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from finitewidth.core.checkpoint import digest
-from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import over_samples, shown
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.inputs import as_inputs, merge_inputs
+from finitewidth.core.inputs import ArrayLike, as_inputs, merge_inputs
 from finitewidth.core.keys import as_key
 from finitewidth.core.precision import require_double_precision
-from finitewidth.core.tasks import Runner, runner
+from finitewidth.core.run import Run, as_run, runner
+from finitewidth.core.tasks import Runner
 from finitewidth.experiment.correlators import (
     DIFFERENTIALS,
     FLUCTUATIONS,
@@ -28,7 +27,7 @@ from finitewidth.experiment.correlators import (
     means,
 )
 from finitewidth.experiment.directions import differentials, outputs_and_ntk
-from finitewidth.experiment.partition import AT_ONCE, MEMORY_BUDGET, Partition, partition
+from finitewidth.experiment.partition import AT_ONCE, Partition, partition
 from finitewidth.experiment.sampling import Parameters, draw_members, fan_in, real_network, up_to
 from finitewidth.experiment.streaming import Moments, merge
 from finitewidth.network.foreign.reading import takes_models
@@ -49,7 +48,7 @@ class SampledStatistics:
     the theory. `fw.sample_statistics` makes it.
 
     ```python
-    sampled = fw.sample_statistics(net, X, members=400, key=0, tensors=("V",), progress=False)
+    sampled = fw.sample_statistics(net, X, members=400, key=0, tensors=("V",))
     sampled.G.value, sampled.V.stderr
     ```
     """
@@ -81,18 +80,14 @@ class SampledStatistics:
 @takes_models
 def sample_statistics(
     net: Network,
-    X,
+    X: ArrayLike,
     members: int,
-    key,
+    key: Any,
     *,
     layer: int | None = None,
     tensors: Sequence[str] | None = None,
     neurons: int = NEURONS,
-    batch_size: int | None = None,
-    memory: float = MEMORY_BUDGET,
-    client: Any = None,
-    store: str | Path | None = None,
-    progress: Progress = None,
+    run: Run | None = None,
 ) -> SampledStatistics:
     """Estimate the statistics of a layer at initialization from real networks.
 
@@ -112,17 +107,13 @@ def sample_statistics(
             other layers than dense ones, activations, pools and residual blocks of them, whose differentials
             are slow, V, D, F, A and B.
         neurons: How many neurons of the layer are sampled.
-        batch_size: Members of a batch; chosen from `memory` by default.
-        memory: A bound on the memory of a batch, in bytes.
-        client: A Dask client that runs the batches.
-        store: A path that ends in .zarr, which keeps finished batches.
-        progress: A progress bar, as in `train_ensemble`.
+        run: Store, cluster, progress and size of batches, an `fw.Run`.
 
     Returns:
         A record whose `G`, `H`, `V`, `A`, ... are estimates with `value` and `stderr`.
 
     ```python
-    sampled = fw.sample_statistics(net, X, members=400, key=0, tensors=("V",), progress=False)
+    sampled = fw.sample_statistics(net, X, members=400, key=0, tensors=("V",))
     sampled.V.value, sampled.V.stderr
     ```
     """
@@ -133,11 +124,12 @@ def sample_statistics(
     sampled = up_to(net, layer, _checked_neurons(neurons))
     neurons = _checked_stream(sampled, layer, neurons)
     names = _as_tensors(sampled, tensors)
-    parts = _partition(members, batch_size, memory, _bytes_of_one(sampled, neurons, len(distinct), names))
+    run = as_run(run, batches=True)
+    parts = _partition(members, run, _bytes_of_one(sampled, neurons, len(distinct), names))
     key_data = np.asarray(jax.random.key_data(as_key(key)))
     work = functools.partial(_work, sampled, neurons, distinct, names, parts, key_data)
     configuration = functools.partial(_configuration, sampled, X, names, parts, key_data)
-    with runner(client, store, progress, kind="sample", configuration=configuration) as running:
+    with runner(run, kind="sample", configuration=configuration, batches=True) as running:
         total = _total(work, parts, running)
     estimates = {name: _expanded(_of_batches(value, parts.batches), places) for name, value in total.items()}
     return SampledStatistics(net, layer, parts.members, estimates)
@@ -220,7 +212,7 @@ def _correlators_of_one(
     return values
 
 
-def _partition(members: int, batch_size: int | None, memory: float, of_one: float) -> Partition:
+def _partition(members: int, run: Run, of_one: float) -> Partition:
     try:
         enough = members >= 4
     except TypeError:
@@ -228,13 +220,13 @@ def _partition(members: int, batch_size: int | None, memory: float, of_one: floa
     if not enough:
         raise ValueError(f"members must be a whole number of at least 4, got {members!r}.")
     least = min(LEAST_BATCHES, max(2, int(members) // 2))
-    parts = partition(members, batch_size, memory=memory, of_one=of_one, least_batches=least, lowest=2)
-    while batch_size is None and parts.members % parts.batch_size == 1:  # one network makes no pair
+    parts = partition(members, run, of_one=of_one, least_batches=least, lowest=2)
+    while run.batch_size is None and parts.members % parts.batch_size == 1:  # one network makes no pair
         parts = Partition(parts.members, parts.batch_size + 1)
     if parts.members % parts.batch_size == 1:
         raise ValueError(
-            f"batch_size {batch_size} leaves a last batch of one network, and the estimates need pairs of "
-            "them; change it by one."
+            f"batch_size {run.batch_size} leaves a last batch of one network, and the estimates need pairs "
+            "of them; change it by one."
         )
     if parts.batches < 2:
         raise ValueError(

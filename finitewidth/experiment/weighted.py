@@ -14,7 +14,6 @@ dense networks are drawn so, with as many normal numbers as preactivations inste
 
 import functools
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -23,14 +22,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from finitewidth.core.checkpoint import digest
-from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.inputs import as_inputs, as_positive, as_targets, merge_inputs
+from finitewidth.core.inputs import ArrayLike, as_inputs, as_positive, as_targets, merge_inputs
 from finitewidth.core.keys import as_key
 from finitewidth.core.precision import require_double_precision
-from finitewidth.core.tasks import runner
-from finitewidth.experiment.partition import MEMORY_BUDGET, Partition, partition
+from finitewidth.core.run import Run, as_run, runner
+from finitewidth.experiment.partition import Partition, partition
 from finitewidth.experiment.sampling import draw, fan_in, member_key, passages, real_network
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.network import Network
@@ -57,7 +55,7 @@ class SampledPosterior:
     `fw.bayes.sample` makes it.
 
     ```python
-    sampled = fw.bayes.sample(net, X, Y, X_test, members=400, key=0, noise=0.1, progress=False)
+    sampled = fw.bayes.sample(net, X, Y, X_test, members=400, key=0, noise=0.1)
     sampled.mean.value, sampled.mean.stderr, sampled.effective_members
     ```
     """
@@ -82,19 +80,15 @@ class _Data(NamedTuple):
 
 def sample(
     net: Network,
-    X_train,
-    Y_train,
-    X_test=None,
+    X_train: ArrayLike,
+    Y_train: ArrayLike,
+    X_test: ArrayLike | None = None,
     *,
     members: int,
-    key,
+    key: Any,
     noise: float = 0.0,
     layers: bool = False,
-    batch_size: int | None = None,
-    memory: float = MEMORY_BUDGET,
-    client: Any = None,
-    store: str | Path | None = None,
-    progress: Progress = None,
+    run: Run | None = None,
 ) -> SampledPosterior:
     """Estimate the posterior from networks of the prior, weighted by their likelihood.
 
@@ -111,17 +105,13 @@ def sample(
         key: The randomness: a number or a key of JAX.
         noise: The variance of the observations.
         layers: Whether to estimate the hidden layers given the data too.
-        batch_size: Members of a batch; chosen from `memory` by default.
-        memory: A bound on the memory of a batch, in bytes.
-        client: A Dask client that runs the batches.
-        store: A path that ends in .zarr, which keeps finished batches.
-        progress: A progress bar, as in `train_ensemble`.
+        run: Store, cluster, progress and size of batches, an `fw.Run`.
 
     Returns:
         Estimates with standard errors.
 
     ```python
-    sampled = fw.bayes.sample(net, X, Y, X_test, members=400, key=0, noise=0.1, progress=False)
+    sampled = fw.bayes.sample(net, X, Y, X_test, members=400, key=0, noise=0.1)
     sampled.effective_members
     ```
     """
@@ -135,12 +125,12 @@ def sample(
     data = _Data(X, Y, np.asarray(noise), _root(net, X))
     of_one = 8 * 3 * (real_network(net).normal_count + net.depth * len(X) * (len(X) + fan_in(net)))
     parts = partition(
-        members, batch_size, memory=memory, of_one=of_one, least_batches=LEAST_BATCHES, lowest=2
+        members, as_run(run, batches=True), of_one=of_one, least_batches=LEAST_BATCHES, lowest=2
     )
     key_data = np.asarray(jax.random.key_data(as_key(key)))
     work = functools.partial(_work, net, data, layers, X_test is None, parts, key_data)
     configuration = functools.partial(_configuration, net, data, layers, parts, key_data)
-    with runner(client, store, progress, kind="weighted", configuration=configuration) as running:
+    with runner(run, kind="weighted", configuration=configuration, batches=True) as running:
         results = list(
             running.results(
                 work,

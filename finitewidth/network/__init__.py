@@ -1,0 +1,1 @@
+"""The object of study, as values: activations, layers, networks, algorithms and losses."""

@@ -8,8 +8,6 @@ import numpy as np
 from finitewidth.core.inputs import as_number
 from finitewidth.network.network import Network
 
-MOST_LINES = 20  # between a neuron and its past
-
 
 def check_tolerance(name: str, value) -> None:
     """Tolerances are fractions."""
@@ -17,12 +15,12 @@ def check_tolerance(name: str, value) -> None:
         raise ValueError(f"{name} must lie between 0 and 1, got {value!r}.")
 
 
-def accuracy_or_error(error: float, tolerance: float, name: str | None) -> None:
+def accuracy_or_error(error: float, tolerance: float, name: str | None, asked: str = "tolerance") -> None:
     """Refuse results whose averages are much worse than was asked for."""
     if error > 100 * tolerance:
         raise ValueError(
-            f"the averages of activation {name!r} reach an accuracy of {error:.1e} only, not tolerance="
-            f"{tolerance:g}; ask for tolerance={2 * error:.0e} or lower the variances (C_W, inputs)."
+            f"the averages of activation {name!r} reach an accuracy of {error:.1e} only, not {asked}="
+            f"{tolerance:g}; ask for {asked}={2 * error:.0e} or lower the variances (C_W, inputs)."
         )
 
 
@@ -44,25 +42,21 @@ def check_layer(layer: int, depth: int) -> None:
         raise ValueError(f"layer must be a whole number from 1 to {depth}, got {layer!r}.")
 
 
-def is_local(memory: bool | int) -> TypeGuard[int]:
+def is_local(remember: bool | int) -> TypeGuard[int]:
     """Whether a number of lines was asked for."""
-    return not isinstance(memory, bool | np.bool_)
+    return not isinstance(remember, bool | np.bool_)
 
 
-def check_memory(memory: bool | int, net: Network | None) -> None:
-    """Refuse what is no number of lines and, if given, a network whose memory cannot be carried on."""
-    if not is_local(memory):
-        return
-    if not isinstance(memory, int | np.integer) or not 2 <= memory <= MOST_LINES:
-        raise ValueError(
-            f"memory must be True, False or a number of lines from 2 to {MOST_LINES}, got {memory!r}."
-        )
-    if net is None:
+def check_memory(remember: bool | int, net: Network) -> None:
+    """Refuse a network whose neurons' memory cannot be carried on by so many lines."""
+    if not is_local(remember):
         return
     if not net.is_smooth:
         raise ValueError(
-            f"memory={memory} needs smooth activations, not {net.activation_name!r}; use memory=True."
+            f"remember={remember} needs smooth activations, not {net.activation_name!r}; use remember=True."
         )
     skips = [(skip.source, end) for end, skip in enumerate(net.ladder.skips, start=1) if skip is not None]
     if any(start < before for (_, before), (start, _) in itertools.pairwise(skips)):
-        raise ValueError(f"memory={memory} does not know skip connections within another; use memory=True.")
+        raise ValueError(
+            f"remember={remember} does not know skip connections within another; use remember=True."
+        )

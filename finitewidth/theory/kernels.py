@@ -2,19 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.cores import SingleThreadedProducts
-from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_inputs
+from finitewidth.core.inputs import ArrayLike, as_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
+from finitewidth.core.run import QUIET, Run, runner
 from finitewidth.core.storage.files import read_arrays, write_arrays
-from finitewidth.core.tasks import Runner, runner
+from finitewidth.core.tasks import Runner
 from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.mlp import network_from_dict
@@ -77,14 +76,12 @@ class Kernels:
 @takes_models
 def kernels(
     net: Network,
-    X,
-    X_other=None,
+    X: ArrayLike,
+    X_other: ArrayLike | None = None,
     *,
     layer: int | None = None,
     tolerance: float = ACCURACY,
-    client: Any = None,
-    store: str | Path | None = None,
-    progress: Progress = False,
+    run: Run | None = None,
 ) -> Kernels:
     """Kernel and NTK between two sets of inputs at one layer, at infinite width.
 
@@ -97,10 +94,8 @@ def kernels(
         X_other: Inputs (M, n_0); X itself by default.
         layer: The layer, counted from 1; the output by default.
         tolerance: The accuracy of averages relative to their scale.
-        client: A Dask client, for which panels of the matrices are independent tasks.
-        store: A path that ends in .zarr, which keeps finished panels: a run that was killed continues where
-            it stopped.
-        progress: A progress bar, as in `train_ensemble`, but none is shown by itself.
+        run: Store and cluster, for which panels of the matrices are tasks, and progress; without one no bar
+            is shown.
 
     Returns:
         `K` and `Theta`, (N, M) each.
@@ -120,23 +115,20 @@ def kernels(
     require_memory(
         5 * 8 * X.shape[0] * columns,
         f"a kernel of {X.shape[0]} x {columns} pairs",
-        "pass fewer inputs at a time, or use fw.fit(..., store=...), which keeps it on disk",
+        "pass fewer inputs at a time, or use fw.fit(..., run=fw.Run(store=...)), which keeps it on disk",
     )
     request = Request(net, X, other, layer, tolerance)
-    with runner(client, store, progress, kind="kernel", configuration=request.configuration) as running:
-        in_panels = client is not None or store is not None
+    with runner(QUIET if run is None else run, kind="kernel", configuration=request.configuration) as running:
+        in_panels = running.client is not None or running.store is not None
         matrices, error, sampling_error = (assembled if in_panels else _whole)(running, request)
     accuracy_or_error(error, tolerance, net.activation_name)
     return Kernels(net, layer, *matrices, error, sampling_error)
 
 
 def _whole(running: Runner, request: Request) -> tuple[Matrices, float, float]:
-    """K and Theta in one piece, the largest error and the largest standard error of draws.
-
-    Most calls are short: a progress bar is shown where it is asked for, not by itself.
-    """
+    """K and Theta in one piece, the largest error and the largest standard error of draws."""
     net, X, other, layer, tolerance = request
     with SingleThreadedProducts():
         through = Propagation(net, X, other, tolerance, (layer,))
-        layers, error = through.matrices(running.progress or False)
+        layers, error = through.matrices(running.progress)
     return layers[layer], error, through.sampling_error

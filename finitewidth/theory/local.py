@@ -220,7 +220,7 @@ class _Course:
         self.now: Blocks = {}
         self.start: Blocks = {}  # where the stream is, at or below the present layer
         self.between: Blocks = {}  # rows in the present layer, columns where the stream is
-        self.state = State.first_layer(first.K, first.Theta)
+        self.state = State.first_layer(first.below)
         self.means = [np.zeros((2, *first.K.shape))]  # G1 and H1
 
     def advance(self, layer: int, step: Step, given: _Layer, starts: bool) -> None:
@@ -244,7 +244,7 @@ class _Course:
         self.now = now
         stripped = {key: width * block for key, block in now.items()}
         G1, H1 = self.means[-1][0], self.means[-1][1]
-        self.state = State(*step.means_above, G1, H1, stripped)
+        self.state = State(*step.above, G1, H1, stripped)
 
     def _correct_means(self, layer: int, step: Step, read: _Read | None) -> None:
         widths, skip, own = self.ladder.widths, self.ladder.skips[layer], Own()
@@ -318,9 +318,9 @@ class LocalStreams:
             present = given.above
             if skip is not None:
                 together = present.plus(past, skip.gamma**2)
-                present = together.behind_a_skip(skip.gamma, step.means_above[0])
+                present = together.behind_a_skip(skip.gamma, step.above.K)
             elif layer + 1 not in self.inside:
-                present = self._forgotten(step.means_above[0])
+                present = self._forgotten(step.above.K)
             states = [course.state for course in courses]
             if present.rows and layer + 1 not in self.inside:
                 bare = self._bare_blocks(layer + 1, present)

@@ -19,6 +19,7 @@ from finitewidth.theory.averages import FourLegs, source_recipe
 from finitewidth.theory.features import FeatureMaps, created, feature_maps
 from finitewidth.theory.layers.activation import KernelResponse
 from finitewidth.theory.layers.blocks import Move, Recipe, make_blocks
+from finitewidth.theory.layers.dense import Means
 from finitewidth.theory.steps import Step
 from finitewidth.theory.tensors import SHAPES
 
@@ -37,9 +38,10 @@ class State:
     blocks: Blocks = field(default_factory=dict)  # absent blocks are zero
 
     @classmethod
-    def first_layer(cls, K: np.ndarray, Theta: np.ndarray, *, bare: bool = False) -> "State":
+    def first_layer(cls, means: Means, *, bare: bool = False) -> "State":
         """All 1/n tensors vanish in the first layer."""
-        return cls(K, Theta, None, None) if bare else cls(K, Theta, np.zeros_like(K), np.zeros_like(K))
+        corrections = (None, None) if bare else (np.zeros_like(means.K), np.zeros_like(means.K))
+        return cls(*means, *corrections)
 
     def tensors(self) -> dict[str, np.ndarray]:
         """The blocks as the tensors of PDLT, slots in printed order."""
@@ -58,7 +60,7 @@ def next_layer(state: State, step: Step, averages: FourLegs, spare: Blocks | Non
     recipes = created_recipes(step, averages)
     for maps in feature_maps(step):
         add_moves(recipes, state.blocks, maps, step.width_ratio)
-    return State(*step.means_above, *corrections(state, step), _made(recipes, step.Theta, spare))
+    return State(*step.above, *corrections(state, step), _made(recipes, step.Theta, spare))
 
 
 def created_recipes(step: Step, averages: FourLegs) -> Recipes:

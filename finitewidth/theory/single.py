@@ -15,6 +15,7 @@ import numpy as np
 from finitewidth.gaussian.two_legs import quadrature
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.network import Network
+from finitewidth.theory.layers.dense import behind_weights
 
 _SHORTEST_SCAN = 64  # layers
 
@@ -91,8 +92,20 @@ def _scale_invariant_averages(a_plus: float, a_minus: float, K) -> _Averages:
     return _Averages(*two, 3 * A_4 * K**2, A_4 * K, A_4 + zero, zero, zero, zero)
 
 
-def _next(now: Scalars, m: _Averages, C_b, C, lb, lW, r) -> Scalars:
-    K, Th, G1, H1, V, D, A, F, B, P, Q, R, S, T, U = now
+class _Weights(NamedTuple):
+    """What a layer l + 1 is to the recursion, or all layers."""
+
+    C_b: jax.Array
+    C_W: jax.Array
+    lambda_b: jax.Array
+    lambda_W: jax.Array
+    width_ratio: jax.Array  # n_l / n_(l-1)
+
+
+def _next(now: Scalars, m: _Averages, layer: _Weights) -> Scalars:
+    _, Th, G1, H1, V, D, A, F, B, P, Q, R, S, T, U = now
+    C, lW, r = layer.C_W, layer.lambda_W, layer.width_ratio
+    above = behind_weights(layer, m.a00, Th * m.a11)
     chi = C * m.a11
     y1, y2 = lW * m.a20 + C * Th * m.a31, lW * m.a11 + C * Th * m.a22
     x, g, h = y1 + y2, m.a20 + m.a11, m.a31 + m.a22
@@ -103,8 +116,8 @@ def _next(now: Scalars, m: _Averages, C_b, C, lb, lW, r) -> Scalars:
     XX = lW**2 * m.a0000 + 2 * lW * C * Th * m.a1100 + (C * Th) ** 2 * m.a1111
     YY = lW**2 * m.a1100 + 2 * lW * C * Th * m.a2110 + (C * Th) ** 2 * m.a2211
     return Scalars(
-        K=C_b + C * m.a00,
-        Theta=lb + X,
+        K=above.K,
+        Theta=above.Theta,
         G1=r * C * bare,
         H1=r * (lW * bare + chi * H1 + C * Th * bent + C * h * (D + 2 * F)),
         V=C**2 * (m.a0000 - m.a00**2 + r * g**2 * V),
@@ -122,17 +135,19 @@ def _next(now: Scalars, m: _Averages, C_b, C, lb, lW, r) -> Scalars:
 
 
 @functools.partial(jax.jit, static_argnames=("activations",))
-def _scan(activations: tuple[Activation, ...], first: Scalars, grids, which, hyperparameters) -> Scalars:
+def _scan(
+    activations: tuple[Activation, ...], first: Scalars, grids, which: jax.Array, layers: _Weights
+) -> Scalars:
     """All layers from the first; `which` says which of the distinct activations acts on each layer."""
     branches = [functools.partial(_averages, *pair) for pair in zip(activations, grids, strict=True)]
 
     def step(now, layer):
-        place, parameters = layer
+        place, weights = layer
         averages = branches[0](now.K) if len(branches) == 1 else jax.lax.switch(place, branches, now.K)
-        after = _next(now, averages, *parameters)
+        after = _next(now, averages, weights)
         return after, after
 
-    return jax.lax.scan(step, first, (which, hyperparameters))[1]
+    return jax.lax.scan(step, first, (which, layers))[1]
 
 
 def _averages(activation: Activation, grid: tuple[jax.Array, jax.Array], K) -> _Averages:
@@ -156,15 +171,13 @@ def applies(net: Network) -> bool:
 
 def single_input(net: Network, square: float, tolerance: float) -> SingleInput:
     """All statistics of all layers for one input with mean square component `square`."""
-    bottom = net.ladder.dense[0]
-    K, Theta = bottom.C_b + bottom.C_W * square, bottom.lambda_b + bottom.lambda_W * square
-    zeros = [jnp.zeros(())] * 13
-    first = Scalars(jnp.asarray(K), jnp.asarray(Theta), *zeros)
+    K, Theta = behind_weights(net.ladder.dense[0], square)
+    first = Scalars(jnp.asarray(K), jnp.asarray(Theta), *[jnp.zeros(())] * 13)
     distinct = tuple(dict.fromkeys(net.ladder.activations)) or (as_activation("linear"),)
     widest = K
     for attempt in range(20):  # the grids must fit the largest variance on the way
         grids, errors = zip(*(grid(activation, widest, tolerance) for activation in distinct), strict=True)
-        padded = _scan(distinct, first, grids, _which(net, distinct), _hyperparameters(net))
+        padded = _scan(distinct, first, grids, _which(net, distinct), _weights(net))
         rest = Scalars(*(np.asarray(part)[: net.depth - 1] for part in padded))  # type: ignore[arg-type]
         largest = float(np.max(rest.K, initial=widest))
         if not np.isfinite(largest):
@@ -194,12 +207,12 @@ def _which(net: Network, distinct: tuple[Activation, ...]) -> jax.Array:
     return jnp.asarray(_padded([places[activation] for activation in net.ladder.activations], int))
 
 
-def _hyperparameters(net: Network):
+def _weights(net: Network) -> _Weights:
+    """Those of the layers 2 ... L."""
     dense, widths = net.ladder.dense, net.ladder.widths
     ratios = [widths[l] / widths[l - 1] for l in range(1, net.depth)]
-    names = ("C_b", "C_W", "lambda_b", "lambda_W")
-    table = (*([getattr(layer, name) for layer in dense[1:]] for name in names), ratios)
-    return tuple(jnp.asarray(_padded(column, float)) for column in table)
+    columns = [[getattr(layer, name) for layer in dense[1:]] for name in _Weights._fields[:4]]
+    return _Weights(*(jnp.asarray(_padded(column, float)) for column in (*columns, ratios)))
 
 
 def _padded(column: Sequence, dtype: type) -> np.ndarray:

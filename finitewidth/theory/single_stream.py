@@ -28,7 +28,9 @@ from finitewidth.network.ladder import Ladder
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
 from finitewidth.theory import single
+from finitewidth.theory.layers.dense import Means, behind_weights
 from finitewidth.theory.single import NAMES, SingleInput
+from finitewidth.theory.steps import TwoLegs, over_depth
 from finitewidth.theory.tensors import SHAPES
 
 _TERMS = 160  # Hermite coefficients of a smooth activation
@@ -276,25 +278,31 @@ def single_stream(net: Network, square: float, tolerance: float) -> SingleInput:
 
 
 def _solved(net: Network, square: float, tolerance: float) -> SingleInput:
-    bottom, terms = net.ladder.dense[0], _TERMS
-    K, Theta = bottom.C_b + bottom.C_W * square, bottom.lambda_b + bottom.lambda_W * square
-    widest = K
+    ladder, terms = net.ladder, _TERMS
+    first = Means(*map(float, behind_weights(ladder.dense[0], square)))
+    widest = first.K
     while True:  # grids must fit the largest variance on the way, series the strongest memory
-        rules = {one: _rule(one, widest, tolerance) for one in dict.fromkeys(net.ladder.activations)}
-        now = _Now(float(K), float(Theta), 0.0, 0.0, np.zeros((9, 9)), np.zeros((9, terms)))
+        rules = {one: _rule(one, widest, tolerance) for one in dict.fromkeys(ladder.activations)}
+        layers = over_depth(ladder, first, functools.partial(_two_legs, ladder, rules, terms))
+        now = _Now(*first, 0.0, 0.0, np.zeros((9, 9)), np.zeros((9, terms)))
         table = [now.statistics()]
-        for layer, activation in enumerate(net.ladder.activations, start=1):
-            now = _next(net.ladder, layer, now, rules[activation].at(now.K, terms))
+        for layer, (_, averages, above) in enumerate(layers, start=1):
+            now = _next(ladder, layer, now, averages.details, above)
             table.append(now.statistics())
         variances = [row["K"] for row in table]
         if not np.isfinite(largest := max(variances)):
             raise ValueError("the kernel grows beyond double precision with depth; lower C_W or the depth.")
-        needed, rest = (terms, 0.0) if net.is_smooth else _length(net.ladder, variances, terms, tolerance)
+        needed, rest = (terms, 0.0) if net.is_smooth else _length(ladder, variances, terms, tolerance)
         if largest <= 1.0001 * widest and needed == terms:
             break
         widest, terms = max(widest, 1.01 * largest), needed
     error = max([0.0, *(rule.error for rule in rules.values())])
     return SingleInput({name: np.array([row[name] for row in table]) for name in NAMES}, error, rest)
+
+
+def _two_legs(ladder: Ladder, rules: dict, terms: int, layer: int, K: float) -> TwoLegs:
+    m = rules[ladder.activations[layer - 1]].at(K, terms)
+    return TwoLegs(m.pair(0, 0), m.pair(1, 1), m)
 
 
 def _rule(activation: Activation, widest: float, tolerance: float) -> "_Smooth | _Lines":
@@ -319,7 +327,7 @@ def _rest(rho: float, terms: int) -> float:
     return rho**terms * terms**-0.5 * min(2.0, 1 / (terms * max(1 - rho, 1e-16)))
 
 
-def _next(ladder: Ladder, layer: int, now: _Now, m: "_SmoothLayer | _LinesLayer") -> _Now:
+def _next(ladder: Ladder, layer: int, now: _Now, m: "_SmoothLayer | _LinesLayer", above: Means) -> _Now:
     dense, skip = ladder.dense[layer], ladder.skips[layer]
     gamma, ratio = (skip.gamma if skip else 0.0), ladder.widths[layer] / ladder.widths[layer - 1]
     C, lW, tied = dense.C_W, dense.lambda_W, dense.C_W * now.Theta
@@ -328,12 +336,10 @@ def _next(ladder: Ladder, layer: int, now: _Now, m: "_SmoothLayer | _LinesLayer"
     lifted, ties = M @ now.A, now.Theta ** _TIES[:, None]
     met = lifted @ created.coefficients.T
     N = ratio * M @ now.N @ M.T + np.where(_TOGETHER, ties * created.moments + met + met.T, 0.0)
-    K = gamma**2 * now.K + dense.C_b + C * m.pair(0, 0)
-    Theta = gamma**2 * now.Theta + dense.lambda_b + lW * m.pair(0, 0) + tied * m.pair(1, 1)
-    rho = gamma * np.sqrt(now.K / K) if K > 0 else 0.0
+    rho = gamma * np.sqrt(now.K / above.K) if above.K > 0 else 0.0
     A = np.power(gamma, _TIES)[:, None] * rho ** np.arange(m.terms) * (lifted + ties * created.coefficients)
     G1, H1 = _corrections(now, m, C, lW, gamma)
-    return _Now(K, Theta, ratio * G1, ratio * H1, N, A if gamma else np.zeros_like(A))
+    return _Now(*above, ratio * G1, ratio * H1, N, A if gamma else np.zeros_like(A))
 
 
 def _corrections(now: _Now, m: "_SmoothLayer | _LinesLayer", C: float, lW: float, gamma: float):

@@ -2,18 +2,20 @@
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from finitewidth.core import methods
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.cores import SingleThreadedProducts
-from finitewidth.core.display.progress import Progress
-from finitewidth.core.inputs import as_inputs, merge_inputs
+from finitewidth.core.inputs import ArrayLike, as_inputs, merge_inputs
 from finitewidth.core.memory import require_memory
+from finitewidth.core.methods import Tensors, as_method
 from finitewidth.core.precision import require_double_precision
-from finitewidth.core.tasks import Runner, runner
+from finitewidth.core.run import QUIET, Run, as_run, runner
+from finitewidth.core.tasks import Runner
 from finitewidth.gaussian import reserve
 from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.four_legs.families import FAMILIES
@@ -22,7 +24,7 @@ from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
 from finitewidth.theory import single, single_stream
 from finitewidth.theory.averages import FourLegs
-from finitewidth.theory.checks import accuracy_or_error, check_layer, check_memory, check_tolerance, is_local
+from finitewidth.theory.checks import accuracy_or_error, check_layer, check_memory, is_local
 from finitewidth.theory.local import LocalStreams, memory_size
 from finitewidth.theory.pairs.propagation import Propagation, first_layer
 from finitewidth.theory.records import Layer, Theory
@@ -35,23 +37,19 @@ from finitewidth.theory.tensors import BARE_TENSORS, MATRICES, TENSORS, existing
 @takes_models
 def solve(
     net: Network,
-    X,
+    X: ArrayLike,
     *,
     order: int = 1,
-    tolerance: float = ACCURACY,
-    four_leg_tolerance: float | None = None,
     layers: Iterable[int] | None = None,
     tensors: Iterable[str] | None = None,
-    memory: bool | int = True,
-    client: Any = None,
-    store: str | Path | None = None,
-    progress: Progress = False,
+    method: Tensors | None = None,
+    run: Run | None = None,
 ) -> Theory:
     """Statistics at initialization, for all inputs, at infinite width or through order 1/n.
 
     At order 1 a network has dense layers, activations and residual blocks of them. A neuron of a residual
     network remembers its past through skip connections, so that every two layers of a stream are correlated;
-    `memory` says how much of that is kept.
+    the method says how much of that is kept.
 
     Most of the time at order 1 goes into the four-leg averages of the layers, which are independent tasks.
     Single precision and integers are promoted to float64.
@@ -60,18 +58,10 @@ def solve(
         net: The network, or a model that `fw.network_of` reads.
         X: Inputs (N, n_0).
         order: 0 is infinite width, 1 is through order 1/n.
-        tolerance: The accuracy of two-leg averages relative to the scale that each lives on.
-        four_leg_tolerance: The absolute accuracy of four-leg averages; 1e-8 by default, 1e-5 with kinks.
         layers: The layers to keep; all by default.
-        tensors: The tensors to keep, by letter; all by default.
-        memory: True keeps all of it. With 8, or another number, two layers are correlated by at most so many
-            lines (degrees of Wick monomials): a series whose truncation error is `memory_error` of the
-            result, in a time that grows as the depth and not faster than its square. False leaves out what is
-            remembered beyond pairs, which is exact where skip connections are read linearly, and otherwise
-            off by 10 to 200 percent.
-        client: A Dask client that runs the tasks.
-        store: A path that ends in .zarr, which keeps finished tasks: a run that was killed continues there.
-        progress: A progress bar, as in `train_ensemble`, but none is shown by itself.
+        tensors: The tensors to keep at order 1, by letter; all by default.
+        method: The accuracy of averages and what neurons remember, an `fw.Tensors`.
+        run: Store, cluster and progress of order 1, an `fw.Run`; without one no bar is shown.
 
     Returns:
         A record whose `layer(l)` and `output` have the statistics under the letters of the book.
@@ -83,24 +73,35 @@ def solve(
     """
     X = as_inputs(X, net.input_shape)
     layers = None if layers is None else tuple(layers)
+    method = as_method(method, (Tensors,), where="in fw.solve") or Tensors()
+    run = QUIET if run is None else run
+    if order == 0:
+        _check_infinite_width(tensors, method, run)
 
     def configuration() -> dict:
-        accuracies = {"tolerance": tolerance, "four_leg_tolerance": four_leg_tolerance}
-        asked = {"order": order, "layers": layers, "memory": memory}
-        return {"network": net.to_dict(), "X": digest(X), **asked, **accuracies}
+        asked = {"order": order, "layers": layers, "method": asdict(method)}
+        return {"network": net.to_dict(), "X": digest(X), **asked}
 
-    with runner(client, store, progress, kind="solution", configuration=configuration) as running:
+    with runner(run, kind="solution", configuration=configuration) as running:
         return solve_with(
             running,
             net,
             X,
             order=order,
-            tolerance=tolerance,
-            four_leg_tolerance=four_leg_tolerance,
+            tolerance=method.kernel_tolerance,
+            four_leg_tolerance=method.tolerance,
             layers=layers,
             tensors=tensors,
-            memory=memory,
+            remember=method.remember,
         )
+
+
+def _check_infinite_width(tensors: Iterable[str] | None, method: Tensors, run: Run) -> None:
+    """Refuse what nothing at order 0 looks at."""
+    if tensors is not None:
+        raise ValueError(f"tensors={tensors!r} are of order 1/n, and order is 0; use order=1.")
+    methods.only(method, ("kernel_tolerance",), "at order 0", "use order=1")
+    as_run(run, tasks=False)
 
 
 def solve_with(
@@ -113,7 +114,7 @@ def solve_with(
     four_leg_tolerance: float | None = None,
     layers: Iterable[int] | None = None,
     tensors: Iterable[str] | None = None,
-    memory: bool | int = True,
+    remember: bool | int = True,
     remedy: str = "keep fewer layers (layers=), fewer tensors (tensors=), or contract them in fw.unroll",
 ) -> Theory:
     """The theory that `solve` returns, for inputs already checked, its tasks run by a runner.
@@ -121,17 +122,14 @@ def solve_with(
     `remedy` is named where memory cannot hold the statistics.
     """
     require_double_precision()
-    for name, accuracy in (("tolerance", tolerance), ("four_leg_tolerance", four_leg_tolerance)):
-        if accuracy is not None:
-            check_tolerance(name, accuracy)
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
     has_skips = order == 1 and net.ladder.has_skips  # layers that order 1/n does not know are refused here
     kept = _kept_layers(layers, net.depth)
     names = _kept_tensors(tensors, net, max(kept)) if order == 1 else ()
-    check_memory(memory, net if has_skips else None)
     if has_skips:
-        _require_for_skips(X.shape[0], max(kept), len(kept) * len(names), remedy, memory)
+        check_memory(remember, net)
+        _require_for_skips(X.shape[0], max(kept), len(kept) * len(names), remedy, remember)
     else:
         _check_memory(X.shape[0], order, len(kept), names, remedy)
     distinct, places = merge_inputs(X)
@@ -139,8 +137,8 @@ def solve_with(
         solved = _infinite_width(net, distinct, kept, tolerance)
     else:
         accuracy = (1e-8 if net.is_smooth else 1e-5) if four_leg_tolerance is None else four_leg_tolerance
-        solved = _finite_width(net, distinct, _Request(kept, names, tolerance, accuracy, memory), running)
-    accuracy_or_error(solved.error, tolerance, net.activation_name)
+        solved = _finite_width(net, distinct, _Request(kept, names, tolerance, accuracy, remember), running)
+    accuracy_or_error(solved.error, tolerance, net.activation_name, asked="kernel_tolerance")
     whole = {l: Layer(net, l, _expanded(part, places)) for l, part in solved.layers.items()}
     return Theory(net, X, order, solved.error, solved.four_leg_error, whole, solved.memory_error)
 
@@ -161,7 +159,7 @@ class _Request(NamedTuple):
     names: tuple[str, ...]
     tolerance: float
     accuracy: float  # of four-leg averages
-    memory: bool | int  # whether neurons remember more of their past than pairs, or up to how many lines
+    remember: bool | int  # whether neurons remember more of their past than pairs, or up to how many lines
 
     def at(self, net: Network, layer: int) -> tuple[str, ...]:
         """The tensors asked for that exist at a layer."""
@@ -192,17 +190,17 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
     if X.shape[0] == 1 and single.applies(net):
         return _one_input(net, X, request)
     bare = request.is_bare(net)
-    K, Theta = first_layer(net, X, request.tolerance)
-    state = State.first_layer(K, Theta, bare=bare)
+    first = first_layer(net, X, request.tolerance)
+    state = State.first_layer(first, bare=bare)
     arrays = {1: _arrays(state, request.at(net, 1))} if 1 in request.kept else {}
-    ladder = list(steps(net, (K, Theta), max(request.kept), request.tolerance, bare=bare))
-    error = max((step.moments.error for step in ladder), default=0.0)
-    four_leg_error = max((step.moments.derivative_error for step in ladder), default=0.0)
-    work = functools.partial(_averages, [_Legs.of(step) for step in ladder], request.accuracy)
-    results = _averaged(running, work, len(ladder), "averaging over layers")
+    walked = list(steps(net, first, max(request.kept), request.tolerance, bare=bare))
+    error = max((step.moments.error for step in walked), default=0.0)
+    four_leg_error = max((step.moments.derivative_error for step in walked), default=0.0)
+    work = functools.partial(_averages, [_Legs.of(step) for step in walked], request.accuracy)
+    results = _averaged(running, work, len(walked), "averaging over layers")
     layer, spare = 1, None
     for averages in results:  # neither zip nor enumerate, which hold on to the last while the next is made
-        above = next_layer(state, ladder[layer - 1], averages, spare)
+        above = next_layer(state, walked[layer - 1], averages, spare)
         state, spare = above, None if layer in request.kept else state.blocks
         four_leg_error, layer = max(four_leg_error, averages.error), layer + 1
         if layer in request.kept:
@@ -215,19 +213,19 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
 
 def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner) -> _Solved:
     """The same where skips correlate layers: a task for each pair of layers of one stream."""
-    if X.shape[0] == 1 and request.memory and single_stream.applies(net):
+    if X.shape[0] == 1 and request.remember and single_stream.applies(net):
         solved = _one_input(net, X, request)
         if solved.four_leg_error <= request.accuracy or not request.is_bare(net):
             return _accurate(solved, request.accuracy)
     bare = request.is_bare(net)
     first, last = first_layer(net, X, request.tolerance), max(request.kept)
     if last == 1:
-        return _Solved({1: _arrays(State.first_layer(*first, bare=bare), request.at(net, 1))}, 0.0)
-    ladder = list(steps(net, first, last, request.tolerance, bare=bare))
-    if is_local(request.memory):
-        return _with_local_memory(net, ladder, request, running)
-    streams = Streams(net.ladder, ladder, memory=bool(request.memory))
-    pairs, four_leg_error = streams.pairs, max(step.moments.derivative_error for step in ladder)
+        return _Solved({1: _arrays(State.first_layer(first, bare=bare), request.at(net, 1))}, 0.0)
+    walked = list(steps(net, first, last, request.tolerance, bare=bare))
+    if is_local(request.remember):
+        return _with_local_memory(net, walked, request, running)
+    streams = Streams(net.ladder, walked, memory=bool(request.remember))
+    pairs, four_leg_error = streams.pairs, max(step.moments.derivative_error for step in walked)
     asked = [(streams.legs(pair), streams.averaged(pair)) for pair in pairs]
     work = functools.partial(_pair_averages, asked, request.accuracy)
     results = _averaged(running, work, len(pairs), "averaging over pairs of layers")
@@ -239,17 +237,17 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
         for layer, state in enumerate(streams.states(), start=1)
         if layer in request.kept
     }
-    largest = max(1.0, *(step.K.max() for step in ladder))  # averages of four legs grow as its square
-    error, left_out = max(step.moments.error for step in ladder), 0.0 if request.memory else None
+    largest = max(1.0, *(step.K.max() for step in walked))  # averages of four legs grow as its square
+    error, left_out = max(step.moments.error for step in walked), 0.0 if request.remember else None
     solved = _Solved(arrays, error, four_leg_error, left_out)
     return _accurate(solved, largest**2 * request.accuracy)
 
 
-def _with_local_memory(net: Network, ladder: list[Step], request: _Request, running: Runner) -> _Solved:
+def _with_local_memory(net: Network, walked: list[Step], request: _Request, running: Runner) -> _Solved:
     """The same with what neurons remember carried from layer to layer: a task for each layer."""
-    work = functools.partial(_averages, [_Legs.of(step) for step in ladder], request.accuracy)
-    results = _averaged(running, work, len(ladder), "averaging over layers")
-    streams, four_leg_error, arrays = LocalStreams(net.ladder, ladder, request.memory), [0.0], {}
+    work = functools.partial(_averages, [_Legs.of(step) for step in walked], request.accuracy)
+    results = _averaged(running, work, len(walked), "averaging over layers")
+    streams, four_leg_error, arrays = LocalStreams(net.ladder, walked, request.remember), [0.0], {}
 
     def averages() -> Iterator[FourLegs]:
         for of_layer in results:
@@ -260,7 +258,7 @@ def _with_local_memory(net: Network, ladder: list[Step], request: _Request, runn
         for layer, state in enumerate(streams.states(averages()), start=1):
             if layer in request.kept:
                 arrays[layer] = _arrays(state, request.at(net, layer))
-    error, left_out = max(step.moments.error for step in ladder), (streams.left_out[l] for l in request.kept)
+    error, left_out = max(step.moments.error for step in walked), (streams.left_out[l] for l in request.kept)
     return _Solved(arrays, error, max(*four_leg_error, streams.error), max(left_out))
 
 
@@ -270,8 +268,8 @@ def _accurate(solved: _Solved, accuracy: float) -> _Solved:
         raise ValueError(
             "the weights of a residual block add little to its skip connection, where averages with kinks "
             f"reach an accuracy of {solved.four_leg_error:.0e} only; raise C_W or C_b of the block, ask for "
-            f"four_leg_tolerance={2 * solved.four_leg_error:.0e}, keep tensors=('V', 'F', 'B') only, or use "
-            "a smooth activation."
+            f"method=fw.Tensors(tolerance={2 * solved.four_leg_error:.0e}), keep tensors=('V', 'F', 'B') "
+            "only, or use a smooth activation."
         )
     return solved
 
@@ -375,10 +373,10 @@ def _check_memory(count: int, order: int, layers: int, names: tuple[str, ...], r
     require_memory(needed, what, remedy, count=count, power=power)
 
 
-def _require_for_skips(count: int, last: int, kept: int, remedy: str, memory: bool | int) -> None:
+def _require_for_skips(count: int, last: int, kept: int, remedy: str, remember: bool | int) -> None:
     working = 11 * (last - 1) + 17 + 8  # blocks of all layers, averages of two layers, and what a pair holds
-    if is_local(memory):
-        working = 11 * 16 + memory_size(memory)  # blocks of one layer, three times, and where a skip starts
+    if is_local(remember):
+        working = 11 * 16 + memory_size(remember)  # blocks of one layer, three times, and where a skip starts
     needed = 8 * count**4 * (working + kept)
     what = f"statistics at order 1/n of {_counted(last, 'layer')} for {_counted(count, 'input')}"
     require_memory(needed, what, remedy, count=count, power=4)

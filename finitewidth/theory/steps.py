@@ -1,16 +1,59 @@
-"""A step from layer l to layer l + 1 at order 1/n: hyperparameters and two-leg averages."""
+r"""The loop over depth: K and Theta of layer l + 1 from those of layer l, in networks of dense layers.
 
-from collections.abc import Iterator
+$$K' = C_b + C_W \langle\sigma\sigma\rangle_K, \qquad
+  \Theta' = \lambda_b + \lambda_W \langle\sigma\sigma\rangle_K + C_W\, \Theta \langle\sigma'\sigma'\rangle_K$$
+
+(PDLT chapters 4 and 8), plus $\gamma^2$ times K and Theta of the layer where a skip starts. The loop asks for
+the two averages and adds and multiplies what it gets: matrices of pairs, numbers of one input, or expansions
+in the distance of two inputs. Layers of other kinds act on blocks of pairs (`layers/interface.py`), in the
+same order: weights, then the activation. At order 1/n a step has the two-leg averages with all derivatives.
+"""
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from finitewidth.network.ladder import Ladder
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.network import Network
 from finitewidth.theory.layers.activation import Moments, moments
+from finitewidth.theory.layers.dense import Means, behind_weights
 from finitewidth.theory.layers.pair_map import PairMap
+
+
+class TwoLegs(NamedTuple):
+    """Averages under the kernel of one layer."""
+
+    square: Any  # <sigma sigma>
+    slope: Any  # <sigma' sigma'>
+    details: Any = None  # what they were taken from, for those who need more
+
+
+class Transition(NamedTuple):
+    """From layer l to layer l + 1."""
+
+    below: Means
+    averages: TwoLegs
+    above: Means
+
+
+def over_depth(
+    ladder: Ladder, first: Means, averages: Callable[[int, Any], TwoLegs], last: int | None = None
+) -> Iterator[Transition]:
+    """From layer 1 to layer `last`; `averages` takes the number of a layer and its kernel."""
+    means = [first]
+    for layer in range(1, last or ladder.depth):
+        below, skip = means[-1], ladder.skips[layer]
+        two = averages(layer, below.K)
+        above = behind_weights(ladder.dense[layer], two.square, below.Theta * two.slope)
+        if skip is not None:
+            above = above.plus(means[skip.source - 1], skip.gamma**2)
+        yield Transition(below, two, above)
+        means.append(above)
 
 
 @dataclass(frozen=True)
@@ -20,12 +63,21 @@ class Step:
     activation: Activation
     layer: Dense  # layer l + 1
     width_ratio: float  # r = n_l / n_{l-1}
-    K: np.ndarray  # of layer l
-    Theta: np.ndarray  # of layer l
+    below: Means  # K and Theta of layer l
+    above: Means  # of layer l + 1
     moments: Moments
     smooth: bool  # whether this activation and all below are
     bare: bool  # whether only K, Theta, V, F and B are moved: no derivatives of <s' s'>
-    carried: tuple[np.ndarray, np.ndarray] | None = None  # K and Theta that a skip adds to layer l + 1
+
+    @property
+    def K(self) -> np.ndarray:
+        """The kernel of layer l."""
+        return self.below.K
+
+    @property
+    def Theta(self) -> np.ndarray:
+        """The NTK of layer l."""
+        return self.below.Theta
 
     @property
     def C_W(self) -> float:
@@ -39,12 +91,6 @@ class Step:
     def X(self) -> np.ndarray:
         """<X_12> = lambda_W <s s> + C_W Theta <s' s'>."""
         return self.lambda_W * self.moments.sigma.value + self.C_W * self.Theta * self.moments.slope.value
-
-    @property
-    def means_above(self) -> tuple[np.ndarray, np.ndarray]:
-        """K and Theta of layer l + 1."""
-        K, Theta = self.layer.C_b + self.C_W * self.moments.sigma.value, self.layer.lambda_b + self.X
-        return (K, Theta) if self.carried is None else (K + self.carried[0], Theta + self.carried[1])
 
     @cached_property
     def E(self) -> PairMap:
@@ -67,24 +113,20 @@ class Step:
 
 def steps(
     net: Network,
-    first: tuple[np.ndarray, np.ndarray],
+    first: Means,
     last: int,
     accuracy: float,
     *,
     bare: bool = False,
 ) -> Iterator[Step]:
     """The steps from layer 1 to layer `last`, from K and Theta of the first layer; two-leg averages only."""
-    ladder, means = net.ladder, [first]
-    for l in range(1, last):
-        activation, skip, (K, Theta) = ladder.activations[l - 1], ladder.skips[l], means[-1]
-        averages = moments(activation, K, accuracy, bare=bare)
-        ratio = ladder.widths[l] / ladder.widths[l - 1]
-        carried = None if skip is None else _scaled(means[skip.source - 1], skip.gamma**2)
+    ladder = net.ladder
+
+    def averages(layer: int, K: np.ndarray) -> TwoLegs:
+        two = moments(ladder.activations[layer - 1], K, accuracy, bare=bare)
+        return TwoLegs(two.sigma.value, two.slope.value, two)
+
+    for l, (below, two, above) in enumerate(over_depth(ladder, first, averages, last), start=1):
+        activation, ratio = ladder.activations[l - 1], ladder.widths[l] / ladder.widths[l - 1]
         smooth = l < net.kinked_layer
-        step = Step(activation, ladder.dense[l], ratio, K, Theta, averages, smooth, bare, carried)
-        yield step
-        means.append(step.means_above)
-
-
-def _scaled(pair: tuple[np.ndarray, np.ndarray], factor: float) -> tuple[np.ndarray, np.ndarray]:
-    return factor * pair[0], factor * pair[1]
+        yield Step(activation, ladder.dense[l], ratio, below, above, two.details, smooth, bare)

@@ -105,7 +105,7 @@ class Streams:
         assert relation is not None
         g, meeting = relation
         if meeting > len(self.steps):
-            return self.steps[-1].means_above
+            return self.steps[-1].above
         return g * self.steps[meeting - 1].K, g * self.steps[meeting - 1].Theta
 
     # --- what a pair of source layers gives --------------------------------------------------------------
@@ -148,7 +148,7 @@ class Streams:
     def states(self) -> Iterator[State]:
         """Layer 1, 2, ... with all their statistics."""
         first = self.steps[0]
-        state = State.first_layer(first.K, first.Theta, bare=first.bare)
+        state = State.first_layer(first.below, bare=first.bare)
         means = [np.zeros((2, *first.K.shape))]  # G1 and H1
         yield state
         for layer, step in enumerate(self.steps, start=1):
@@ -156,7 +156,7 @@ class Streams:
             if G1 is not None and H1 is not None:
                 means.append(np.stack([G1, H1]) + self._carried(layer, means))
                 G1, H1 = means[-1][0], means[-1][1]
-            state = State(*step.means_above, G1, H1, self.blocks.pop(layer + 1))
+            state = State(*step.above, G1, H1, self.blocks.pop(layer + 1))
             whole = replace(state, blocks=self._with_bare(layer + 1, state.blocks))
             state = state if self.memory else whole
             yield whole

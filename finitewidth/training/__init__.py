@@ -1,0 +1,1 @@
+"""The effect of learning on the statistics of a network."""

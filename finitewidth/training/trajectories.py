@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_inputs, as_targets
+from finitewidth.core.inputs import ArrayLike, as_inputs
+from finitewidth.core.methods import FunctionSpace, LegByLeg, Sampling, Tensors
+from finitewidth.core.run import Run, as_run
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, as_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.foreign.reading import takes_models
@@ -20,10 +19,9 @@ from finitewidth.network.network import Network
 from finitewidth.theory.ratios import Verdict, worst
 from finitewidth.training.first_order.learning_problem import Problem, check_loss
 from finitewidth.training.first_order.prepared import predict_at_times
-from finitewidth.training.first_order.route import Route, RouteName, refuse_at_order_0
 from finitewidth.training.infinite.dynamics import gaussian_trajectory
-from finitewidth.training.infinite.fitting import check_ridge, require_ntk
-from finitewidth.training.infinite.function_space import sampled_trajectory
+from finitewidth.training.infinite.fitting import check_ridge, checked_data
+from finitewidth.training.infinite.function_space import drawing, refuse_where_drawn, sampled_trajectory
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.sampled import SampledPrediction
 from finitewidth.training.infinite.test_loss import TestLoss
@@ -86,8 +84,8 @@ class Trajectory:
         """Standard deviations at all times; estimates where the ensemble was sampled."""
         if not all(p.gives_variance for p in self.predictions if isinstance(p, Prediction)):
             raise ValueError(
-                "the standard deviations were not computed; use fw.trajectory(..., variance=True) for a "
-                "dense network, or at most 64 training and test inputs."
+                "the standard deviations were not computed; use fw.trajectory(..., "
+                "method=fw.Sampling(variance=True)) for a dense network, or method=fw.Tensors()."
             )
         return np.stack([p.std if isinstance(p, Prediction) else p.std.value for p in self.predictions])
 
@@ -126,26 +124,18 @@ class Trajectory:
 @takes_models
 def trajectory(
     net: Network,
-    X_train,
-    Y_train,
-    X_test=None,
+    X_train: ArrayLike,
+    Y_train: ArrayLike,
+    X_test: ArrayLike | None = None,
     *,
     times: Sequence[float] | np.ndarray,
     algorithm: AbstractAlgorithm = GradientFlow(),
     loss: AbstractLoss = MSE(),
-    order: int = 0,
+    order: int = 1,
     ridge: float = 0.0,
     cutoff: float = 0.0,
-    members: int = 1000,
-    route: RouteName | None = None,
-    tolerance: float | None = None,
-    samples: int | None = None,
-    budget: float | None = None,
-    variance: bool = False,
-    key=0,
-    client: Any = None,
-    store: str | Path | None = None,
-    progress: Progress = None,
+    method: Tensors | LegByLeg | Sampling | FunctionSpace | None = None,
+    run: Run | None = None,
 ) -> Trajectory:
     """The predictions of `predict` at several times.
 
@@ -156,20 +146,12 @@ def trajectory(
         X_test: Test inputs (M, n_0); the training inputs by default.
         times: Times of gradient flow, or numbers of steps of gradient descent.
         algorithm: How networks are trained; the end that it names itself is not used.
-        loss: The loss.
+        loss: The loss; at order 1 the squared error.
         order: 0 is infinite width, 1 is through order 1/n.
         ridge: A number that is added to the diagonal of the training NTK, as in `fit`.
         cutoff: Eigenvalues below this share of the largest count as zero, as in `fit`.
-        members: How many networks are drawn where the distribution is not Gaussian.
-        route: "deterministic" or "sampled", as in `predict`.
-        tolerance: The accuracy of sampling, as in `predict`.
-        samples: The number of samples, as in `predict`.
-        budget: The longest time of sampling in seconds, for each of the times.
-        variance: Whether to sample the variance too, as in `predict`.
-        key: The randomness of everything that is drawn.
-        client: A Dask client, for order 1.
-        store: Where finished tasks are kept, for order 1.
-        progress: A progress bar, for order 1.
+        method: How it is computed, as in `predict`; the budget of `fw.Sampling` is one for each of the times.
+        run: Where finished tasks of order 1 are kept and who computes them, an `fw.Run`.
 
     Returns:
         `mean` and `std` have an axis of times in front, and `path[i]` is an `fw.records.Prediction`.
@@ -185,25 +167,23 @@ def trajectory(
     ends = np.asarray(times, dtype=np.float64)
     if order == 1:
         check_loss(loss, ridge, cutoff)
-        way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, variance=variance, key=key)
         problem = Problem.of(net, X_train, Y_train, X_test)
-        predictions = predict_at_times(problem, stops, way, client=client, store=store, progress=progress)
-        return Trajectory(ends, predictions)
-    refuse_at_order_0(route=route, tolerance=tolerance, samples=samples, budget=budget)
-    require_ntk(net)
-    X = as_inputs(X_train, net.input_shape, name="X_train")
-    Y = as_targets(Y_train, X.shape[0], net.outputs)
-    X_test = X if X_test is None else as_inputs(X_test, net.input_shape, name="X_test")
+        return Trajectory(ends, predict_at_times(problem, stops, problem.choose(method), run))
     check_ridge(ridge, cutoff, loss)
-    if loss.is_squared_error:
+    as_run(run, tasks=False)
+    X, Y = checked_data(net, X_train, Y_train)
+    X_test = X if X_test is None else as_inputs(X_test, net.input_shape, name="X_test")
+    draws = drawing(method, loss)
+    if draws is None:
         options = {"ridge": float(ridge), "cutoff": float(cutoff)}
         return Trajectory(ends, gaussian_trajectory(net, X, Y, X_test, stops, **options))
     if not np.isfinite(ends).all():
-        raise ValueError(f"times must be finite with loss={loss!r}; for the end of training use fw.predict.")
-    loss.check_targets(Y)
-    return Trajectory(
-        ends, tuple(sampled_trajectory(net, X, Y, X_test, stops, loss, members=members, key=key))
-    )
+        raise ValueError(
+            f"times must be finite where networks are drawn, with loss={loss!r}; for the end of training use "
+            "fw.predict."
+        )
+    refuse_where_drawn(ridge=ridge or None, cutoff=cutoff or None)
+    return Trajectory(ends, tuple(sampled_trajectory(net, X, Y, X_test, stops, loss, draws)))
 
 
 def _stops(algorithm: AbstractAlgorithm, times) -> list[AbstractAlgorithm]:

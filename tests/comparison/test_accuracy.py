@@ -20,15 +20,15 @@ def network(n: int = 64) -> fw.MLP:
 
 def test_accuracy_of_two_classes_is_a_normal_probability():
     prediction = fw.predict(network(), X[TRAIN], Y[TRAIN], X[TEST], algorithm=DESCENT)
-    found = fw.accuracy(prediction, LABELS[TEST], members=20_000)
+    accuracy = fw.accuracy(prediction, LABELS[TEST], members=20_000)
     m, S = prediction.mean, prediction.within_samples
     sign = 2 * LABELS[TEST] - 1
     gap, variance = sign * (m[:, 1] - m[:, 0]), S[:, 0, 0] + S[:, 1, 1] - 2 * S[:, 0, 1]
     exact = ndtr(gap / np.sqrt(variance))
-    np.testing.assert_allclose(found.of_samples, exact, atol=4 * 0.5 / np.sqrt(20_000))
-    assert abs(found.expected.value - exact.mean()) < 4 * found.expected.stderr
+    np.testing.assert_allclose(accuracy.of_samples, exact, atol=4 * 0.5 / np.sqrt(20_000))
+    assert abs(accuracy.expected.value - exact.mean()) < 4 * accuracy.expected.stderr
     one_hot = fw.accuracy(prediction, Y[TEST], members=20_000)
-    assert one_hot.expected == found.expected
+    assert one_hot.expected == accuracy.expected
 
 
 @pytest.mark.long
@@ -42,9 +42,8 @@ def test_real_networks_are_as_often_right(tmp_path):
         algorithm=DESCENT,
         members=600,
         key=1,
-        store=tmp_path / "networks.zarr",
-        keep_members=True,
-        progress=False,
+        record=fw.Record(members=True),
+        run=fw.Run(store=tmp_path / "networks.zarr", progress=False),
     )
     foretold, seen = fw.accuracy(prediction, LABELS[TEST]), fw.accuracy(ensemble, LABELS[TEST])
     error = np.hypot(foretold.expected.stderr, seen.expected.stderr)
@@ -77,15 +76,14 @@ def test_one_output_knows_no_classes():
 
 
 def test_variances_alone_are_enough_where_outputs_of_one_input_are_hardly_correlated():
-    """The sampled route knows no covariance; correlations between outputs are of order 1/n.
+    """Sampling knows no covariance; correlations between outputs are of order 1/n.
 
-    At width 512 they move the accuracy by less than 0.01, which both routes then share.
+    At width 512 they move the accuracy by less than 0.01, which both methods then share.
     """
     wide = network(512)
     whole = fw.predict(wide, X[TRAIN], Y[TRAIN], X[TEST], algorithm=DESCENT)
-    alone = fw.predict(
-        wide, X[TRAIN], Y[TRAIN], X[TEST], algorithm=DESCENT, route="sampled", variance=True, tolerance=0.2
-    )
+    sampling = fw.Sampling(variance=True, tolerance=0.2)
+    alone = fw.predict(wide, X[TRAIN], Y[TRAIN], X[TEST], algorithm=DESCENT, method=sampling)
     first, second = (fw.accuracy(one, LABELS[TEST], members=20_000) for one in (whole, alone))
     assert abs(first.expected.value - second.expected.value) < 0.01
     assert first.spread == pytest.approx(second.spread, rel=0.1)

@@ -18,28 +18,26 @@ DESCENT = fw.GradientDescent(0.1, 6)
 @pytest.fixture(scope="module")
 def ensemble():
     control = fw.control_variate(NET, X[:3], Y, X[3:], DESCENT)
-    return fw.train_ensemble(
-        NET, X[:3], Y, X[3:], algorithm=DESCENT, members=2000, key=1, control=control, progress=False
-    )
+    return fw.train_ensemble(NET, X[:3], Y, X[3:], algorithm=DESCENT, members=2000, key=1, control=control)
 
 
 @pytest.mark.long  # `test_prediction.py` trains networks too
 def test_trained_networks_have_the_predicted_mean_and_covariance(ensemble):
     """2000 networks of width 48; the control variate leaves a tenth of the variance or less."""
     prediction = fw.predict(NET, X[:3], Y, X[3:], algorithm=DESCENT)
-    found = fw.compare(prediction, ensemble)
-    assert found.worst < PULL
+    comparison = fw.compare(prediction, ensemble)
+    assert comparison.worst < PULL
     assert ensemble.controlled.variance_ratio.min() > 10
     expected = (prediction.mean - ensemble.controlled.mean.value) / ensemble.controlled.mean.stderr
-    np.testing.assert_array_equal(found.pulls, expected)
+    np.testing.assert_array_equal(comparison.pulls, expected)
 
 
 def test_sampled_statistics_are_compared_by_name():
     """400 networks of width 48: corrections of order 1/n^2 are below a standard error."""
-    sampled = fw.sample_statistics(NET, X[:2], members=400, key=0, tensors=("V", "A"), progress=False)
-    found = fw.compare(fw.solve(NET, X[:2]).output, sampled)
-    assert set(found.pulls) == {"G", "H", "V", "A"}
-    assert max(found.worst.values()) < PULL
+    sampled = fw.sample_statistics(NET, X[:2], members=400, key=0, tensors=("V", "A"))
+    comparison = fw.compare(fw.solve(NET, X[:2]).output, sampled)
+    assert set(comparison.pulls) == {"G", "H", "V", "A"}
+    assert max(comparison.worst.values()) < PULL
 
 
 def test_things_that_do_not_belong_together_are_refused(ensemble):
@@ -53,9 +51,9 @@ def test_things_that_do_not_belong_together_are_refused(ensemble):
 
 def test_powers_of_the_width_are_fitted_with_their_error():
     widths = (16, 32, 64, 128)
-    found = power_of_width(widths, [fw.Estimate(np.asarray(3 / n**2), np.asarray(1e-6)) for n in widths])
-    assert found.value == pytest.approx(2, abs=1e-9)
-    assert 0 < found.stderr < 0.01
+    power = power_of_width(widths, [fw.Estimate(np.asarray(3 / n**2), np.asarray(1e-6)) for n in widths])
+    assert power.value == pytest.approx(2, abs=1e-9)
+    assert 0 < power.stderr < 0.01
 
 
 def test_what_does_not_fluctuate_has_no_pull_where_it_agrees():

@@ -131,7 +131,6 @@ def test_wider_networks_are_chosen_where_orders_behind_the_fit_are_the_error():
 
 
 def narrow(widths: tuple[int, ...] | None, members: int, **options) -> fw.records.Extrapolation:
-    options = {"progress": False, **options}
     return fw.extrapolate(
         network(), X[:3], Y, X[3:], algorithm=DESCENT, widths=widths, members=members, **options
     )
@@ -140,27 +139,29 @@ def narrow(widths: tuple[int, ...] | None, members: int, **options) -> fw.record
 @pytest.mark.long
 def test_every_width_has_networks_and_a_store_of_its_own(tmp_path):
     counts: list[tuple[int, int]] = []
-    first = narrow((4, 6, 8), 40, store=tmp_path, progress=lambda done, total: counts.append((done, total)))
+    first = narrow(
+        (4, 6, 8), 40, run=fw.Run(store=tmp_path, progress=lambda done, total: counts.append((done, total)))
+    )
     keys = {tuple(zarr.open_group(store, mode="r").attrs["key"]) for store in tmp_path.iterdir()}
     assert len(keys) == 3 and counts.count((40, 40)) == 3
-    again = narrow((4, 6, 8), 40, store=tmp_path)
+    again = narrow((4, 6, 8), 40, run=fw.Run(store=tmp_path))
     for name in ("mean", "variance"):
         assert getattr(first, name).value.tobytes() == getattr(again, name).value.tobytes()
 
 
 @pytest.mark.long
 def test_widths_are_chosen_by_default_and_again_by_the_same_key():
-    found, again = (narrow(None, 40) for _ in range(2))
-    assert found.widths[: len(START)] == START and found.widths == again.widths
-    assert found.mean.value.tobytes() == again.mean.value.tobytes()
-    given = narrow(found.widths, 40)
-    assert given.variance.value.tobytes() == found.variance.value.tobytes()
+    wide, again = (narrow(None, 40) for _ in range(2))
+    assert wide.widths[: len(START)] == START and wide.widths == again.widths
+    assert wide.mean.value.tobytes() == again.mean.value.tobytes()
+    given = narrow(wide.widths, 40)
+    assert given.variance.value.tobytes() == wide.variance.value.tobytes()
 
 
 @pytest.mark.long
 def test_outputs_that_never_vary_have_no_error():
     still = fw.MLP((3, 8, 8, 1), "tanh", C_b=0.0, C_W=1.2, lambda_b=0.0)
-    options = {"algorithm": DESCENT, "widths": (4, 6, 8), "members": 40, "progress": False}
+    options = {"algorithm": DESCENT, "widths": (4, 6, 8), "members": 40}
     there = fw.extrapolate(still, X[:3], Y, np.zeros((1, 3)), **options)
     for estimate in (there.mean, there.variance):
         assert abs(estimate.value[0, 0]) < 1e-12 and 0 <= estimate.stderr[0, 0] < 1e-12
@@ -168,18 +169,18 @@ def test_outputs_that_never_vary_have_no_error():
 
 @pytest.mark.long
 def test_nothing_of_the_ensembles_is_left_in_the_limit():
-    found = narrow((4, 6, 8), 40)
-    assert found.n == 128 and found.freedom == 1 and "128" in repr(found)
+    wide = narrow((4, 6, 8), 40)
+    assert wide.n == 128 and wide.freedom == 1 and "128" in repr(wide)
     limit = fw.predict(network(10**6), X[:3], Y, X[3:], algorithm=DESCENT)
     for name in ("mean", "variance"):
-        np.testing.assert_allclose(getattr(found.at(10**6), name).value, getattr(limit, name), atol=1e-7)
+        np.testing.assert_allclose(getattr(wide.at(10**6), name).value, getattr(limit, name), atol=1e-7)
 
 
 @pytest.mark.long
 def test_orders_behind_the_first_come_from_narrow_networks():
     there, net = narrow((6, 8, 12, 16), 4000).at(20), network(20)
     control = fw.control_variate(net, X[:3], Y, X[3:], DESCENT)
-    options = {"algorithm": DESCENT, "members": 8000, "key": 5, "control": control, "progress": False}
+    options = {"algorithm": DESCENT, "members": 8000, "key": 5, "control": control}
     seen = fw.train_ensemble(net, X[:3], Y, X[3:], **options).controlled
     assert seen is not None
     error = np.hypot(there.mean.stderr, seen.mean.stderr)
@@ -194,7 +195,6 @@ def test_orders_behind_the_first_come_from_narrow_networks():
         ({"widths": (8, 1, 2)}, "widths"),
         ({"members": 1}, "members must be a whole number of at least 16, .* got 1; use 4000"),
         ({"members": 2}, "members must be .* got 2;"),
-        ({"batch_size": 0, "widths": (8, 12, 16)}, "batch_size"),
     ],
 )
 def test_too_few_widths_or_networks_are_refused(options, message):
@@ -235,7 +235,7 @@ SEEN = {  # 192 000 networks of width 128, "one input" of benchmarks/extrapolati
 
 def steep(widths: tuple[int, ...], n: int = 128, **options) -> fw.records.Extrapolation:
     net = fw.MLP((1, n, n, 1), "tanh", C_b=0.3, C_W=1.5)
-    return fw.extrapolate(net, **STEEP, widths=widths, members=100, progress=False, **options)
+    return fw.extrapolate(net, **STEEP, widths=widths, members=100, **options)
 
 
 @pytest.mark.long
@@ -247,9 +247,10 @@ def test_networks_that_are_too_narrow_are_not_surer_than_theory():
     theory = there.prediction
     assert there.too_narrow == (2, 3, 4)
     for name, neglected in (("mean", theory.uncertainty), ("variance", theory.variance_uncertainty)):
-        found = getattr(there, name)
-        assert np.all(found.stderr > 0.9 * neglected)
-        assert np.max(np.abs(found.value - SEEN[name].value) / np.hypot(found.stderr, SEEN[name].stderr)) < 4
+        estimate = getattr(there, name)
+        assert np.all(estimate.stderr > 0.9 * neglected)
+        stderr = np.hypot(estimate.stderr, SEEN[name].stderr)
+        assert np.max(np.abs(estimate.value - SEEN[name].value) / stderr) < 4
         inside = getattr(there.at(4), name).stderr  # networks were trained there
         assert inside.tobytes() == there.falls[name].at(4).stderr.tobytes()
 

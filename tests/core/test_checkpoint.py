@@ -21,7 +21,7 @@ from finitewidth.core import checkpoint
 ROOT = Path(fw.__file__).parents[1]
 X, Y = INPUTS["generic"], np.array([[0.7], [-0.4]])
 NET = fw.MLP((3, 5, 4, 1), "tanh", C_b=0.1, C_W=1.2)
-LONG = {"algorithm": fw.GradientDescent(0.1, 20_000), "members": 60, "batch_size": 5, "key": 1}
+LONG = {"algorithm": fw.GradientDescent(0.1, 20_000), "members": 60, "key": 1}
 
 # the same run in a process of its own, which may be killed
 SCRIPT = """
@@ -29,7 +29,7 @@ import sys, numpy as np, finitewidth as fw
 X = np.array({inputs})
 fw.train_ensemble(
     fw.MLP((3, 5, 4, 1), "tanh", C_b=0.1, C_W=1.2), X[:2], np.array([[0.7], [-0.4]]), X[2:],
-    algorithm=fw.GradientDescent(0.1, 20_000), members=60, batch_size=5, key=1, store=sys.argv[1],
+    algorithm=fw.GradientDescent(0.1, 20_000), members=60, key=1, run=fw.Run(batch_size=5, store=sys.argv[1]),
 )
 """
 
@@ -38,11 +38,9 @@ def train(**options):
     return fw.train_ensemble(NET, X[:2], Y, X[2:], **options)
 
 
-def quick(store, **options):
-    return train(
-        **{"algorithm": fw.GradientDescent(0.1, 3), "members": 7, "batch_size": 3, "key": 1, **options},
-        store=store,
-    )
+def quick(store, batch_size=3, **options):
+    options = {"algorithm": fw.GradientDescent(0.1, 3), "members": 7, "key": 1, **options}
+    return train(**options, run=fw.Run(store=store, batch_size=batch_size))
 
 
 def started(store) -> subprocess.Popen:
@@ -76,15 +74,15 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_bits(tmp_path):
         wait_for(lambda: batches_done(store) >= 2)
         process.send_signal(signal.SIGSTOP)  # it holds the store, and does not get ahead of this test
         with refused(rf"in use by process {process.pid} on host"):  # a second run on a store that is in use
-            train(**LONG, store=store)
+            train(**LONG, run=fw.Run(store=store, batch_size=5))
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
     done = batches_done(store)
     assert 2 <= done < 12, "the run was killed between its first and its last batch"
     assert not zarr.open_group(store, mode="r").attrs["finished"]
-    resumed = train(**LONG, store=store)
-    assert_same_bits(resumed, train(**LONG))
+    resumed = train(**LONG, run=fw.Run(store=store, batch_size=5))
+    assert_same_bits(resumed, train(**LONG, run=fw.Run(batch_size=5)))
     assert batches_done(store) == 12 and zarr.open_group(store, mode="r").attrs["finished"]
 
 
@@ -102,7 +100,7 @@ def test_finished_batches_are_not_computed_again(tmp_path, monkeypatch):
         ({"key": 2}, r"its key is \[0, 1\], not \[0, 2\]"),
         ({"batch_size": 2}, "its batch_size is 3, not 2"),
         ({"algorithm": fw.GradientDescent(0.2, 3)}, "its algorithm is .*learning_rate=0.1, .*not .*0.2"),
-        ({"ntk": True}, "its ntk is false, not true"),
+        ({"record": fw.Record(ntk=True)}, "its ntk is false, not true"),
     ],
 )
 def test_a_store_of_another_configuration_is_refused(tmp_path, changes, message):
@@ -140,7 +138,7 @@ def test_the_lock_is_gone_when_a_run_ends_and_one_of_another_machine_is_respecte
 
 def test_results_open_with_xarray_and_know_where_they_come_from(tmp_path):
     path = tmp_path / "run.zarr"
-    ensemble = quick(path, record_at=(0,), ntk=True, kernels=True, keep_members=True)
+    ensemble = quick(path, record=fw.Record(at=(0,), ntk=True, kernels=True, members=True))
     with xarray.open_zarr(path) as data:
         assert data["outputs"].dims == ("record", "sample", "output")
         assert data["output_covariance"].dims == ("record", "sample", "output", "sample_2", "output_2")
@@ -164,7 +162,7 @@ def test_results_open_with_xarray_and_know_where_they_come_from(tmp_path):
 
 def test_outputs_of_members_are_read_only_where_they_were_kept(tmp_path):
     for ensemble in (quick(None), quick(tmp_path / "run.zarr")):
-        with refused("store has no outputs of members; .* keep_members=True"):
+        with refused("store has no outputs of members; .*record=fw.Record.members=True"):
             ensemble.member_outputs()
 
 
@@ -173,4 +171,4 @@ def test_an_activation_that_cannot_be_written_down_needs_no_store(tmp_path):
     options = {"algorithm": fw.GradientDescent(0.1, 3), "members": 3, "key": 1}
     assert np.isfinite(fw.train_ensemble(net, X[:2], Y, X[2:], **options).mean.value).all()
     with refused("activation 'mine' is a function of yours and cannot be written down"):
-        fw.train_ensemble(net, X[:2], Y, X[2:], **options, store=tmp_path / "run.zarr")
+        fw.train_ensemble(net, X[:2], Y, X[2:], **options, run=fw.Run(store=tmp_path / "run.zarr"))

@@ -19,31 +19,31 @@ Y = np.array([[0.5], [-0.5], [1.0]])
 NET = fw.MLP((2, 64, 64, 1), "tanh", C_b=0.1, C_W=1.2)
 FLOW = fw.GradientFlow(1.0)
 # described by their settings and not by results, or with a text of their own
-VALUES = ("Control", "Projectors", "Schedule", "Symbols")
+VALUES = ("Control", "Projectors", "Run", "Schedule", "Symbols")
+ROOMS = (fw, fw.bayes, fw.critical, fw.empirical, fw.records, fw.textbook)
 
 
-def rooms() -> dict[str, type]:
-    """The public classes outside of `network`, by name."""
-    return {
-        name: kind
-        for name in fw.__all__
-        if isinstance(kind := getattr(fw, name), type)
-        and not issubclass(kind, Warning)
-        and not kind.__module__.startswith("finitewidth.network")
-    }
+def public() -> dict[str, object]:
+    """What users reach at the top and in the rooms of results, by name."""
+    return {name: getattr(room, name) for room in ROOMS for name in room.__all__}
+
+
+def from_other_rooms(kind: object) -> bool:
+    """Whether this is a class of the library outside of `network`."""
+    home = getattr(kind, "__module__", "")
+    return isinstance(kind, type) and home.startswith("finitewidth.") and "finitewidth.network" not in home
 
 
 def test_every_public_record_shows_itself_in_a_notebook():
-    assert [n for n, kind in rooms().items() if n not in VALUES and not hasattr(kind, "_repr_html_")] == []
+    kinds = {n: k for n, k in public().items() if from_other_rooms(k) and not issubclass(k, Warning)}
+    assert [n for n, kind in kinds.items() if n not in VALUES and not hasattr(kind, "_repr_html_")] == []
 
 
 def results() -> set[type]:
-    """Classes of the library that public functions say they return, other than networks."""
-    functions = (getattr(fw, name) for name in fw.__all__)
-    hints = [typing.get_type_hints(inspect.unwrap(one)) for one in functions if inspect.isfunction(one)]
+    """Classes that public functions say they return, other than networks."""
+    hints = [typing.get_type_hints(inspect.unwrap(f)) for f in public().values() if inspect.isfunction(f)]
     returned = [kind for hint in hints for kind in typing.get_args(hint["return"]) or (hint["return"],)]
-    ours = {kind for kind in returned if getattr(kind, "__module__", "").startswith("finitewidth.")}
-    return {kind for kind in ours if isinstance(kind, type) and "finitewidth.network" not in kind.__module__}
+    return {kind for kind in returned if from_other_rooms(kind)}
 
 
 def test_everything_that_a_public_function_returns_shows_itself_in_a_notebook():
@@ -54,8 +54,8 @@ def test_everything_that_a_public_function_returns_shows_itself_in_a_notebook():
 RECORDS = {
     "prediction": lambda: fw.predict(NET, X[:3], Y, X[2:], algorithm=FLOW),
     "infinite": lambda: fw.predict(NET, X[:3], Y, X[2:], order=0),
-    "posterior": lambda: fw.bayes.posterior(NET, X[:3], Y, X[3:], noise=0.1),
-    "evidence": lambda: fw.bayes.evidence(NET, X[:3], Y, noise=0.1),
+    "posterior": lambda: fw.bayes.posterior(NET, X[:3], Y, X[3:], noise=0.1, order=0),
+    "evidence": lambda: fw.bayes.evidence(NET, X[:3], Y, noise=0.1, order=0),
     "fitted": lambda: fw.fit(NET, X[:3], Y),
     "trajectory": lambda: fw.trajectory(NET, X[:3], Y, X[3:], times=[0.0, 1.0], order=0),
     "kernels": lambda: fw.kernels(NET, X),
@@ -107,9 +107,8 @@ ERRORS = {"stderr", "uncertainty", "variance_stderr", "variance_uncertainty"}
 
 
 def test_a_sampled_prediction_shows_its_errors_and_how_many_neurons_were_drawn():
-    record = fw.predict(
-        NET, X[:3], Y, X[2:], algorithm=FLOW, route="sampled", samples=2000, variance=True, key=1
-    )
+    sampling = fw.Sampling(samples=2000, variance=True, key=1)
+    record = fw.predict(NET, X[:3], Y, X[2:], algorithm=FLOW, method=sampling)
     line, data = repr(record), record.to_xarray()
     assert all(f"{name}=[" in line for name in ERRORS) and f"samples={record.sampling.samples}" in line
     for name in ERRORS:
@@ -137,7 +136,7 @@ def test_a_trajectory_has_the_errors_of_its_elements_and_their_worst_verdict():
     narrow = fw.MLP((2, 4, 4, 1), "tanh", C_W=1.5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
-        path = fw.trajectory(narrow, X[:3], 30 * Y, X[2:], times=[0.0, 3.0], order=1)
+        path = fw.trajectory(narrow, X[:3], 30 * Y, X[2:], times=[0.0, 3.0])
     assert path[0].verdict == "trusted" and path[1].verdict == path.verdict == "meaningless"
     np.testing.assert_array_equal(path.uncertainty[1], path[1].uncertainty)
     assert not path.stderr.any() and "stderr" not in path.to_xarray()
@@ -147,7 +146,8 @@ def test_a_trajectory_has_the_errors_of_its_elements_and_their_worst_verdict():
 def test_a_trajectory_of_drawn_members_has_standard_errors():
     two, entropy = fw.MLP((2, 8, 2), "tanh"), fw.CrossEntropy()
     labels = fw.losses.one_hot([0, 1, 0], 2)
-    path = fw.trajectory(two, X[:3], labels, X[3:], times=[0.5, 1.0], loss=entropy, members=20)
+    drawn = fw.FunctionSpace(members=20)
+    path = fw.trajectory(two, X[:3], labels, X[3:], times=[0.5, 1.0], loss=entropy, order=0, method=drawn)
     np.testing.assert_array_equal(path.stderr[1], path[1].mean.stderr)
     assert path.verdict == "trusted" and not path.uncertainty.any() and "stderr=[" in repr(path)
 

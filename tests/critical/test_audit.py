@@ -6,7 +6,7 @@ import shlex
 
 import numpy as np
 import pytest
-from helpers.command_line import call, refused
+from helpers.command_line import call, error_line
 from helpers.problems import also_long
 
 import finitewidth as fw
@@ -17,8 +17,8 @@ def network(activation, depth=200, width=100, **hyperparameters):
     return fw.MLP((10, *[width] * (depth - 1), 1), activation, **hyperparameters)
 
 
-def findings(found):
-    return {(finding.what, finding.how) for finding in found.findings}
+def findings(value):
+    return {(finding.what, finding.how) for finding in value.findings}
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,9 @@ def test_a_signal_is_lost_at_the_layer_that_solve_confirms():
 
 @pytest.mark.parametrize("activation", ["tanh", *also_long("relu", "gelu")])
 def test_a_critical_network_loses_nothing_however_deep(activation):
-    found = fw.audit(fw.MLP.critical((10, *[1000] * 300, 1), activation))
-    assert found.findings == () and found.correlation_length_perp == math.inf and found.depth_limit is None
+    verdict = fw.audit(fw.MLP.critical((10, *[1000] * 300, 1), activation))
+    assert verdict.findings == () and verdict.depth_limit is None
+    assert verdict.correlation_length_perp == math.inf
 
 
 def test_the_aspect_ratio_decides_at_criticality():
@@ -75,10 +76,10 @@ def test_advice_names_the_critical_point_or_another_activation():
 
 
 def test_the_depth_limit_is_that_of_the_correlation_length():
-    found = fw.audit(network("tanh", depth=20, C_W=1.5))
-    assert found.findings == ()
+    verdict = fw.audit(network("tanh", depth=20, C_W=1.5))
+    assert verdict.findings == ()
     chi = fw.critical.phase_diagram("tanh", [0.0], [1.5]).chi_perp.item()
-    assert found.depth_limit == pytest.approx(math.log(LOST) / math.log(chi), rel=0.02)
+    assert verdict.depth_limit == pytest.approx(math.log(LOST) / math.log(chi), rel=0.02)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, "one"])
@@ -158,7 +159,7 @@ def test_criticality_takes_a_function_of_the_user(capsys, module):
     ],
 )
 def test_bad_activations_end_in_one_line(capsys, module, name, complaint):
-    assert complaint in refused(capsys, "criticality", name)
+    assert complaint in error_line(capsys, "criticality", name)
 
 
 def test_audit_prints_a_verdict_and_what_to_set(capsys):
@@ -218,4 +219,4 @@ def test_audit_reads_a_network_from_a_file(capsys, tmp_path):
     ],
 )
 def test_bad_audits_end_in_one_line(capsys, arguments, complaint):
-    assert complaint in refused(capsys, *shlex.split(arguments))
+    assert complaint in error_line(capsys, *shlex.split(arguments))

@@ -13,7 +13,7 @@ from helpers.problems import refused
 
 import finitewidth as fw
 from finitewidth.critical.architectures.leak import leak
-from finitewidth.critical.architectures.one_signal import Size, through
+from finitewidth.critical.architectures.one_signal import Size, propagate
 from finitewidth.critical.findings import LOST
 
 Dense, Conv, Residual, LayerNorm = fw.Dense, fw.Conv, fw.Residual, fw.LayerNorm
@@ -95,10 +95,10 @@ def test_layers_inside_bodies_are_counted_and_the_stream_steps_over_them():
     net = fw.Network(8, Dense(16), *[block] * 3, "relu", Dense(1))
     path = fw.audit(net).path
     assert path.stream == (1, 3, 5, 7, 8) and len(path.K) == 8
-    way = through(net.layers[:3], Size(1.0), (8,))
+    way = propagate(net.layers[:3], Size(1.0), (8,))
     assert path.K[4] == pytest.approx(way.size.square, rel=1e-8)
     assert np.isnan(path.perpendicular[[1, 3, 5, 7]]).all()
-    step = through(net.layers[1:2], Size(float(path.K[0])), (16,))
+    step = propagate(net.layers[1:2], Size(float(path.K[0])), (16,))
     assert path.perpendicular[0] == pytest.approx(step.chi_perp, rel=1e-8)
     assert path.parallel[0] == pytest.approx(step.size.change, rel=1e-3)  # a difference of a thousandth
 
@@ -107,9 +107,9 @@ def test_one_signal_is_the_input_of_the_theory():
     """Without positions the scalar way is exact, norms and shortcuts included."""
     body = Residual(LayerNorm(), "gelu", Dense(7, C_b=0.1), gamma=0.7, shortcut=[Dense(7, C_W=1.3)])
     net = fw.Network(8, Dense(6, C_b=0.2), body, Residual(Dense(5), "tanh", Dense(7)), "swish", Dense(1))
-    way, X = through(net.layers, Size(0.8), (8,)), np.full((1, 8), math.sqrt(0.8))
+    way, X = propagate(net.layers, Size(0.8), (8,)), np.full((1, 8), math.sqrt(0.8))
     contributions = []
-    way.pull(1.0, contributions)
+    way.backward(1.0, contributions)
     kernels = fw.kernels(net, X)
     assert way.size.square == pytest.approx(kernels.K.item(), rel=1e-8)
     total = sum(share.of_biases + share.of_weights for share in contributions)

@@ -320,9 +320,9 @@ def make() -> dict[str, np.ndarray]:
 def _check_blocks(kernel_fn, Z: np.ndarray, both) -> None:
     """Two sets of inputs give the block of all of them."""
     block = kernel_fn(Z[:5], Z[3:], ("nngp", "ntk"))
-    for found, whole, most in ((block.nngp, both.nngp, 1e-12), (block.ntk, both.ntk, 1e-6)):
+    for value, whole, most in ((block.nngp, both.nngp, 1e-12), (block.ntk, both.ntk, 1e-6)):
         assert np.isfinite(whole).all()
-        np.testing.assert_allclose(found, whole[:5, 3:], rtol=most, atol=most * np.max(whole))
+        np.testing.assert_allclose(value, whole[:5, 3:], rtol=most, atol=most * np.max(whole))
 
 
 def main() -> None:

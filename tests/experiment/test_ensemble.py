@@ -69,50 +69,53 @@ def loop(loss, learning_rate, steps, member, net=NET, key=3):
     [(fw.CrossEntropy(), CLASSES, cross_entropy), *also_long((fw.MSE(), Y, squared))],
 )
 def test_descent_is_that_of_a_loop_over_members(loss, targets, by_hand):
-    found = trained(targets=targets, loss=loss, record_at=(0, 2))
+    ensemble = trained(targets=targets, loss=loss, record=fw.Record(at=(0, 2)))
     expected = np.array([[loop(by_hand, 0.2, steps, m) for m in range(6)] for steps in (0, 2, 5)])
-    np.testing.assert_allclose(found.outputs.value, expected.mean(axis=1), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(ensemble.outputs.value, expected.mean(axis=1), rtol=1e-10, atol=1e-12)
     errors = expected.std(axis=1, ddof=1) / np.sqrt(6)
-    np.testing.assert_allclose(found.outputs.stderr, errors, rtol=1e-9)
-    np.testing.assert_allclose(found.mean.value, expected[-1].mean(axis=0)[2:], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(ensemble.outputs.stderr, errors, rtol=1e-9)
+    np.testing.assert_allclose(ensemble.mean.value, expected[-1].mean(axis=0)[2:], rtol=1e-10, atol=1e-12)
     flat = expected[-1][:, 2:].reshape(6, -1)
-    np.testing.assert_allclose(found.covariance.value.reshape(4, 4), np.cov(flat.T), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(ensemble.covariance.value.reshape(4, 4), np.cov(flat.T), rtol=1e-9, atol=1e-12)
     losses = [by_hand(jnp.asarray(z[:2])) for z in expected[1]]
-    np.testing.assert_allclose(found.loss.value[1], np.mean(losses), rtol=1e-10)
-    assert found.points == (0, 2, 5) and found.diverged == found.unfinished == 0
+    np.testing.assert_allclose(ensemble.loss.value[1], np.mean(losses), rtol=1e-10)
+    assert ensemble.points == (0, 2, 5) and ensemble.diverged == ensemble.unfinished == 0
 
 
 @pytest.mark.long
 def test_stochastic_descent_with_all_samples_in_a_batch_is_descent():
-    full = trained(record_at=(0, 2))
-    found = trained(algorithm=fw.StochasticGradientDescent(0.2, 5, batch_size=2), record_at=(0, 2))
-    np.testing.assert_allclose(found.outputs.value, full.outputs.value, rtol=1e-10, atol=1e-12)
+    full = trained(record=fw.Record(at=(0, 2)))
+    ensemble = trained(
+        algorithm=fw.StochasticGradientDescent(0.2, 5, batch_size=2), record=fw.Record(at=(0, 2))
+    )
+    np.testing.assert_allclose(ensemble.outputs.value, full.outputs.value, rtol=1e-10, atol=1e-12)
 
 
 def test_mini_batches_of_an_epoch_add_up_to_the_full_gradient():
     """Two single-sample steps of a tiny rate move outputs as two full steps do, up to the rate squared."""
     deviation = []
     for rate in (1e-3, 5e-4):
-        found = trained(
-            algorithm=fw.StochasticGradientDescent(rate, 2, batch_size=1), record_at=(0, 1)
+        outputs = trained(
+            algorithm=fw.StochasticGradientDescent(rate, 2, batch_size=1), record=fw.Record(at=(0, 1))
         ).outputs.value
-        full = trained(algorithm=fw.GradientDescent(rate, 2), record_at=(0, 1)).outputs.value
-        deviation.append(np.max(np.abs(found[2] - full[2])) / np.max(np.abs(full[2] - full[0])))
+        full = trained(algorithm=fw.GradientDescent(rate, 2), record=fw.Record(at=(0, 1))).outputs.value
+        deviation.append(np.max(np.abs(outputs[2] - full[2])) / np.max(np.abs(full[2] - full[0])))
     assert deviation[0] < 0.01
     assert 1.6 < deviation[0] / deviation[1] < 2.4
 
 
 def test_mini_batches_are_drawn_anew_in_each_epoch_and_learning_rates_fall():
     """One step sees one sample: the loss gradient's footprint tells which."""
-    algorithm = fw.StochasticGradientDescent(0.01, 12, batch_size=1, decay=0.5)
-    found = trained(FLAT, members=1, algorithm=algorithm, record_at=range(13)).outputs.value[:, :2]
+    rates = 0.01 / (1 + 0.5 * np.arange(12))
+    algorithm = fw.StochasticGradientDescent(rates, 12, batch_size=1)
+    path = trained(FLAT, members=1, algorithm=algorithm, record=fw.Record(at=range(13))).outputs.value[:, :2]
     theta = FLAT.lambda_b[0] + FLAT.lambda_W[0] / 3 * X_TRAIN @ X_TRAIN.T
     chosen = []
     for step in range(12):
         rate = 0.01 / (1 + 0.5 * step)
-        residual = found[step] - Y
-        moves = [found[step] - rate * 2 * np.outer(theta[:, a], residual[a]) for a in range(2)]
-        matches = [a for a in range(2) if np.allclose(found[step + 1], moves[a], rtol=1e-10, atol=1e-12)]
+        residual = path[step] - Y
+        moves = [path[step] - rate * 2 * np.outer(theta[:, a], residual[a]) for a in range(2)]
+        matches = [a for a in range(2) if np.allclose(path[step + 1], moves[a], rtol=1e-10, atol=1e-12)]
         assert len(matches) == 1
         chosen += matches
     epochs = [tuple(chosen[i : i + 2]) for i in range(0, 12, 2)]
@@ -121,10 +124,16 @@ def test_mini_batches_are_drawn_anew_in_each_epoch_and_learning_rates_fall():
 
 @pytest.mark.long
 def test_gradient_flow_of_a_network_linear_in_its_parameters_is_exponential():
-    found = trained(FLAT, members=3, algorithm=fw.GradientFlow(0.7), record_at=(0, 0.3), tolerance=1e-10)
+    ensemble = trained(
+        FLAT,
+        members=3,
+        algorithm=fw.GradientFlow(0.7),
+        record=fw.Record(at=(0, 0.3)),
+        method=fw.Stepping(tolerance=1e-10),
+    )
     theta = FLAT.lambda_b[0] + FLAT.lambda_W[0] / 3 * GENERIC @ X_TRAIN.T
-    start = found.outputs.value[0]
-    for time, value in zip((0.3, 0.7), found.outputs.value[1:], strict=True):
+    start = ensemble.outputs.value[0]
+    for time, value in zip((0.3, 0.7), ensemble.outputs.value[1:], strict=True):
         decay = (np.eye(2) - expm(-theta[:2] * time)) @ np.linalg.inv(theta[:2])
         np.testing.assert_allclose(value, start - theta @ decay @ (start[:2] - Y), rtol=1e-8, atol=1e-9)
 
@@ -132,9 +141,11 @@ def test_gradient_flow_of_a_network_linear_in_its_parameters_is_exponential():
 @pytest.mark.long
 def test_gradient_flow_is_the_limit_of_small_steps():
     """At time 1; Richardson's extrapolation of steps 1/200 and 1/400 is right to about 1e-5 of the change."""
-    flow = trained(algorithm=fw.GradientFlow(1.0), record_at=(0, 0.5), tolerance=1e-9).outputs.value
+    flow = trained(
+        algorithm=fw.GradientFlow(1.0), record=fw.Record(at=(0, 0.5)), method=fw.Stepping(tolerance=1e-9)
+    ).outputs.value
     coarse, fine = (
-        trained(algorithm=fw.GradientDescent(1 / n, n), record_at=(0, n // 2)).outputs.value
+        trained(algorithm=fw.GradientDescent(1 / n, n), record=fw.Record(at=(0, n // 2))).outputs.value
         for n in (200, 400)
     )
     change = np.max(np.abs(flow[2] - flow[0]))
@@ -145,32 +156,40 @@ def test_gradient_flow_is_the_limit_of_small_steps():
 @pytest.mark.long
 def test_endless_training_ends_at_the_training_error():
     for algorithm in (fw.GradientFlow(), fw.GradientDescent(0.3)):
-        found = trained(algorithm=algorithm, training_error=1e-8, record_at=(0, 1))
-        assert found.unfinished == 0 and found.loss.value[-1] <= 1e-8 < found.loss.value[0]
-        assert found.steps.value > 3
-        np.testing.assert_allclose(found.train_mean.value, Y, atol=2e-4)
+        ensemble = trained(
+            algorithm=algorithm, record=fw.Record(at=(0, 1)), method=fw.Stepping(training_error=1e-8)
+        )
+        assert ensemble.unfinished == 0 and ensemble.loss.value[-1] <= 1e-8 < ensemble.loss.value[0]
+        assert ensemble.steps.value > 3
+        np.testing.assert_allclose(ensemble.train_mean.value, Y, atol=2e-4)
 
 
 def test_training_that_does_not_reach_its_error_says_so():
     with pytest.warns(fw.warnings.UnfinishedWarning, match="6 of 6 members did not come to the end"):
-        found = trained(
-            algorithm=fw.GradientDescent(0.01), training_error=1e-8, max_steps=3, record_at=(0, 1)
+        ensemble = trained(
+            algorithm=fw.GradientDescent(0.01),
+            record=fw.Record(at=(0, 1)),
+            method=fw.Stepping(training_error=1e-8, max_steps=3),
         )
-    assert found.unfinished == 6 and found.steps.value == 3
+    assert ensemble.unfinished == 6 and ensemble.steps.value == 3
 
 
 @pytest.mark.long
 def test_a_flow_that_runs_out_of_steps_says_so():
     with pytest.warns(fw.warnings.UnfinishedWarning, match="3 of 3 members did not come to the end"):
-        found = trained(
-            FLAT, members=3, algorithm=fw.GradientFlow(50.0), record_at=(0, 1), tolerance=1e-10, max_steps=5
+        ensemble = trained(
+            FLAT,
+            members=3,
+            algorithm=fw.GradientFlow(50.0),
+            record=fw.Record(at=(0, 1)),
+            method=fw.Stepping(tolerance=1e-10, max_steps=5),
         )
-    assert found.unfinished == 3
+    assert ensemble.unfinished == 3
 
 
 def test_newton_fits_a_network_that_is_linear_in_its_parameters():
-    found = trained(FLAT, algorithm=fw.Newton())
-    np.testing.assert_allclose(found.train_mean.value, Y, atol=1e-12)
+    ensemble = trained(FLAT, algorithm=fw.Newton())
+    np.testing.assert_allclose(ensemble.train_mean.value, Y, atol=1e-12)
 
 
 @pytest.mark.long
@@ -179,8 +198,8 @@ def test_two_updates_leave_a_residual_beyond_first_order_in_inverse_width():
     residual = []
     for width in (128, 512):
         net = fw.MLP((3, width, 2), "tanh", C_b=0.1, C_W=1.2)
-        found = trained(net, algorithm=fw.TwoStep(), members=64, record_at=(1,))
-        residual.append(np.sqrt(found.loss.value))
+        ensemble = trained(net, algorithm=fw.TwoStep(), members=64, record=fw.Record(at=(1,)))
+        residual.append(np.sqrt(ensemble.loss.value))
     powers = np.log(residual[0] / residual[1]) / np.log(4)
     np.testing.assert_allclose(powers, (1, 2), atol=0.25)
 
@@ -190,15 +209,15 @@ def test_two_updates_leave_a_residual_beyond_first_order_in_inverse_width():
 
 def test_the_distribution_of_linear_models_is_exact():
     """4000 members of a one-layer network after 7 steps: mean and covariance inside 4 standard errors."""
-    found = trained(FLAT, members=4000, algorithm=fw.GradientDescent(0.3, 7))
+    ensemble = trained(FLAT, members=4000, algorithm=fw.GradientDescent(0.3, 7))
     K, theta = (b + w / 3 * GENERIC @ GENERIC.T for b, w in ((0.2, 1.5), (0.5, 0.8)))
     kept = np.linalg.matrix_power(np.eye(2) - 0.3 * theta[:2, :2], 7)
     gain = theta[:, :2] @ (np.eye(2) - kept) @ np.linalg.inv(theta[:2, :2])
     L = np.eye(4) - gain @ np.eye(4)[:2]
     mean, covariance = (gain @ Y)[2:], np.einsum("ab,ij->aibj", (L @ K @ L.T)[2:, 2:], np.eye(2))
-    assert np.max(np.abs((found.mean.value - mean) / found.mean.stderr)) < 4
-    assert np.max(np.abs((found.covariance.value - covariance) / found.covariance.stderr)) < 4
-    assert np.max(found.covariance.stderr) < 0.1 * np.max(covariance)
+    assert np.max(np.abs((ensemble.mean.value - mean) / ensemble.mean.stderr)) < 4
+    assert np.max(np.abs((ensemble.covariance.value - covariance) / ensemble.covariance.stderr)) < 4
+    assert np.max(ensemble.covariance.stderr) < 0.1 * np.max(covariance)
 
 
 @pytest.mark.long
@@ -208,14 +227,14 @@ def test_a_control_variate_of_the_exact_prediction_removes_all_variance():
     gain = theta[:, :2] @ (np.eye(2) - kept) @ np.linalg.inv(theta[:2, :2])
     L = np.eye(4) - gain @ np.eye(4)[:2]
     control = fw.records.Control(lambda z: jnp.asarray(L) @ z, 0.0, linear=True)
-    found = trained(FLAT, members=50, algorithm=fw.GradientDescent(0.3, 7), control=control)
-    np.testing.assert_allclose(found.controlled.mean.value, (gain @ Y)[2:], rtol=1e-10)
+    ensemble = trained(FLAT, members=50, algorithm=fw.GradientDescent(0.3, 7), control=control)
+    np.testing.assert_allclose(ensemble.controlled.mean.value, (gain @ Y)[2:], rtol=1e-10)
     K = FLAT.C_b[0] + FLAT.C_W[0] / 3 * GENERIC @ GENERIC.T
     exact = np.einsum("ab,ij->aibj", (L @ K @ L.T)[2:, 2:], np.eye(2))
-    np.testing.assert_allclose(found.controlled.covariance.value, exact, rtol=1e-10, atol=1e-10)
-    assert np.max(found.controlled.covariance.stderr) < 1e-7 * np.max(found.covariance.stderr)
-    assert np.min(found.controlled.variance_ratio) > 1e15
-    assert np.max(found.controlled.mean.stderr) < 1e-7 * np.min(found.mean.stderr)
+    np.testing.assert_allclose(ensemble.controlled.covariance.value, exact, rtol=1e-10, atol=1e-10)
+    assert np.max(ensemble.controlled.covariance.stderr) < 1e-7 * np.max(ensemble.covariance.stderr)
+    assert np.min(ensemble.controlled.variance_ratio) > 1e15
+    assert np.max(ensemble.controlled.mean.stderr) < 1e-7 * np.min(ensemble.mean.stderr)
 
 
 def test_a_control_variate_from_infinite_width_saves_variance_and_does_not_bias():
@@ -226,20 +245,20 @@ def test_a_control_variate_from_infinite_width_saves_variance_and_does_not_bias(
     gain = theta[:, :2] @ (np.eye(2) - kept) @ np.linalg.inv(theta[:2, :2])
     L = np.eye(4) - gain @ np.eye(4)[:2]
     control = fw.records.Control(lambda z: jnp.asarray(L) @ z, np.zeros((4, 2)), linear=True)
-    found = trained(net, members=400, algorithm=fw.GradientDescent(0.2, 10), control=control)
-    assert np.min(found.controlled.variance_ratio) > 4
-    ratio = (found.mean.stderr / found.controlled.mean.stderr) ** 2
-    np.testing.assert_allclose(ratio, found.controlled.variance_ratio, rtol=1e-9)
-    difference = found.mean.value - found.controlled.mean.value
-    assert np.max(np.abs(difference) / found.mean.stderr) < 4
-    plain, controlled = found.covariance, found.controlled.covariance
+    ensemble = trained(net, members=400, algorithm=fw.GradientDescent(0.2, 10), control=control)
+    assert np.min(ensemble.controlled.variance_ratio) > 4
+    ratio = (ensemble.mean.stderr / ensemble.controlled.mean.stderr) ** 2
+    np.testing.assert_allclose(ratio, ensemble.controlled.variance_ratio, rtol=1e-9)
+    difference = ensemble.mean.value - ensemble.controlled.mean.value
+    assert np.max(np.abs(difference) / ensemble.mean.stderr) < 4
+    plain, controlled = ensemble.covariance, ensemble.controlled.covariance
     assert np.max(np.abs(plain.value - controlled.value) / plain.stderr) < 4
     assert np.median(plain.stderr / controlled.stderr) > 1.5
 
 
 @pytest.mark.long
 def test_another_batch_size_agrees_to_rounding():
-    first, other = (trained(members=25, batch_size=size) for size in (25, 4))
+    first, other = (trained(members=25, run=fw.Run(batch_size=size)) for size in (25, 4))
     for name in ("outputs", "output_covariance", "loss", "steps"):
         for one, two in zip(getattr(first, name), getattr(other, name), strict=True):
             np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-12)
@@ -250,19 +269,19 @@ def test_ntk_and_kernels_are_recorded_and_move():
 
     from finitewidth.experiment.sampling import preactivations
 
-    found = trained(members=2, record_at=(0,), ntk=True, kernels=True)
+    ensemble = trained(members=2, record=fw.Record(at=(0,), ntk=True, kernels=True))
     X = jnp.asarray(GENERIC)
     drawn = jax.jit(lambda m: draw(NET, member_key(jax.random.key(3), m)))
     kernel_of = jax.jit(lambda p: ntk(NET, p, X))
     members = [drawn(m) for m in range(2)]
     np.testing.assert_allclose(
-        found.ntk.value[0], np.mean([kernel_of(p) for p in members], axis=0), rtol=1e-10
+        ensemble.ntk.value[0], np.mean([kernel_of(p) for p in members], axis=0), rtol=1e-10
     )
     hidden = [np.tanh(preactivations(NET, p, X)[1]) for p in members]
     kernel = np.mean([s @ s.T / 5 for s in hidden], axis=0)
-    np.testing.assert_allclose(found.kernels.value[0, 1], kernel, rtol=1e-10)
-    assert max(found.ntk_movement.value[0], *found.kernel_movement.value[0]) < 1e-15
-    assert np.all(found.ntk_movement.value[1] > 0) and np.all(found.kernel_movement.value[1] > 0)
+    np.testing.assert_allclose(ensemble.kernels.value[0, 1], kernel, rtol=1e-10)
+    assert max(ensemble.ntk_movement.value[0], *ensemble.kernel_movement.value[0]) < 1e-15
+    assert np.all(ensemble.ntk_movement.value[1] > 0) and np.all(ensemble.kernel_movement.value[1] > 0)
 
 
 @pytest.mark.long
@@ -271,8 +290,10 @@ def test_kernels_move_as_the_inverse_width():
     moved = []
     for width in (128, 512):
         net = fw.MLP((3, width, 2), "tanh", C_b=0.1, C_W=1.2)
-        found = trained(net, members=64, algorithm=fw.GradientDescent(0.2, 20), ntk=True, kernels=True)
-        moved.append([found.ntk_movement.value[-1], *found.kernel_movement.value[-1]])
+        ensemble = trained(
+            net, members=64, algorithm=fw.GradientDescent(0.2, 20), record=fw.Record(ntk=True, kernels=True)
+        )
+        moved.append([ensemble.ntk_movement.value[-1], *ensemble.kernel_movement.value[-1]])
     powers = np.log(np.divide(*moved)) / np.log(4)
     np.testing.assert_allclose(powers, 1, atol=0.2)
 
@@ -285,13 +306,13 @@ def test_members_that_diverge_are_counted_and_left_out():
     with pytest.warns(
         fw.warnings.DivergenceWarning, match=r"of 60 members diverged and are not in the estimates"
     ):
-        found = trained(net, members=60, algorithm=fw.GradientDescent(0.5, 200))
-    assert 0 < found.diverged < 60
-    assert np.isfinite(found.mean.value).all() and np.isfinite(found.covariance.value).all()
+        ensemble = trained(net, members=60, algorithm=fw.GradientDescent(0.5, 200))
+    assert 0 < ensemble.diverged < 60
+    assert np.isfinite(ensemble.mean.value).all() and np.isfinite(ensemble.covariance.value).all()
     by_hand = [loop(squared, 0.5, 200, m, net) for m in range(60)]
     stayed = [z for z in by_hand if np.isfinite(z).all() and np.max(np.abs(z)) < 1e3]
-    assert len(stayed) == 60 - found.diverged
-    np.testing.assert_allclose(found.outputs.value[-1], np.mean(stayed, axis=0), rtol=1e-6)
+    assert len(stayed) == 60 - ensemble.diverged
+    np.testing.assert_allclose(ensemble.outputs.value[-1], np.mean(stayed, axis=0), rtol=1e-6)
 
 
 def test_an_ensemble_of_which_nothing_is_left_is_refused_with_the_remedy():
@@ -313,16 +334,16 @@ def test_a_singular_ntk_is_named():
         ({"targets": Y[:1]}, "Y_train has 1 rows but X_train has 2 samples"),
         ({"targets": Y, "loss": fw.CrossEntropy()}, "Y_train must hold probabilities, but row 0 sums to"),
         ({"members": 0}, "members must be a whole number of at least 1, got 0"),
-        ({"record_at": (9,)}, "record_at must lie between 0 and the end 5, got 9"),
-        ({"record_at": (1.5,)}, "record_at must be whole numbers of steps, got 1.5"),
-        ({"training_error": -1}, "training_error must be a positive number, got -1"),
-        ({"tolerance": 0}, "tolerance must be a number from 1e-14 to 0.1, got 0"),
+        ({"record": fw.Record(at=(9,))}, "at must lie between 0 and the end 5, got 9"),
+        ({"record": fw.Record(at=(1.5,))}, "at must be whole numbers of steps, got 1.5"),
+        ({"method": fw.Stepping(tolerance=1e-6)}, "tolerance=1e-06, which does nothing for algorithm=.*Desc"),
+        ({"method": fw.Stepping(max_steps=9)}, "max_steps=9, which does nothing for algorithm=.*Descent"),
         ({"algorithm": "sgd"}, "algorithm must be fw.GradientFlow.* got 'sgd'"),
         ({"algorithm": fw.StochasticGradientDescent(0.1, 3, 5)}, "is 5, but there are 2 training inputs"),
         ({"algorithm": fw.Newton(), "loss": fw.CrossEntropy(), "targets": CLASSES}, "is for MSE"),
-        ({"keep_members": True}, "keep_members needs a store"),
+        ({"record": fw.Record(members=True)}, "record has members=True, which needs a store"),
         ({"net": fw.MLP((3, 4, 2), "perceptron")}, "'perceptron' cannot be trained by gradients"),
-        ({"memory": 100}, "memory of .* is too little"),
+        ({"run": fw.Run(memory=100)}, "memory of .* is too little"),
         ({"control": fw.records.Control(lambda z: z[:1], 0.0)}, "control must take outputs"),
         ({"control": fw.records.Control(lambda z: z, 1.0, linear=True)}, "its mean is not; use mean=0.0"),
     ],
@@ -332,6 +353,20 @@ def test_bad_input_is_refused(changes, message):
         trained(**changes)
 
 
+@pytest.mark.parametrize(
+    "value, options, message",
+    [
+        (fw.Stepping, {"training_error": -1}, "training_error must be a positive number, got -1"),
+        (fw.Stepping, {"tolerance": 0}, "tolerance must be a number from 1e-14 to 0.1, got 0"),
+        (fw.Stepping, {"max_steps": 0}, "max_steps must be a whole number of at least 1, got 0"),
+        (fw.Record, {"at": (float("nan"),)}, "at must be finite numbers"),
+    ],
+)
+def test_values_that_ask_are_checked_where_they_are_made(value, options, message):
+    with refused(message):
+        value(**options)
+
+
 @pytest.mark.parametrize("size", [2, 3, 7, 50])
 def test_groups_give_every_member_its_own_records(size):
     def train(group):
@@ -339,8 +374,8 @@ def test_groups_give_every_member_its_own_records(size):
         return Trained(records, group.bound > 3, group.bound > 5, group.bound)
 
     members = Members(jnp.arange(28.0).reshape(7, 4), jnp.arange(7), jnp.arange(7.0))
-    found, expected = batch.in_groups(train, members, size), train(members)
-    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    grouped, expected = batch.in_groups(train, members, size), train(members)
+    jax.tree.map(np.testing.assert_array_equal, grouped, expected)
 
 
 def test_a_shape_is_compiled_once_for_all_threads_keys_and_numbers():

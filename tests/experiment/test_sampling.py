@@ -7,6 +7,7 @@ from helpers.problems import INPUTS, PER_LAYER, WIDTHS, refused
 
 import finitewidth as fw
 from finitewidth.core.keys import as_key
+from finitewidth.core.run import Run
 from finitewidth.experiment.partition import partition
 from finitewidth.experiment.sampling import draw, draw_members, member_key, preactivations, up_to
 
@@ -75,14 +76,14 @@ def test_keys_are_numbers_or_jax_keys(key):
 
 
 def test_batches_are_chosen_from_a_stated_memory():
-    chosen = partition(1000, None, memory=1e6, of_one=1e4, least_batches=2)
+    chosen = partition(1000, Run(memory=1e6), of_one=1e4, least_batches=2)
     assert chosen.batch_size == 100 and chosen.batches == 10
-    assert partition(1000, None, memory=1e9, of_one=1e4, least_batches=4).batch_size == 250
-    numbers, weight = partition(10, 4, memory=1, of_one=1, least_batches=1).numbers(2)
+    assert partition(1000, Run(), of_one=1e4, least_batches=4).batch_size == 250
+    numbers, weight = partition(10, Run(batch_size=4), of_one=1, least_batches=1).numbers(2)
     assert numbers.tolist() == [8, 9, 10, 11] and weight.tolist() == [1, 1, 0, 0]
     with refused("memory of .* is too little: 1 member"):
-        partition(1000, None, memory=1e3, of_one=1e4, least_batches=2)
+        partition(1000, Run(memory=1e3), of_one=1e4, least_batches=2)
     with refused("members must be a whole number of at least 1, got 0"):
-        partition(0, None, memory=1e9, of_one=1, least_batches=1)
-    with refused("batch_size must be a whole number of at least 1, got 0"):
-        partition(5, 0, memory=1e9, of_one=1, least_batches=1)
+        partition(0, Run(), of_one=1, least_batches=1)
+    with refused("batch_size must be a whole number of at least 2, got 1"):
+        partition(5, Run(batch_size=1), of_one=1, least_batches=1, lowest=2)

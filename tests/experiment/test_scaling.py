@@ -15,11 +15,11 @@ def test_an_exact_power_is_found_and_errors_are_those_of_repeated_fits():
     fit = power_of_width(widths, [fw.Estimate(v, e) for v, e in zip(exact, errors, strict=True)])
     np.testing.assert_allclose(fit.value, 1.3, rtol=1e-12)
     noisy = exact + errors * np.random.default_rng(0).standard_normal((1000, 3))
-    found = [
+    power = [
         power_of_width(widths, [fw.Estimate(v, e) for v, e in zip(row, errors, strict=True)]).value
         for row in noisy
     ]
-    np.testing.assert_allclose(np.std(found), fit.stderr, rtol=0.1)
+    np.testing.assert_allclose(np.std(power), fit.stderr, rtol=0.1)
 
 
 def test_what_has_no_power_is_refused():

@@ -35,9 +35,9 @@ def gathered(make, join, sizes, values=VALUES, weight=None):
 
 @pytest.mark.parametrize("sizes", [(1, 7, 50, 2), (60,)])
 def test_merged_moments_are_those_of_all_members(sizes):
-    found = gathered(joint_moments, merge_joint, sizes)
+    total = gathered(joint_moments, merge_joint, sizes)
     d = VALUES - VALUES.mean(axis=0)
-    for power_a, power_b, value in ((1, 1, found.M11), (2, 1, found.M21), (2, 2, found.M22)):
+    for power_a, power_b, value in ((1, 1, total.M11), (2, 1, total.M21), (2, 2, total.M22)):
         expected = np.einsum("mra,mrb->rab", d**power_a, d**power_b)
         np.testing.assert_allclose(value, expected, rtol=1e-9, atol=1e-8)
     simple = gathered(moments, merge, sizes)
@@ -55,17 +55,17 @@ def test_few_members_with_long_outputs_are_gathered_as_rows(sizes):
         whole, start = whole.joined(part), start + size
         assert sum(len(rows.weight) for rows in whole.waiting) < 3
     expected = gathered(joint_moments, merge_joint, (start,))
-    for found, exact in zip(whole.total(), expected, strict=True):
-        np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-8)
+    for value, exact in zip(whole.total(), expected, strict=True):
+        np.testing.assert_allclose(value, exact, rtol=1e-9, atol=1e-8)
 
 
 def test_members_of_weight_zero_do_not_count_even_if_they_are_infinite():
     values, weight = VALUES.copy(), np.ones(60)
     values[[3, 31]], weight[[3, 31]] = np.inf, 0.0
-    found = gathered(joint_moments, merge_joint, (20, 20, 20), values, weight)
+    total = gathered(joint_moments, merge_joint, (20, 20, 20), values, weight)
     kept = np.delete(VALUES, [3, 31], axis=0)
-    assert found.count == 58
-    np.testing.assert_allclose(found.mean, kept.mean(axis=0), rtol=1e-12)
+    assert total.count == 58
+    np.testing.assert_allclose(total.mean, kept.mean(axis=0), rtol=1e-12)
     whole_batch_lost = gathered(moments, merge, (30, 30), values, np.repeat([0.0, 1.0], 30) * weight)
     np.testing.assert_allclose(
         whole_batch_lost.mean, np.delete(VALUES[30:], 1, axis=0).mean(axis=0), rtol=1e-12
@@ -81,9 +81,9 @@ def test_standard_errors_are_the_spread_of_repeated_estimates():
     runs = RANDOM.standard_gamma(4.0, (400, 50, 2)) @ np.array([[1.0, 0.5], [0.0, 1.0]])
     means, covariances = [], []
     for run in runs:
-        found = gathered(joint_moments, merge_joint, (50,), run[:, None])
-        means.append(mean_estimate(found))
-        covariances.append(covariance_estimate(found))
+        total = gathered(joint_moments, merge_joint, (50,), run[:, None])
+        means.append(mean_estimate(total))
+        covariances.append(covariance_estimate(total))
     for estimates in (means, covariances):
         spread = np.std([e.value for e in estimates], axis=0, ddof=1)
         stated = np.sqrt(np.mean([e.stderr**2 for e in estimates], axis=0))
@@ -109,7 +109,7 @@ def test_the_standard_error_of_a_covariance_is_that_of_all_possible_samples(memb
 
 
 def test_one_member_says_nothing_about_the_spread():
-    found = gathered(joint_moments, merge_joint, (1,), VALUES[:1])
-    assert np.all(np.isinf(mean_estimate(found).stderr)) and np.all(
-        np.isinf(covariance_estimate(found).stderr)
+    total = gathered(joint_moments, merge_joint, (1,), VALUES[:1])
+    assert np.all(np.isinf(mean_estimate(total).stderr)) and np.all(
+        np.isinf(covariance_estimate(total).stderr)
     )

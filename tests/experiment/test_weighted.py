@@ -22,7 +22,7 @@ def pulls(estimate, expected):
 def test_posteriors_of_networks_are_those_of_theory():
     """One hidden layer of 24 neurons; at 20000 networks the neglected order 1/n^2 is below the errors."""
     net = fw.MLP((3, 24, 2), "tanh", C_b=0.1, C_W=1.4)
-    sampled = fw.bayes.sample(net, X, Y, X_TEST, members=20_000, key=24, noise=NOISE, progress=False)
+    sampled = fw.bayes.sample(net, X, Y, X_TEST, members=20_000, key=24, noise=NOISE)
     assert 10_000 < sampled.effective_members <= 20_000
     posterior = fw.bayes.posterior(net, X, Y, X_TEST, noise=NOISE, order=1)
     evidence = fw.bayes.evidence(net, X, Y, noise=NOISE, order=1, gradient=False)
@@ -39,7 +39,7 @@ def test_third_and_fourth_cumulants_are_those_of_theory():
     widths, gaps = (12, 24, 48), {"third": [], "fourth": []}
     for n in widths:
         net = fw.MLP((3, n, 2), "tanh", C_b=0.1, C_W=1.4)
-        sampled = fw.bayes.sample(net, X, Y, X_TEST, members=8_000, key=n, noise=NOISE, progress=False)
+        sampled = fw.bayes.sample(net, X, Y, X_TEST, members=8_000, key=n, noise=NOISE)
         posterior = fw.bayes.posterior(net, X, Y, X_TEST, noise=NOISE, order=1, cumulants=True)
         variance = posterior.infinite_width.variance
         for name, estimate, expected in (
@@ -55,7 +55,7 @@ def test_third_and_fourth_cumulants_are_those_of_theory():
 @pytest.mark.long
 def test_neurons_and_weights_are_drawn_from_one_prior(monkeypatch):
     net = fw.MLP((3, 12, 12, 2), "relu", C_b=0.1, C_W=1.8)
-    options = {"members": 8000, "noise": NOISE, "layers": True, "progress": False}
+    options = {"members": 8000, "noise": NOISE, "layers": True}
     by_neurons = fw.bayes.sample(net, X, Y, X_TEST, key=1, **options)
     monkeypatch.setattr(weighted, "_root", lambda net, X: None)
     by_weights = fw.bayes.sample(net, X, Y, X_TEST, key=2, **options)
@@ -70,8 +70,8 @@ def test_neurons_and_weights_are_drawn_from_one_prior(monkeypatch):
 def test_one_network_of_infinite_width_is_the_posterior():
     """Networks as wide as 4000 hardly differ: sixty of them agree with the posterior to their own spread."""
     net = fw.MLP((3, 4000, 1), "gelu", C_b=0.1, C_W=1.5)
-    sampled = fw.bayes.sample(net, X, Y[:, :1], members=60, key=3, noise=NOISE, progress=False)
-    posterior = fw.bayes.posterior(net, X, Y[:, :1], noise=NOISE)
+    sampled = fw.bayes.sample(net, X, Y[:, :1], members=60, key=3, noise=NOISE)
+    posterior = fw.bayes.posterior(net, X, Y[:, :1], noise=NOISE, order=0)
     np.testing.assert_allclose(sampled.mean.value, posterior.mean, atol=0.02)
     np.testing.assert_allclose(sampled.covariance.value, posterior.covariance, atol=0.02)
 
@@ -81,7 +81,7 @@ def test_residual_networks_have_the_posteriors_of_theory():
     body = fw.Residual("tanh", fw.Dense(64, C_b=0.1, C_W=0.8), gamma=0.8)
     net = fw.Network(3, fw.Dense(64, C_b=0.1), body, "tanh", fw.Dense(2, C_b=0.1))
     posterior = fw.bayes.posterior(net, X, Y, X_TEST, noise=NOISE, order=1)
-    sampled = fw.bayes.sample(net, X, Y, X_TEST, members=2_000, key=0, noise=NOISE, progress=False)
+    sampled = fw.bayes.sample(net, X, Y, X_TEST, members=2_000, key=0, noise=NOISE)
     assert np.abs(pulls(sampled.mean, posterior.mean)).max() < 4
     assert np.abs(pulls(sampled.covariance, posterior.covariance)).max() < 4
 
@@ -89,9 +89,9 @@ def test_residual_networks_have_the_posteriors_of_theory():
 def test_close_inputs_are_sampled_and_close_training_inputs_refused():
     """Kernels of forty inputs on a line are indefinite by rounding."""
     net, line = fw.MLP((1, 96, 96, 1), "tanh", C_b=0.3, C_W=1.5), np.linspace(-2, 2, 40)[:, None]
-    options = {"members": 400, "key": 0, "progress": False}
+    options = {"members": 400, "key": 0}
     sampled = fw.bayes.sample(net, line[::20], np.sin(line[::20]), line, **options)
-    posterior = fw.bayes.posterior(net, line[::20], np.sin(line[::20]), line)
+    posterior = fw.bayes.posterior(net, line[::20], np.sin(line[::20]), line, order=0)
     assert np.abs(sampled.mean.value - posterior.mean).max() < 0.05
     with refused("training inputs are so close .*pass noise= above zero"):
         fw.bayes.sample(net.replace(widths=(1, 48, 48, 1)), line, np.sin(line), **options)

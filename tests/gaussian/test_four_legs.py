@@ -161,19 +161,19 @@ def test_integration_reproduces_the_closed_form_of_the_sine():
     K = kernel(6, 5, 1.2)
     by_hand = Activation(lambda z: jnp.sin(z))
     assert have_closed_form((as_activation("sin"),)) and not have_closed_form((by_hand,))
-    exact, found = four_legs("sin", K), four_legs(by_hand, K, tolerance=TOLERANCE)
+    exact, value = four_legs("sin", K), four_legs(by_hand, K, tolerance=TOLERANCE)
     for family in FAMILIES:
         assert (
-            np.abs(exact[family].value - found[family].value).max() <= found[family].error <= 1.1 * TOLERANCE
+            np.abs(exact[family].value - value[family].value).max() <= value[family].error <= 1.1 * TOLERANCE
         )
 
 
 def test_integration_reproduces_the_closed_form_of_a_cubic():
     K = kernel(5, 6, 0.5)
     exact = four_legs("polynomial(0.3, 1.0, -0.2, 0.1)", K)
-    found = four_legs(Activation(lambda z: 0.3 + z - 0.2 * z**2 + 0.1 * z**3), K, tolerance=TOLERANCE)
+    value = four_legs(Activation(lambda z: 0.3 + z - 0.2 * z**2 + 0.1 * z**3), K, tolerance=TOLERANCE)
     for family in FAMILIES:
-        assert np.abs(exact[family].value - found[family].value).max() <= found[family].error
+        assert np.abs(exact[family].value - value[family].value).max() <= value[family].error
 
 
 # --- errors and symmetries -------------------------------------------------------------------
@@ -397,12 +397,12 @@ def test_a_wrong_fixed_sample_and_tolerance_are_named():
 
 @pytest.mark.parametrize("name", ["tanh", "swish"])
 def test_averages_have_the_same_bits_on_any_number_of_cores(name, monkeypatch):
-    K, found = kernel(9, 12), []
+    K, value = kernel(9, 12), []
     for count in (1, 3):
         monkeypatch.setattr(cores, "available", lambda count=count: count)
-        found.append(four_legs(name, K, tolerance=1e-6))
+        value.append(four_legs(name, K, tolerance=1e-6))
     for family in FAMILIES:
-        np.testing.assert_array_equal(found[0][family].value, found[1][family].value)
+        np.testing.assert_array_equal(value[0][family].value, value[1][family].value)
 
 
 def test_compiled_tasks_agree_with_tasks_one_by_one():

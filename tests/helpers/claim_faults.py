@@ -17,7 +17,7 @@ from finitewidth.comparison.claims import FILES
 from finitewidth.comparison.statements import residual
 from finitewidth.critical import one_input
 from finitewidth.network.algorithms import clock, projectors
-from finitewidth.theory import recursion, single, single_stream, solve, streams
+from finitewidth.theory import recursion, single, single_stream, solve, steps, streams
 from finitewidth.theory.layers.activation import ActivationStep
 from finitewidth.theory.layers.sites import Pairs
 from finitewidth.theory.tensors import SHAPES
@@ -78,9 +78,9 @@ def replaced(module, name: str, wrong: Callable) -> Iterator[None]:
 
 def scaled_field(name: str) -> Callable:
     def wrong(original, *arguments):
-        found = original(*arguments)
-        value = getattr(found, name)
-        return found if value is None else replace(found, **{name: FACTOR * value})
+        right = original(*arguments)
+        value = getattr(right, name)
+        return right if value is None else replace(right, **{name: FACTOR * value})
 
     return wrong
 
@@ -90,8 +90,8 @@ def in_scalar_recursion(name: str) -> Iterator[None]:
     """In the recursion for one input, which is compiled."""
 
     def wrong(original, *arguments):
-        found = original(*arguments)
-        return found._replace(**{name: FACTOR * getattr(found, name)})
+        right = original(*arguments)
+        return right._replace(**{name: FACTOR * getattr(right, name)})
 
     single._scan.clear_cache()
     try:
@@ -132,25 +132,25 @@ def opposite(contribution: str) -> Callable:
 
 def scaled_symbol(name: str) -> Callable:
     def wrong(original, *arguments, **options):
-        found = original(*arguments, **options)
-        return found | {name: FACTOR * found[name]}
+        right = original(*arguments, **options)
+        return right | {name: FACTOR * right[name]}
 
     return wrong
 
 
 def wrong_moments(original, e, u, K):
-    found = original(e, u, K)
-    return found._replace(off=FACTOR * found.off)
+    right = original(e, u, K)
+    return replace(right, off=FACTOR * right.off)
 
 
 def wrong_curvature(original, e, u, K):
-    found = original(e, u, K)
-    return found._replace(on=FACTOR * found.on)
+    right = original(e, u, K)
+    return replace(right, on=FACTOR * right.on)
 
 
 def wrong_first_moments(original, e, u, K):
-    found = original(e, u, K)
-    return found._replace(first=FACTOR * found.first)
+    right = original(e, u, K)
+    return replace(right, first=FACTOR * right.first)
 
 
 def wrong_table(original, activation):
@@ -193,8 +193,8 @@ def wrong_wiring(original, *arguments):
 
 
 def wrong_two_step(original, algorithm, l):
-    found = original(algorithm, l)
-    return replace(found, outputs=scaled_symbol("B")(lambda: found.outputs))
+    right = original(algorithm, l)
+    return replace(right, outputs=scaled_symbol("B")(lambda: right.outputs))
 
 
 def wrong_angle(original, net, square, product, A_2, rho):
@@ -269,30 +269,40 @@ def _training() -> Iterator[Fault]:
 
 def wrong_trained(original, modes, s):
     """H plus 1.05 times what training adds to it."""
-    found = original(modes, s)
+    right = original(modes, s)
     none = {name: np.zeros_like(part) for name, part in s.outputs.items()}
     free = original(modes, replace(s, outputs=none))
-    return free + FACTOR * (found - free)
+    return free + FACTOR * (right - free)
 
 
 def wrong_stream(name: str) -> Callable:
-    """One input through skips: a tensor without its bare terms, a mean, or the memory A of a neuron."""
+    """One input through skips: G1, a tensor without its bare terms, or the memory A of a neuron."""
 
     def wrong(original, *arguments):
-        found = original(*arguments)
-        if name in found._fields:
-            return found._replace(**{name: FACTOR * getattr(found, name)})
+        right = original(*arguments)
+        if name in right._fields:
+            return right._replace(**{name: FACTOR * getattr(right, name)})
         row, column = (single_stream._PLACE[letter] for letter in BLOCKS[name])
-        N = found.N.copy()
+        N = right.N.copy()
         N[row, column] *= FACTOR
-        return found._replace(N=N)
+        return right._replace(N=N)
+
+    return wrong
+
+
+def scaled_mean(name: str) -> Callable:
+    """The one loop over depth: K or Theta of each layer, five per cent too large."""
+
+    def wrong(original, *arguments):
+        means = original(*arguments)
+        return means._replace(**{name: FACTOR * getattr(means, name)})
 
     return wrong
 
 
 def no_memory(original, *arguments):
-    found = original(*arguments)
-    return found._replace(A=np.zeros_like(found.A))
+    right = original(*arguments)
+    return right._replace(A=np.zeros_like(right.A))
 
 
 def without_memory_of_relu(original, a_plus, a_minus, gamma, depth):
@@ -303,7 +313,10 @@ def without_memory_of_relu(original, a_plus, a_minus, gamma, depth):
 
 def _streams() -> Iterator[Fault]:
     deep = ("residual.memory", "residual.odd-class")
-    about_stream = {"A": ("residual.memory", "residual.fixed-kernel"), "K": deep[1:], "Theta": deep[1:]}
+    for name, deepest in (("K", "10.71-10.72"), ("Theta", "10.75")):
+        inject = functools.partial(replaced, steps, "behind_weights", scaled_mean(name))
+        yield Fault(f"{name}, from layer to layer", inject, (deepest, *deep[1:]))
+    about_stream = {"A": ("residual.memory", "residual.fixed-kernel")}
     about_stream |= dict.fromkeys(("G1", "B", "F", "P", "U"), deep)
     about_stream |= {"V": (*deep, "residual.linear", "appendix-B.depth", "appendix-B.networks")}
     words = {"A": "memory of a neuron"}

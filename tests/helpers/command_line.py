@@ -34,7 +34,7 @@ def call(*arguments: object) -> int:
     return int(stop.value.code or 0)
 
 
-def refused(capsys, *arguments: object) -> str:
+def error_line(capsys, *arguments: object) -> str:
     """The one line on stderr that comes with status 2."""
     assert call(*arguments) == 2
     out, err = capsys.readouterr()

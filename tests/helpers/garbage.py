@@ -68,20 +68,20 @@ GOOD = {
         "steps": [10, float("inf"), 10**400],
         "time": [1.0],
         "batch_size": [1],
-        "decay": [0.1],
+        "replacement": [True],
+        "momentum": [0.9],
+        "nesterov": [True],
+        "ridge": [0.1],
         "loss": ["mse", "cross_entropy"],
-        "training_error": [1e-6],
-        "tolerance": [1e-8],
-        "max_steps": [100],
     },
     "ensemble": {
         "members": [4, 10**400],
         "key": [0, 2**70],
-        "record_at": [[0]],
-        "ntk": [True],
         "batch_size": [2],
         "memory": [1e9],
     },
+    "record": {"at": [[0]], "ntk": [True], "kernels": [True], "members": [True]},
+    "stepping": {"training_error": [1e-6], "tolerance": [1e-8], "max_steps": [100]},
     "theory": {"order": [0, 1], "tolerance": [1e-8, float("nan")], "route": ["sampled", "deterministic"]},
     "sampling": {
         "tolerance": [0.1, float("nan")],
@@ -98,19 +98,19 @@ GOOD = {
 @st.composite
 def documents(draw) -> dict:
     """A run in which some things are right."""
-    found = {}
+    tables = {}
     for table, fields in GOOD.items():
         if not draw(st.integers(0, 4)):
             continue
         keys = draw(st.lists(st.sampled_from([*fields]), unique=True, max_size=len(fields)))
-        found[table] = {
+        tables[table] = {
             key: draw(st.sampled_from(fields[key]) if draw(st.integers(0, 5)) else ANYTHING) for key in keys
         }
         if not draw(st.integers(0, 9)):
-            found[table][draw(st.text(min_size=1, max_size=6))] = draw(ANYTHING)
+            tables[table][draw(st.text(min_size=1, max_size=6))] = draw(ANYTHING)
     if not draw(st.integers(0, 9)):
-        found[draw(st.sampled_from([*GOOD, "other"]))] = draw(ANYTHING)
-    return found
+        tables[draw(st.sampled_from([*GOOD, "other"]))] = draw(ANYTHING)
+    return tables
 
 
 NETWORK = {"widths": [2, 8, 1], "activation": "tanh"}
@@ -129,12 +129,12 @@ RIGHT = [
 @st.composite
 def nearly_right(draw) -> dict:
     """A run in which two things at most are wrong."""
-    found = {name: dict(table) for name, table in draw(st.sampled_from(RIGHT)).items()}
+    tables = {name: dict(table) for name, table in draw(st.sampled_from(RIGHT)).items()}
     for _ in range(draw(st.integers(0, 2))):
         table = draw(st.sampled_from([*GOOD]))
         key = draw(st.sampled_from([*GOOD[table]]))
-        found.setdefault(table, {})[key] = draw(st.sampled_from(GOOD[table][key]) | ANYTHING)
-    return found
+        tables.setdefault(table, {})[key] = draw(st.sampled_from(GOOD[table][key]) | ANYTHING)
+    return tables
 
 
 def written(document: dict) -> bytes:
@@ -287,14 +287,14 @@ def read_data(folder: Path, case: tuple[str, bytes]) -> str:
     suffix, data = case
     (folder / f"file{suffix}").write_bytes(data)
     with contextlib.chdir(folder):
-        found = _refused_or_not(lambda: _numbers(folder, f"file{suffix}"))
+        value = _refused_or_not(lambda: _numbers(folder, f"file{suffix}"))
     assert not (folder / MARK).exists(), "a data file ran code"
-    return found
+    return value
 
 
 def _numbers(folder: Path, name: str) -> None:
-    found = data_files.read_matrix("train_inputs", name, folder)
-    assert found.dtype == np.float64 and found.ndim == 2 and np.isfinite(found).all()
+    matrix = data_files.read_matrix("train_inputs", name, folder)
+    assert matrix.dtype == np.float64 and matrix.ndim == 2 and np.isfinite(matrix).all()
 
 
 FILES = {"TOML files of runs": (TOML, read_toml), "CSV, NPY and NPZ files": (DATA_FILES, read_data)}

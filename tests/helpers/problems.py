@@ -200,13 +200,6 @@ def inputs(count, dimension=4, seed=0):
     return np.random.default_rng(seed).standard_normal((count, dimension))
 
 
-def assert_close(found, exact, tolerance, scale=None):
-    """Differences in units of the largest entry."""
-    found, exact = np.asarray(found), np.asarray(exact)
-    scale = np.abs(exact).max() if scale is None else scale
-    assert np.abs(found - exact).max() <= tolerance * scale
-
-
 @functools.cache
 def solved(activation="tanh", count=3):
-    return fw.solve(fw.MLP(activation=activation, **VARIED), inputs(count), four_leg_tolerance=FINE)
+    return fw.solve(fw.MLP(activation=activation, **VARIED), inputs(count), method=fw.Tensors(tolerance=FINE))

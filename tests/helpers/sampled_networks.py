@@ -43,18 +43,18 @@ PRODUCTS = {  # indices of each product when all neurons are equal
 }
 
 
-def correlators(found: Outputs, names: tuple[str, ...]) -> dict[str, jax.Array]:
+def correlators(network: Outputs, names: tuple[str, ...]) -> dict[str, jax.Array]:
     """`G` = zz and `H` of one network, the products of `names` paired, and with all neurons equal."""
-    count = found.z.shape[0]
+    count = network.z.shape[0]
     other = (1 - jnp.eye(count)) / (count * (count - 1))
     values = {
-        "G": jnp.einsum("ia,ib->ab", found.z, found.z) / count,
-        "H": jnp.einsum("iaib->ab", found.H) / count,
+        "G": jnp.einsum("ia,ib->ab", network.z, network.z) / count,
+        "H": jnp.einsum("iaib->ab", network.H) / count,
     }
     for name in names:
         structure = STRUCTURES[name]
         product = "".join(structure.factors)
-        factors = [getattr(found, symbol) for symbol in structure.factors]
+        factors = [getattr(network, symbol) for symbol in structure.factors]
         values[name] = jnp.einsum(structure.pairing, *factors, other)
         values[product] = jnp.einsum(PRODUCTS[product], *factors) / count
     return values
@@ -70,13 +70,13 @@ def batch_estimates(
         return correlators(outputs(net, X, parameters(net, row), order=order), names)
 
     each = jax.vmap(one)(normals)
-    found = {name: value.mean(axis=0) for name, value in each.items()}
+    values = {name: value.mean(axis=0) for name, value in each.items()}
     GG, HG, HH = (_product_of_means(each[a], each[b]) for a, b in (("G", "G"), ("H", "G"), ("H", "H")))
     all_pairs = GG + GG.transpose(0, 2, 1, 3) + GG.transpose(0, 2, 3, 1)  # (12)(34), (13)(24), (14)(23)
     disconnected = {"V": GG, "zzzz": all_pairs, "D": HG, "Hzz": HG, "A": HH, "HH": HH}
     n = net.ladder.widths[-2]
-    tensors = {name: n * (found[name] - disconnected.get(name, 0.0)) for name in found.keys() - {"G", "H"}}
-    return {"G": found["G"], "H": found["H"], **tensors}
+    tensors = {name: n * (values[name] - disconnected.get(name, 0.0)) for name in values.keys() - {"G", "H"}}
+    return {"G": values["G"], "H": values["H"], **tensors}
 
 
 def _product_of_means(u, v):
@@ -94,8 +94,8 @@ def sample(
     Errors come from the scatter of the batches.
     """
     one_batch = jax.jit(functools.partial(batch_estimates, net, names, jnp.asarray(X)))
-    found = [jax.tree.map(np.asarray, one_batch(normals)) for normals in _draws(net, batches, size, seed)]
-    return {name: _over_batches(np.stack([batch[name] for batch in found])) for name in found[0]}
+    reduced = [jax.tree.map(np.asarray, one_batch(normals)) for normals in _draws(net, batches, size, seed)]
+    return {name: _over_batches(np.stack([batch[name] for batch in reduced])) for name in reduced[0]}
 
 
 def _draws(net, batches, size, seed):
@@ -117,10 +117,10 @@ def kernels_given_hidden(net: Network, X: jax.Array, drawn: Parameters) -> tuple
     The last layer is dense. The excess of a hidden layer is the average of zz over its neurons less what the
     layers before it let expect, C_b + C_W ss/n and gamma^2 times that of a skip's source: its mean is zero.
     """
-    found = outputs_and_ntk(up_to(net, net.depth - 1), drawn[:-1], X)
-    H = jnp.einsum("jajb->jab", found.H)  # of neuron j of the last hidden layer with itself
+    network = outputs_and_ntk(up_to(net, net.depth - 1), drawn[:-1], X)
+    H = jnp.einsum("jajb->jab", network.H)  # of neuron j of the last hidden layer with itself
     last = net.ladder.dense[-1]
-    s, slope = net.ladder.activations[-1].derivatives(found.z.T, 1)
+    s, slope = net.ladder.activations[-1].derivatives(network.z.T, 1)
     overlap, n = s @ s.T, s.shape[1]
     G_out = last.C_b + last.C_W / n * overlap
     H_out = last.lambda_b + last.lambda_W / n * overlap
@@ -129,7 +129,7 @@ def kernels_given_hidden(net: Network, X: jax.Array, drawn: Parameters) -> tuple
 
 
 def _excess(net, X, drawn):
-    found, ladder, upper = [], net.ladder, np.triu_indices(X.shape[0])
+    excess, ladder, upper = [], net.ladder, np.triu_indices(X.shape[0])
     traced = passages(up_to(net, net.depth - 1), drawn, X)
     overlaps = [passage.preactivations @ passage.preactivations.T for passage in traced]
     for l, passage in enumerate(traced):
@@ -137,8 +137,8 @@ def _excess(net, X, drawn):
         expected = layer.C_b + layer.C_W / ladder.widths[l] * passage.incoming @ passage.incoming.T
         if skip is not None:
             expected += skip.gamma**2 * overlaps[skip.source - 1] / n
-        found.append((overlaps[l] / n - expected)[upper])
-    return jnp.concatenate(found)
+        excess.append((overlaps[l] / n - expected)[upper])
+    return jnp.concatenate(excess)
 
 
 def sample_means(net: Network, X, *, batches: int, size: int, seed: int) -> dict[str, Estimate]:
@@ -148,15 +148,15 @@ def sample_means(net: Network, X, *, batches: int, size: int, seed: int) -> dict
     draws = _draws(net, batches + 1, size, seed)
     pilot = [np.asarray(value) for value in each(next(draws))]
     follows = [_slopes(value, pilot[2]) for value in pilot[:2]]
-    found = []
+    results = []
     for normals in draws:
         *kernels, excess = (np.asarray(value).mean(axis=0) for value in each(normals))
-        found.append(
+        results.append(
             [value - np.tensordot(excess, slope, 1) for value, slope in zip(kernels, follows, strict=True)]
         )
     return {
         name: _over_batches(np.stack(values))
-        for name, values in zip("GH", zip(*found, strict=True), strict=True)
+        for name, values in zip("GH", zip(*results, strict=True), strict=True)
     }
 
 

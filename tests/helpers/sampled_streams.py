@@ -73,7 +73,7 @@ def _drawn(covariance: np.ndarray, n: int, generator) -> np.ndarray:
 
 def _controls(fields: np.ndarray, mean: np.ndarray, covariance: np.ndarray, count: int) -> np.ndarray:
     """Squares of z, phi and psi, all and where z > 0, averaged over neurons, less their expectation."""
-    mean, found = np.broadcast_to(mean, fields.shape), []
+    mean, controls = np.broadcast_to(mean, fields.shape), []
     for sample in range(count):
         q, u = covariance[:, None, sample, sample], mean[:, :, sample]
         u = u / np.sqrt(q)
@@ -85,8 +85,8 @@ def _controls(fields: np.ndarray, mean: np.ndarray, covariance: np.ndarray, coun
             half = (m**2 + r - b**2 * q) * above + 2 * m * b * np.sqrt(q) * density
             half += b**2 * q * (above - u * density)
             square = fields[:, :, place] ** 2
-            found += [(square - m**2 - r).mean(axis=1), (square * positive - half).mean(axis=1)]
-    return np.stack(found, axis=1)
+            controls += [(square - m**2 - r).mean(axis=1), (square * positive - half).mean(axis=1)]
+    return np.stack(controls, axis=1)
 
 
 def _regression(covariance: np.ndarray, controls: np.ndarray) -> np.ndarray:

@@ -61,12 +61,12 @@ def train(net: fw.MLP, X, Y, X_test, key, *, learning_rate, steps, members, loss
         return jax.vmap(one)(layers)
 
     layers = jax.vmap(functools.partial(initialize, net))(jax.random.split(key, members))
-    found, now = [], 0
+    records, now = [], 0
     for target in steps:
         layers, z = advance(layers, target - now)
-        found.append(np.asarray(z))
+        records.append(np.asarray(z))
         now = target
-    return found
+    return records
 
 
 def pulls(members: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

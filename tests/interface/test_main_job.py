@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from helpers.command_line import RUN, call, refused
+from helpers.command_line import RUN, call, error_line
 from helpers.paths import ROOT
 from rich.console import Console
 
@@ -34,12 +34,12 @@ def documented(title: str) -> list[str]:
 
 def keys_of(document: dict) -> list[str]:
     """Keys, and after a list those of its entries."""
-    found = []
+    results = []
     for name, value in document.items():
-        found.append(name)
+        results.append(name)
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            found += [f"{name}[].{key}" for key in value[0]]
-    return found
+            results += [f"{name}[].{key}" for key in value[0]]
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_the_store_has_what_the_library_computes(finished):
     prediction = fw.predict(net, X, Y, X_test, algorithm=algorithm)
     control = fw.control_variate(net, X, Y, X_test, algorithm)
     ensemble = fw.train_ensemble(
-        net, X, Y, X_test, algorithm=algorithm, members=40, key=3, batch_size=8, control=control
+        net, X, Y, X_test, algorithm=algorithm, members=40, key=3, control=control, run=fw.Run(batch_size=8)
     )
     expected = {
         "infinite_width_mean": prediction.infinite_width.mean,
@@ -152,7 +152,7 @@ def test_without_an_ensemble_theory_stands_alone(folder, capsys):
 def test_kinked_activations_need_order_zero_in_words(folder, capsys):
     kinked = without(RUN, "ensemble").replace('"tanh"', '"relu"')
     (folder / "run.toml").write_text(kinked, encoding="utf-8")
-    assert "[theory] order is 1, but activation 'relu' has a kink" in refused(capsys, "solve", "run.toml")
+    assert "[theory] order is 1, but activation 'relu' has a kink" in error_line(capsys, "solve", "run.toml")
     (folder / "run.toml").write_text(kinked + "\n[theory]\norder = 0\n", encoding="utf-8")
     assert call("solve", "run.toml", "--json") == 0
     document = json.loads(capsys.readouterr().out)
@@ -223,7 +223,7 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(finished, folder, capsys,
         assert (folder / "out" / name).read_bytes() == (finished / "out" / name).read_bytes(), name
 
 
-SAMPLED = RUN.split("[ensemble]")[0] + '[theory]\nroute = "sampled"\n[sampling]\ntolerance = 0.3\n'
+SAMPLED = RUN.split("[ensemble]")[0] + '[theory]\nmethod = "sampling"\ntolerance = 0.3\n'
 
 
 def test_interrupted_theory_goes_on_with_the_same_bits(folder, capsys, monkeypatch):
@@ -252,7 +252,7 @@ def test_interrupted_theory_goes_on_with_the_same_bits(folder, capsys, monkeypat
 def test_refused_theory_leaves_nothing(folder, capsys):
     text = SAMPLED.replace("tolerance = 0.3", "tolerance = 1e-9\nbudget = 1.0")
     (folder / "run.toml").write_text(text, encoding="utf-8")
-    assert "above budget=1 s" in refused(capsys, "solve", "run.toml")
+    assert "above budget=1 s" in error_line(capsys, "solve", "run.toml")
     assert [name for name in os.listdir(folder) if "unfinished" in name] == []
 
 
@@ -282,32 +282,34 @@ WRONG = [
     ("[[0.5, 1.0], [-1.0, 0.2]]", "[[0.5], [-1.0]]", "takes 2 inputs, but [data] test_inputs has 1"),
     ("[[0.5, 1.0], [-1.0, 0.2]]", '"data.npz:X"', "[data] test_inputs"),
     ("[[0.5, 1.0], [-1.0, 0.2]]", "7", "[data] test_inputs must be a path or rows of numbers, got 7"),
-    ("key = 3", "key = 3\nntk = 1", "[ensemble]: ntk must be true or false, got 1"),
-    ("key = 3", "key = 3\nkeep_members = true", "[ensemble] keep_members belongs to `finitewidth ensemble`"),
+    ("[ensemble]", "[record]\nntk = 1\n[ensemble]", "[record]: ntk must be true or false, got 1"),
+    (
+        "[ensemble]",
+        "[record]\nmembers = true\n[ensemble]",
+        "[record] members belongs to `finitewidth ensemble`",
+    ),
+    ("[ensemble]", "[stepping]\nmax_steps = 0\n[ensemble]", "[stepping]: max_steps must be a whole number"),
     ("steps = 4", 'steps = 4\nloss = "cross_entropy"', "[training] loss: solve compares means"),
     ("[ensemble]", "[theory]\norder = 2\n[ensemble]", "[theory]: order must be 0"),
-    ("[ensemble]", "[theory]\ntolerance = 2\n[ensemble]", "[theory]: tolerance must lie between 0 and 1"),
+    (
+        "[ensemble]",
+        '[theory]\nmethod = "tensors"\ntolerance = 2\n[ensemble]',
+        "[theory]: tolerance must lie between 0 and 1",
+    ),
+    ("[ensemble]", "[theory]\ntolerance = 1e-6\n[ensemble]", "[theory]: tolerance belongs to a method; add"),
     ("[ensemble]", "[theory]\nordr = 1\n[ensemble]", "did you mean 'order'?"),
     ("learning_rate = 0.05", "learning_rate = 900.0", "learning_rate"),
-    ("[ensemble]", '[theory]\nroute = "drawn"\n[ensemble]', "[theory]: route 'drawn' is not known"),
-    ("[ensemble]", "[sampling]\nsamples = 5\n[ensemble]", "[sampling]: samples must be"),
-    ("[ensemble]", "[sampling]\nvariance = 1\n[ensemble]", "[sampling]: variance must be true or false"),
-    ("[ensemble]", "[sampling]\nsampels = 5000\n[ensemble]", "did you mean 'samples'?"),
-    ("[ensemble]", "[sampling]\nkey = -1\n[ensemble]", "[sampling]: key"),
-    (
-        "[ensemble]",
-        "[sampling]\nkey = 1\n[ensemble]",
-        "[sampling]: 5 training and test inputs need no samples",
-    ),
-    (
-        "[ensemble]",
-        '[theory]\nroute = "deterministic"\n[sampling]\nkey = 1\n[ensemble]',
-        "[sampling] has no meaning where [theory] route is 'deterministic'",
-    ),
-    (
-        "[ensemble]",
-        "[theory]\norder = 0\n[sampling]\nkey = 1\n[ensemble]",
-        "[theory] order is 0, and route and [sampling] belong to order 1/n",
+    ("[ensemble]", '[theory]\nmethod = "drawn"\n[ensemble]', "[theory]: method 'drawn' is not known"),
+    *(
+        ("[ensemble]", f'[theory]\nmethod = "sampling"\n{line}\n[ensemble]', words)
+        for line, words in (
+            ("samples = 5", "[theory]: samples must be"),
+            ("variance = 1", "[theory]: variance must be true or false"),
+            ("sampels = 5000", "did you mean 'samples'?"),
+            ("remember = 8", "'remember' is not a key of a run"),
+            ("key = -1", "[theory]: key"),
+            ("order = 0", "[theory] order is 0, and a method belongs to order 1/n"),
+        )
     ),
 ]
 
@@ -347,7 +349,7 @@ def test_variances_that_were_not_asked_for_are_null(folder, capsys):
 def test_wrong_runs_are_named_with_their_key(folder, capsys, old, new, named):
     assert old in RUN
     (folder / "run.toml").write_text(RUN.replace(old, new), encoding="utf-8")
-    assert named in refused(capsys, "solve", "run.toml")
+    assert named in error_line(capsys, "solve", "run.toml")
     assert os.listdir(folder) == ["run.toml"]
 
 

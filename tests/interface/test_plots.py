@@ -53,8 +53,8 @@ def ensemble(net: fw.MLP, samples: int = 4, records: int = 1, *, ntk: bool = Fal
 
 def sampled(net: fw.MLP, layer: int, count: int = 1) -> fw.records.SampledStatistics:
     shapes = {"G": (count,) * 2, "H": (count,) * 2} | {name: (count,) * 4 for name in "VAB"}
-    found = {name: fw.Estimate(np.ones(s), np.full(s, STDERR)) for name, s in shapes.items()}
-    return fw.records.SampledStatistics(net, layer, 100, found)
+    estimates = {name: fw.Estimate(np.ones(s), np.full(s, STDERR)) for name, s in shapes.items()}
+    return fw.records.SampledStatistics(net, layer, 100, estimates)
 
 
 def kernels_over_depth() -> Figure:
@@ -120,9 +120,11 @@ def expected_loss() -> Figure:
 def memory() -> Figure:
     block = fw.Residual("gelu", fw.Dense(8), gamma=0.8)
     net = fw.Network(1, fw.Dense(8), block, "gelu", fw.Dense(1))
-    laws = [fw.solve(net, [[1.0]], memory=memory) for memory in (True, False)]
-    found = {name: fw.Estimate(1.1 * getattr(laws[0].output, name), np.full(1, 0.05)) for name in ("V", "G1")}
-    return fw.plots.memory(*laws, [found], ["gelu, three layers"])
+    laws = [fw.solve(net, [[1.0]], method=fw.Tensors(remember=memory)) for memory in (True, False)]
+    values = {
+        name: fw.Estimate(1.1 * getattr(laws[0].output, name), np.full(1, 0.05)) for name in ("V", "G1")
+    }
+    return fw.plots.memory(*laws, [values], ["gelu, three layers"])
 
 
 def depth_and_skips() -> Figure:
@@ -308,15 +310,15 @@ def meaningless() -> fw.records.Prediction:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
         net = fw.MLP.critical((2, 4, 4, 1), "tanh")
-        found = fw.predict(net, X, Y, places, algorithm=fw.GradientDescent(0.1, 300))
-    assert found.verdict == "meaningless" and 0 < found.below_zero.sum() < 5
-    return found
+        prediction = fw.predict(net, X, Y, places, algorithm=fw.GradientDescent(0.1, 300))
+    assert prediction.verdict == "meaningless" and 0 < prediction.below_zero.sum() < 5
+    return prediction
 
 
 def bars(axes) -> dict[str, np.ndarray]:
     """Lengths of the error bars, by the colour of their series."""
-    found = [(to_hex(one[0].get_color()), one[2][0].get_segments()) for one in axes.containers]
-    return {colour: np.array([np.ptp(s[:, 1]) for s in segments if len(s)]) for colour, segments in found}
+    value = [(to_hex(one[0].get_color()), one[2][0].get_segments()) for one in axes.containers]
+    return {colour: np.array([np.ptp(s[:, 1]) for s in segments if len(s)]) for colour, segments in value}
 
 
 BLUE = look.ROLES["finite width"]["color"].lower()

@@ -61,9 +61,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "theory",
         "training.infinite",
         "training.first_order",
+        "training.replay",
         "training.textbook",
     },
     "training.infinite": {"core", "network", "gaussian", "theory"},
+    "training.replay": {"core", "network", "theory", "training.infinite"},
     "training.many_points": {"core", "network", "gaussian", "theory"},
     "training.neglected": {"core", "network", "theory", "training.infinite"},
     "training.first_order": {
@@ -214,6 +216,15 @@ def test_every_room_has_its_place_in_the_flow():
     assert rooms <= set(MAY_IMPORT), f"{rooms - set(MAY_IMPORT)} need a place in the flow"
 
 
+def test_tests_are_named_by_the_module_that_they_test():
+    """tests/<room>/test_<module>.py, with a word on the aspect where a module needs several files."""
+    for file in (ROOT.parent / "tests").rglob("test_*.py"):
+        room, subject = file.parent.name, file.stem.removeprefix("test_")
+        if room != "journeys":  # which cross several rooms
+            names = {path.stem for path in (ROOT / room).rglob("*") if path.suffix in ("", ".py")}
+            assert any(f"{subject}_".startswith(f"{name}_") for name in names), file
+
+
 def test_nothing_is_imported_that_one_operating_system_lacks():
     nodes = [(module, node) for module in MODULES for node in ast.walk(parsed(module))]
     names = {(m, alias.name) for m, node in nodes if isinstance(node, ast.Import) for alias in node.names}
@@ -236,7 +247,7 @@ def test_experiments_know_nothing_of_the_theory():
 
 def test_experiments_ask_an_algorithm_only_how_networks_move():
     """Algorithms carry their theory with them, and real networks must be trained without it."""
-    theory = {"response", "response_matrix", "symbols", "refusal", "advance", "check_stable", "minimizer"}
+    theory = {"response", "response_matrix", "symbols", "refusal", "replay", "check_stable", "minimizer"}
     experiments = [module for module in MODULES if module.split(".")[0] == "experiment"]
     nodes = [(module, node) for module in experiments for node in ast.walk(parsed(module))]
     asked = {(module, node.attr) for module, node in nodes if isinstance(node, ast.Attribute)}

@@ -25,6 +25,9 @@ PAGES = sorted(
 )
 
 
+TEST = r"(\w+/test_\w+\.py)"  # how pages name a file of tests: with its room
+
+
 def text(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
 
@@ -67,13 +70,12 @@ def test_printed_numbers_agree_to_the_digits_shown(shown, printed, same):
 
 
 def source_of(test: str) -> str:
-    """Pages name tests without their folders."""
-    (path,) = (ROOT / "tests").rglob(test)
-    return path.read_text(encoding="utf-8")
+    """Pages name tests with their room."""
+    return (ROOT / "tests" / test).read_text(encoding="utf-8")
 
 
 def test_tests_that_pages_name_exist():
-    named = {pair for page in PAGES for pair in re.findall(r"(test_\w+\.py)::(test_\w+)", text(page))}
+    named = {pair for page in PAGES for pair in re.findall(TEST + r"::(test_\w+)", text(page))}
     assert len(named) > 15
     for file, name in named:
         assert f"def {name}(" in source_of(file), f"{file}::{name}"
@@ -117,7 +119,7 @@ def check_networks(names: dict, printed: str) -> None:
     rates = [(layer.lambda_b, layer.lambda_W) for layer in names["standard"].layers if layer.has_weights]
     assert rates == [(1, 9), (1, 4096)]
     page = text("docs/networks.md")
-    for path, name in re.findall(r"`(test_\w+\.py)(?:::(\w+))?`", page):
+    for path, name in re.findall(rf"`{TEST}(?:::(\w+))?`", page):
         assert f"def {name}" in source_of(path), name
     assert all(f"fw.{name}(" in page for name in kinds()), "a kind of layer is missing"
 
@@ -135,8 +137,8 @@ CHECKS: dict[str, Callable[[dict, str], None]] = {
 def test_digits_are_classified_as_well_as_reported():
     """To 0.3 percent, three images: another machine may round a tie another way."""
     table = runpy.run_path(str(ROOT / "examples" / "digits.py"))["table"]()
-    for found in table:
-        name, *values = [cell.strip() for cell in found.strip("|").split("|")]
+    for results in table:
+        name, *values = [cell.strip() for cell in results.strip("|").split("|")]
         reported = re.search(rf"^\| {re.escape(name)} \|(.*)\|$", text("docs/prediction.md"), re.M)
         assert reported, name
         stated = [cell.strip() for cell in reported[1].split("|")]

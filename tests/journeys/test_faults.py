@@ -18,8 +18,8 @@ from finitewidth.comparison.claim import Outcome
 from finitewidth.comparison.claim_store import ClaimStore
 from finitewidth.comparison.claims import chosen
 from finitewidth.comparison.evidence import Comparison
+from finitewidth.core.run import runner
 from finitewidth.core.storage.files import drafted
-from finitewidth.core.tasks import runner
 from finitewidth.interface.cli import main as cli
 from finitewidth.interface.runs.output_directory import replaced_directory
 
@@ -37,7 +37,7 @@ def work(task: int) -> dict[str, np.ndarray]:
 
 
 def results(store: Path | None, progress=False) -> list[dict[str, np.ndarray]]:
-    with runner(None, store, progress, kind="test", configuration=dict) as running:
+    with runner(fw.Run(store=store, progress=progress), kind="test", configuration=dict) as running:
         return list(running.results(work, TASKS, name="squares", what="squaring"))
 
 
@@ -132,10 +132,9 @@ def test_results_of_an_ensemble_that_were_damaged_are_not_read_as_numbers(tmp_pa
         X[2:],
         algorithm=fw.GradientDescent(0.1, 2),
         members=4,
-        batch_size=2,
         key=0,
-        store=store,
-        keep_members=True,
+        record=fw.Record(members=True),
+        run=fw.Run(batch_size=2, store=store),
     )
     for name in ("outputs", "member_outputs"):
         chunk = next(file for file in (store / name / "c").rglob("*") if file.is_file())
@@ -157,13 +156,13 @@ def test_a_theory_that_was_damaged_is_refused(tmp_path, damage):
         content = file.read_bytes()
         DAMAGES[damage](file)
         try:
-            found = fw.load(path)
+            loaded = fw.load(path)
         except ValueError as error:
             assert "theory.zarr' " in str(error) and "damaged" in str(error) or "readable" in str(error)
             refusals += 1
         else:  # a byte of the metadata that means nothing
-            assert found.net == NET and found.error == theory.error
-            np.testing.assert_array_equal(found.output.Theta, theory.output.Theta)
+            assert loaded.net == NET and loaded.error == theory.error
+            np.testing.assert_array_equal(loaded.output.Theta, theory.output.Theta)
         file.write_bytes(content)
     assert refusals >= len(files) - 2
 

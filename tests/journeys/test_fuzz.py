@@ -27,30 +27,30 @@ KINDS = {**garbage.FILES, "command lines": (garbage_requests.COMMAND_LINES, garb
 def test_garbage_is_refused_in_one_sentence(kind, tmp_path):
     strategy, answer = KINDS[kind]
     garbage.prepare(tmp_path)
-    found = set()
+    results = set()
 
     @FEW
     @given(strategy)
     def cases(case):
-        found.add(answer(tmp_path, case))
+        results.add(answer(tmp_path, case))
         garbage.clean(tmp_path)
 
     with as_for_users():
         cases()
-    assert "refused" in found
+    assert "refused" in results
 
 
 def test_garbage_asked_of_the_page_is_refused_in_one_sentence():
-    found = set()
+    results = set()
 
     @FEW
     @given(garbage_requests.REQUESTS)
     def cases(case):
-        found.add(garbage_requests.ask_page(ask, case))
+        results.add(garbage_requests.ask_page(ask, case))
 
     with garbage_requests.visitor() as ask, as_for_users():
         cases()
-    assert "refused" in found
+    assert "refused" in results
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_symbols_of_other_rates_do_not_depend_on_the_path_where_they_must_not():
 
 
 def test_real_networks_take_the_steps_of_an_algorithm_of_ones_own():
-    options = dict(members=6, key=1, record_at=(1, 2))
+    options = dict(members=6, key=1, record=fw.Record(at=(1, 2)))
     mine, known = (
         fw.train_ensemble(NET, X, Y, X_TEST, algorithm=algorithm, **options)
         for algorithm in (Rates((0.1,) * 4), fw.GradientDescent(0.1, 4))
@@ -148,7 +148,7 @@ def test_an_algorithm_is_refused_where_it_says_nothing():
     with refused(r"algorithm=OnlyItsEnd\(end=3.0\) does not say how real networks move"):
         fw.train_ensemble(NET, X, Y, X_TEST, algorithm=OnlyItsEnd(), members=2, key=0)
     with refused("a trajectory needs fw.GradientFlow"):
-        fw.trajectory(NET, X, Y, X_TEST, algorithm=OnlyItsEnd(), times=[1])
+        fw.trajectory(NET, X, Y, X_TEST, algorithm=OnlyItsEnd(), times=[1], order=0)
     with refused(r"algorithm=OnlyItsEnd\(end=3.0\) is for loss=fw.MSE"):
         fw.predict(NET, X, Y, X_TEST, algorithm=OnlyItsEnd(), loss=LogCosh(), order=0)
 
@@ -172,7 +172,11 @@ def test_the_end_of_training_is_the_kernel_prediction_of_the_minimizer():
 
 @pytest.mark.parametrize("algorithm", [fw.GradientDescent(0.1, 5), fw.GradientFlow(0.7)])
 def test_members_trained_in_function_space_follow_the_linear_law_of_the_squared_error(algorithm):
-    mine = fw.predict(NET, X, Y, X_TEST, loss=HalfSquare(), algorithm=algorithm, order=0, members=4, key=2)
+    drawn = fw.FunctionSpace(members=4, key=2)
+    mine = fw.predict(NET, X, Y, X_TEST, loss=HalfSquare(), algorithm=algorithm, order=0, method=drawn)
+    known = fw.predict(NET, X, Y, X_TEST, algorithm=algorithm, order=0, method=drawn)
+    np.testing.assert_allclose(known.outputs, mine.outputs, rtol=1e-12)
+    assert mine.method == drawn
     both = fw.kernels(NET, np.concatenate([X, X_TEST]))
     z = gaussian_members(both.K, 4, 2, 2)
     l, V = np.linalg.eigh(both.Theta[:3, :3])
@@ -190,7 +194,7 @@ def test_real_networks_are_trained_on_a_loss_of_ones_own():
         fw.train_ensemble(NET, X, Y, X_TEST, loss=loss, **options) for loss in (HalfSquare(), fw.MSE())
     )
     np.testing.assert_allclose(mine.outputs.value, known.outputs.value, rtol=1e-12)
-    robust = fw.train_ensemble(NET, X, Y, X_TEST, loss=LogCosh(), record_at=(0,), **options)
+    robust = fw.train_ensemble(NET, X, Y, X_TEST, loss=LogCosh(), **options, record=fw.Record(at=(0,)))
     assert robust.loss.value[-1] < robust.loss.value[0]
 
 

@@ -131,3 +131,34 @@ def test_readme_run_file_is_understood(tmp_path):
     (tmp_path / "run.toml").write_text(example, encoding="utf-8")
     (tmp_path / "inputs.csv").write_text("1,0,2\n0.5,1,1\n", encoding="utf-8")
     assert run_files.read(tmp_path / "run.toml").inputs.shape == (2, 3)
+
+
+# signals come at another moment in each run, so that all moments are tried in time
+SIGNALLING = {"test_interrupts.py", "test_page.py"}
+
+
+def test_randomness_of_tests_has_a_seed():
+    """Each generator gets a number, and nobody uses the global state of NumPy or Python."""
+    for file in (ROOT / "tests").rglob("*.py"):
+        assert file.name in SIGNALLING or "random" not in imports(file), file.name
+        calls = [
+            node
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Call)
+        ]
+        for call in calls:
+            called = ast.unparse(call.func)
+            assert call.args or not called.endswith("default_rng"), f"{file.name}:{call.lineno}"
+            assert not re.match(r"(np|numpy)\.random\.(?!default_rng)", called), f"{file.name}:{call.lineno}"
+
+
+def test_a_prediction_passes_the_files_of_the_walk():
+    """docs/contributing.md follows V through `fw.predict` at order 1."""
+    text = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
+    walk = text[text.index("## One number") :]
+    named = re.findall(r"^\| `([\w/]+\.py)` \| [^|]*[.] \|$", walk, flags=re.M)
+    assert 10 <= len(named) <= 15 and walk.count("\n| `") == len(named)
+    code = "from benchmarks.house.measure import HERE, House; print(House(HERE).path_of_a_prediction())"
+    path = ast.literal_eval(run_python(code).stdout)
+    passed = {f"{module.replace('.', '/')}.py" for module in path}
+    assert set(named) <= passed, set(named) - passed

@@ -5,6 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from helpers.close import assert_close, own_sizes
 from helpers.problems import linear_network_means, refused, scale_invariant_means
 
 import finitewidth as fw
@@ -27,13 +28,6 @@ def deep(activation, depth, width=10, outputs=1, **hyperparameters):
     return fw.MLP((2, *[width] * (depth - 1), outputs), activation, **hyperparameters)
 
 
-def assert_close(found, exact, tolerance, *, diagonal=None):
-    """In units of the size of the two inputs' own entries, so that a small input's digits count too."""
-    own = np.sqrt(np.diag(exact) if diagonal is None else diagonal)
-    assert np.isfinite(found).all()
-    np.testing.assert_array_less(np.abs(found - exact), tolerance * np.outer(own, own) + 1e-300)
-
-
 # --- inputs -----------------------------------------------------------------------------------------
 
 
@@ -44,12 +38,12 @@ def test_linear_and_relu_kernels_at_every_norm(geometry, norm):
     for hyperparameters in ({"C_b": 0.1, "C_W": 1.3}, {"C_b": 0.0, "C_W": 2.0, "lambda_b": 0.5}):
         net = deep("linear", 3, **hyperparameters)
         layer, exact = fw.solve(net, X, order=0).output, linear_network_means(net, X, 3)
-        assert_close(layer.K, exact[0], TOLERANCE)
-        assert_close(layer.Theta, exact[1], TOLERANCE)
+        assert_close(layer.K, exact[0], TOLERANCE, scale=own_sizes(exact[0]))
+        assert_close(layer.Theta, exact[1], TOLERANCE, scale=own_sizes(exact[1]))
     net = deep("relu", 3, C_b=0.1 * norm**2, C_W=2.0)  # a bias as large as the signal
     layer, exact = fw.solve(net, X, order=0).output, scale_invariant_means(net, X, 3)
-    assert_close(layer.K, exact[0], TOLERANCE)
-    assert_close(layer.Theta, exact[1], ANGLE)
+    assert_close(layer.K, exact[0], TOLERANCE, scale=own_sizes(exact[0]))
+    assert_close(layer.Theta, exact[1], ANGLE, scale=own_sizes(exact[1]))
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -90,7 +84,7 @@ def test_saturated_and_vanishing_signals_follow_the_arc_sine(geometry, norm):
     layer = fw.solve(deep("erf", 2), X, order=0).output
     exact = exact_erf(X)
     saturated = norm >= 1e4 and geometry in ("parallel", "opposite")
-    assert_close(layer.K, exact, ANGLE if saturated else TOLERANCE)
+    assert_close(layer.K, exact, ANGLE if saturated else TOLERANCE, scale=own_sizes(exact))
     np.testing.assert_array_equal(layer.K[0, 1], layer.K[1, 0])
     if geometry == "repeated":
         np.testing.assert_array_equal(layer.Theta[0], layer.Theta[1])
@@ -129,7 +123,7 @@ def test_critical_networks_of_every_depth(depth):
     np.testing.assert_allclose(output.K, square, rtol=1e-11)
     np.testing.assert_allclose(output.Theta, depth * (0.5 + 0.25 * square), rtol=1e-11)
     np.testing.assert_allclose(output.V, 2 * (depth - 1) * square**2, rtol=1e-10, atol=0)
-    if depth <= 30:  # at depth 2000 in test_infinite_width.py
+    if depth <= 30:  # at depth 2000 in theory/test_solve.py
         output = fw.solve(deep("relu", depth, C_W=2.0, **rates), X, order=0).output
         np.testing.assert_allclose(output.K, 2 * square, rtol=1e-11)
         np.testing.assert_allclose(output.Theta, depth * (0.5 + 0.25 * square), rtol=1e-11)
@@ -156,12 +150,12 @@ def test_statistics_know_the_width_as_one_over_it_and_nothing_else(width):
 
 def test_a_million_neurons_are_their_limit_and_a_million_squared_is_refused():
     data = (BASE, np.array([[0.5], [-0.5]]), BASE[:1])
-    options = {"algorithm": fw.GradientDescent(0.01, 0), "key": 1, "ntk": True, "progress": False}
+    options = {"algorithm": fw.GradientDescent(0.01, 0), "key": 1, "record": fw.Record(ntk=True)}
     wide = deep("relu", 2, width=1_000_000, C_W=2.0)
-    ensemble = fw.train_ensemble(wide, *data, members=2, batch_size=1, **options)
+    ensemble = fw.train_ensemble(wide, *data, members=2, **options, run=fw.Run(batch_size=1))
     Theta = fw.solve(wide, np.concatenate([BASE, BASE[:1]]), order=0).output.Theta
-    found = ensemble.ntk.value[0].reshape(3, 3)
-    np.testing.assert_allclose(found, Theta, rtol=0, atol=10 / math.sqrt(1e6) * Theta.max())
+    H = ensemble.ntk.value[0].reshape(3, 3)
+    np.testing.assert_allclose(H, Theta, rtol=0, atol=10 / math.sqrt(1e6) * Theta.max())
     with refused("memory of 1 GB is too little"):
         fw.train_ensemble(deep("relu", 3, width=1_000_000), *data, members=1, **options)
 
@@ -173,15 +167,15 @@ def test_a_million_neurons_are_their_limit_and_a_million_squared_is_refused():
 def test_outputs_of_an_infinitely_wide_network_do_not_know_each_other(outputs):
     Y = np.random.default_rng(0).standard_normal((2, outputs))
     X_test = np.array([[1.0, 1.0], [-0.3, 0.2]])
-    found = fw.predict(deep("tanh", 3, outputs=outputs), BASE, Y, X_test, order=0)
+    prediction = fw.predict(deep("tanh", 3, outputs=outputs), BASE, Y, X_test, order=0)
     for i in range(outputs):
         alone = fw.predict(deep("tanh", 3), BASE, Y[:, i : i + 1], X_test, order=0)
-        np.testing.assert_allclose(found.mean[:, i], alone.mean[:, 0], rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(prediction.mean[:, i], alone.mean[:, 0], rtol=1e-12, atol=1e-13)
         np.testing.assert_allclose(
-            found.covariance[:, i, :, i], alone.covariance[:, 0, :, 0], rtol=1e-12, atol=1e-13
+            prediction.covariance[:, i, :, i], alone.covariance[:, 0, :, 0], rtol=1e-12, atol=1e-13
         )
         for j in range(i):
-            np.testing.assert_array_equal(found.covariance[:, i, :, j], 0.0)
+            np.testing.assert_array_equal(prediction.covariance[:, i, :, j], 0.0)
 
 
 @pytest.mark.parametrize("fraction", [1e-12, 1e-6, 0.3, 0.5, 1 - 1e-3, 1 - 1e-9])
@@ -192,13 +186,13 @@ def test_learning_rates_up_to_the_limit(fraction):
     l, U = np.linalg.eigh(Theta)
     rate = fraction * 2 / l[-1]
     for steps in (0, 1, 1000):
-        found = fw.predict(net, BASE, Y, algorithm=fw.GradientDescent(rate, steps), order=0)
+        prediction = fw.predict(net, BASE, Y, algorithm=fw.GradientDescent(rate, steps), order=0)
         factor = np.exp(steps * np.log1p(-rate * l)) if fraction < 0.5 else (1 - rate * l) ** steps
         learned = -np.expm1(steps * np.log1p(-rate * l)) if fraction < 0.5 else 1 - factor
-        np.testing.assert_allclose(found.mean, U @ (learned[:, None] * (U.T @ Y)), rtol=1e-9, atol=1e-25)
+        np.testing.assert_allclose(prediction.mean, U @ (learned[:, None] * (U.T @ Y)), rtol=1e-9, atol=1e-25)
         left = U @ np.diag(factor) @ U.T
         np.testing.assert_allclose(
-            found.covariance[:, 0, :, 0], left @ K @ left, rtol=1e-9, atol=1e-12 * K.max()
+            prediction.covariance[:, 0, :, 0], left @ K @ left, rtol=1e-9, atol=1e-12 * K.max()
         )
     end = fw.predict(net, BASE, Y, algorithm=fw.GradientDescent(rate), order=0)
     np.testing.assert_allclose(end.mean, Y, rtol=1e-10)
@@ -219,5 +213,5 @@ def test_one_tiny_step_at_order_one_is_the_mean_ntk_times_the_targets():
     net, Y, x = deep("sin", 3, C_b=0.1), np.array([[1.0], [-2.0]]), np.array([[0.4, 0.4]])
     H = fw.solve(net, np.concatenate([BASE, x]), order=1, layers=[3], tensors=()).output.H
     for rate in (1e-12, 1e-6):
-        found = fw.predict(net, BASE, Y, x, algorithm=fw.GradientDescent(rate, 1), covariance=False)
-        np.testing.assert_allclose(found.mean / rate, H[2:, :2] @ Y, rtol=1e-4 if rate > 1e-9 else 1e-9)
+        prediction = fw.predict(net, BASE, Y, x, algorithm=fw.GradientDescent(rate, 1), covariance=False)
+        np.testing.assert_allclose(prediction.mean / rate, H[2:, :2] @ Y, rtol=1e-4 if rate > 1e-9 else 1e-9)

@@ -33,15 +33,15 @@ def found_derivatives(name: str) -> np.ndarray:
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_derivatives_to_fifth_order_are_exact(name):
     exact = np.array([exact_derivatives(name, z) for z in POINTS]).T
-    found = found_derivatives(name)[:, : len(POINTS)]
+    derivatives = found_derivatives(name)[:, : len(POINTS)]
     central = np.abs(exact[:, np.abs(POINTS) < 4]).max(axis=1, keepdims=True)
-    assert (np.abs(found - exact) <= TOLERANCE * (np.abs(exact) + central)).all()
+    assert (np.abs(derivatives - exact) <= TOLERANCE * (np.abs(exact) + central)).all()
 
 
 @pytest.mark.parametrize("name", [name for name, problem in ACTIVATIONS.items() if not problem.kinks])
 def test_derivatives_of_smooth_activations_are_exact_at_zero(name):
-    found = found_derivatives(name)[:, len(POINTS)]
-    np.testing.assert_allclose(found, exact_derivatives(name, 0.0), rtol=TOLERANCE, atol=TOLERANCE)
+    derivatives = found_derivatives(name)[:, len(POINTS)]
+    np.testing.assert_allclose(derivatives, exact_derivatives(name, 0.0), rtol=TOLERANCE, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -150,8 +150,8 @@ def test_a_kink_far_out_is_not_missed():
     """sigma = z + max(z - at, 0) at variance 1000: <sigma' sigma'> = 1 + 3 P(z > at)."""
     K = np.array([[1000.0, 0.0], [0.0, 1000.0]])
     with pytest.warns(fw.warnings.KinkWarning, match="z = 40"):
-        found = fw.Activation(_bend(40.0))
-    for activation in (found, fw.Activation(_bend(40.0), kinks=(40.0,))):
+        values = fw.Activation(_bend(40.0))
+    for activation in (values, fw.Activation(_bend(40.0), kinks=(40.0,))):
         assert activation.jump_order == 1 and not activation.is_scale_invariant
         value = two_legs(activation, K)[1, 1].value[0, 0]
         assert value == pytest.approx(1 + 1.5 * math.erfc(40 / math.sqrt(2000)), rel=1e-12)

@@ -19,43 +19,43 @@ def by_steps(l, eta, steps, e=None):
     size = l.size
     power, a, c = np.ones(size), np.zeros(size), np.zeros((size, size))
     shapes = {"A": 2, "B": 2, "IA": 3, "IB": 3, "IIA": 3, "IIB": 3}
-    found = {name: np.zeros((size,) * axes) for name, axes in shapes.items()}
+    symbols = {name: np.zeros((size,) * axes) for name, axes in shapes.items()}
     for s in range(steps):
         weight = eta * (1.0 if e is None else u[e] ** (steps - 1 - s))
         x, y, z = power[:, None, None], power[None, :, None], power[None, None, :]
         a_b, a_c = a[None, :, None], a[None, None, :]
-        found["A"] += weight * np.multiply.outer(power, a)
-        found["B"] += weight * (np.multiply.outer(power, a) + eta / 2 * np.multiply.outer(power, power))
-        found["IA"] += -weight / 2 * x * a_b * a_c
-        found["IB"] += -weight * (x * a_b * a_c / 2 + eta / 2 * x * y * a_c + eta**2 / 6 * x * y * z)
-        found["IIA"] += -weight * x * c[None]
-        found["IIB"] += -weight * (x * a_b * a_c + y * c[:, None, :] + eta * x * y * a_c)
+        symbols["A"] += weight * np.multiply.outer(power, a)
+        symbols["B"] += weight * (np.multiply.outer(power, a) + eta / 2 * np.multiply.outer(power, power))
+        symbols["IA"] += -weight / 2 * x * a_b * a_c
+        symbols["IB"] += -weight * (x * a_b * a_c / 2 + eta / 2 * x * y * a_c + eta**2 / 6 * x * y * z)
+        symbols["IIA"] += -weight * x * c[None]
+        symbols["IIB"] += -weight * (x * a_b * a_c + y * c[:, None, :] + eta * x * y * a_c)
         c = c + eta * np.multiply.outer(power, a)
         a = a + eta * power
         power = power * u
     orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
-    found["B"] = (found["B"] + found["B"].T) / 2
-    found["IB"] = sum(found["IB"].transpose(order) for order in orders) / 6
-    return found
+    symbols["B"] = (symbols["B"] + symbols["B"].T) / 2
+    symbols["IB"] = sum(symbols["IB"].transpose(order) for order in orders) / 6
+    return symbols
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 7, 40])
 def test_descent_is_a_sum_over_its_steps(steps):
     eta = 0.6
-    found = fw.GradientDescent(eta, steps).symbols(HARD)
+    symbols = fw.GradientDescent(eta, steps).symbols(HARD)
     for name, expected in by_steps(HARD, eta, steps).items():
-        np.testing.assert_allclose(found.outputs[name], expected, rtol=TOLERANCE, atol=1e-14)
-    np.testing.assert_allclose(found.f[1:], (1 - (1 - eta * HARD[1:]) ** steps) / HARD[1:], rtol=TOLERANCE)
-    assert found.f[0] == pytest.approx(eta * steps, rel=1e-7)
+        np.testing.assert_allclose(symbols.outputs[name], expected, rtol=TOLERANCE, atol=1e-14)
+    np.testing.assert_allclose(symbols.f[1:], (1 - (1 - eta * HARD[1:]) ** steps) / HARD[1:], rtol=TOLERANCE)
+    assert symbols.f[0] == pytest.approx(eta * steps, rel=1e-7)
 
 
 def test_the_training_set_absorbs_what_it_no_longer_feels():
     eta, steps, l = 0.6, 7, np.array([0.2, 0.9, 2.5])
-    found = fw.GradientDescent(eta, steps).symbols(l)
+    symbols = fw.GradientDescent(eta, steps).symbols(l)
     whole = by_steps(l, eta, steps)
     for e in range(l.size):
         left = by_steps(l, eta, steps, e)
-        absorbed = found.absorbed(e)
+        absorbed = symbols.absorbed(e)
         for name in whole:
             np.testing.assert_allclose(absorbed[name], (whole[name] - left[name]) / l[e], rtol=1e-11)
 
@@ -63,8 +63,8 @@ def test_the_training_set_absorbs_what_it_no_longer_feels():
 @pytest.mark.parametrize("algorithm", [fw.GradientFlow(3.0), fw.GradientDescent(0.6, 5), fw.GradientFlow()])
 def test_symbols_of_the_second_kind_do_not_depend_on_the_path(algorithm):
     """Z_B, Z_IB and Z_IIB factorize: parameters end, to leading order, where the residual sends them."""
-    found = algorithm.symbols(HARD[1:])
-    f, Z = found.f, found.outputs
+    symbols = algorithm.symbols(HARD[1:])
+    f, Z = symbols.f, symbols.outputs
     np.testing.assert_allclose(Z["B"], np.multiply.outer(f, f) / 2, rtol=TOLERANCE)
     np.testing.assert_allclose(Z["IB"], -np.einsum("a,b,c->abc", f, f, f) / 6, rtol=TOLERANCE)
     np.testing.assert_allclose(Z["IIB"], -np.einsum("b,ac->abc", f, Z["A"]), rtol=TOLERANCE)
@@ -113,12 +113,12 @@ def test_small_steps_approach_gradient_flow_as_the_learning_rate(time):
 
 
 def test_divided_differences_of_learning_survive_degenerate_eigenvalues():
-    found = fw.GradientFlow(2.0).symbols(np.array([0.7, 0.7, 1.1]))
+    symbols = fw.GradientFlow(2.0).symbols(np.array([0.7, 0.7, 1.1]))
     f = lambda l: -math.expm1(-2 * l) / l  # noqa: E731
     slope = (f(0.7 + 1e-5) - f(0.7 - 1e-5)) / 2e-5
-    assert found.f_2[0, 1] == pytest.approx(slope, rel=1e-8)
-    assert found.f_2[0, 2] == pytest.approx((f(1.1) - f(0.7)) / 0.4, rel=TOLERANCE)
-    assert found.f_3[0, 1, 2] == pytest.approx((found.f_2[0, 2] - slope) / 0.4, rel=1e-7)
+    assert symbols.f_2[0, 1] == pytest.approx(slope, rel=1e-8)
+    assert symbols.f_2[0, 2] == pytest.approx((f(1.1) - f(0.7)) / 0.4, rel=TOLERANCE)
+    assert symbols.f_3[0, 1, 2] == pytest.approx((symbols.f_2[0, 2] - slope) / 0.4, rel=1e-7)
 
 
 def test_the_two_step_update_leaves_the_universal_projectors_only():
@@ -142,8 +142,8 @@ def test_an_algorithm_may_be_given_by_its_projectors():
 def test_the_projector_of_descent_diverges_at_the_edge_of_stability():
     """Z_A of the top mode grows as 1 / (2 - eta l); Z_B stays (PDLT inf.171)."""
     gaps = np.array([1e-2, 1e-3, 1e-4])
-    found = [fw.GradientDescent((2 - gap) / 2.0).symbols(PAIR).outputs for gap in gaps]
+    symbols = [fw.GradientDescent((2 - gap) / 2.0).symbols(PAIR).outputs for gap in gaps]
     np.testing.assert_allclose(
-        [Z["A"][1, 1] * gap for Z, gap in zip(found, gaps, strict=True)], -0.25, rtol=0.02
+        [Z["A"][1, 1] * gap for Z, gap in zip(symbols, gaps, strict=True)], -0.25, rtol=0.02
     )
-    np.testing.assert_allclose([Z["B"][1, 1] for Z in found], 0.125, rtol=1e-9)
+    np.testing.assert_allclose([Z["B"][1, 1] for Z in symbols], 0.125, rtol=1e-9)

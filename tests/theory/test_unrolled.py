@@ -32,7 +32,7 @@ VECTORS = tuple(np.random.default_rng(1).standard_normal((4, 3)))
 
 @functools.cache
 def recursion(activation):
-    return fw.solve(NET.replace(activation=activation), X, four_leg_tolerance=FINE)
+    return fw.solve(NET.replace(activation=activation), X, method=fw.Tensors(tolerance=FINE))
 
 
 @functools.cache
@@ -44,8 +44,8 @@ def unrolled(activation):
 @pytest.mark.parametrize("activation", ["tanh", "sin"])
 def test_sums_over_source_layers_are_the_recursion(activation, name):
     exact = getattr(recursion(activation).output, name)
-    found = unrolled(activation).tensor(name, tolerance=FINE)
-    assert np.abs(found - exact).max() <= DERIVED * np.abs(exact).max()
+    tensor = unrolled(activation).tensor(name, tolerance=FINE)
+    assert np.abs(tensor - exact).max() <= DERIVED * np.abs(exact).max()
 
 
 @pytest.mark.parametrize("layer", [2, 3])
@@ -69,9 +69,9 @@ def test_streamed_contractions_are_contractions(activation, name):
 @pytest.mark.parametrize("name", ["V", "A", "P", "S", *also_long("D", "F", "B", "Q", "R", "T", "U")])
 def test_sampled_contractions_agree_within_their_errors(name):
     exact = np.einsum("abcd,a,b,c,d", getattr(recursion("sin").output, name), *VECTORS)
-    found = unrolled("sin").sample_contraction(name, VECTORS, samples=SAMPLES, key=5)
-    assert abs(found.value - exact) < PULL * found.stderr
-    assert 0 < found.stderr
+    tensor = unrolled("sin").sample_contraction(name, VECTORS, samples=SAMPLES, key=5)
+    assert abs(tensor.value - exact) < PULL * tensor.stderr
+    assert 0 < tensor.stderr
 
 
 def test_standard_errors_fall_with_the_root_of_the_number_of_samples():
@@ -87,8 +87,8 @@ def test_every_slot_may_be_left_open_against_a_dual_on_the_others():
     """Duals on the first two of three samples; all tensors and slots in one pass."""
     duals = np.random.default_rng(3).standard_normal((2, 2, 2, 2))
     requests = [Request(name, slot, duals) for name in TENSORS for slot in range(4)]
-    found = contract_slots(LegSlices(unrolled("tanh"), lambda: requests, FINE))
-    for request, values in zip(requests, found, strict=True):
+    contracted = contract_slots(LegSlices(unrolled("tanh"), lambda: requests, FINE))
+    for request, values in zip(requests, contracted, strict=True):
         tensor = np.moveaxis(getattr(recursion("tanh").output, request.tensor), request.slot, 0)
         exact = np.einsum("dxyz,kxyz->kd", tensor[:, :2, :2, :2], duals)
         assert np.abs(values - exact).max() <= DERIVED * np.abs(tensor).max() * np.abs(duals).sum()

@@ -25,30 +25,33 @@ def net(request):
 def test_evidence_is_the_density_of_the_data(net):
     K = fw.kernels(net, X).K + 0.2 * np.eye(8)
     expected = sum(multivariate_normal(cov=K).logpdf(Y[:, i]) for i in range(2))
-    np.testing.assert_allclose(fw.bayes.evidence(net, X, Y, noise=0.2).value, expected, rtol=1e-10)
+    np.testing.assert_allclose(fw.bayes.evidence(net, X, Y, noise=0.2, order=0).value, expected, rtol=1e-10)
 
 
 def test_gradient_of_the_evidence_is_that_of_finite_differences(net):
     """Central differences of size h = 1e-4 err by about 1e-8."""
-    found, h = fw.bayes.evidence(net, X, Y, noise=0.2), 1e-4
+    log_evidence, h = fw.bayes.evidence(net, X, Y, noise=0.2, order=0), 1e-4
     for name in ("C_b", "C_W"):
         for layer in range(net.depth):
             values = []
             for sign in (1, -1):
                 changed = list(getattr(net, name))
                 changed[layer] += sign * h
-                values.append(fw.bayes.evidence(net.replace(**{name: changed}), X, Y, noise=0.2).value)
+                values.append(
+                    fw.bayes.evidence(net.replace(**{name: changed}), X, Y, noise=0.2, order=0).value
+                )
             slope = (values[0] - values[1]) / (2 * h)
-            np.testing.assert_allclose(found.gradient[name][layer], slope, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(log_evidence.gradient[name][layer], slope, rtol=1e-5, atol=1e-6)
     slope = (
-        fw.bayes.evidence(net, X, Y, noise=0.2 + h).value - fw.bayes.evidence(net, X, Y, noise=0.2 - h).value
+        fw.bayes.evidence(net, X, Y, noise=0.2 + h, order=0).value
+        - fw.bayes.evidence(net, X, Y, noise=0.2 - h, order=0).value
     ) / (2 * h)
-    np.testing.assert_allclose(found.gradient["noise"], slope, rtol=1e-5)
+    np.testing.assert_allclose(log_evidence.gradient["noise"], slope, rtol=1e-5)
 
 
 def test_an_activation_that_jumps_has_evidence_without_gradient():
-    found = fw.bayes.evidence(fw.MLP((3, 8, 2), "perceptron", C_b=0.1), X, Y, noise=0.1)
-    assert np.isfinite(found.value) and found.gradient is None
+    log_evidence = fw.bayes.evidence(fw.MLP((3, 8, 2), "perceptron", C_b=0.1), X, Y, noise=0.1, order=0)
+    assert np.isfinite(log_evidence.value) and log_evidence.gradient is None
 
 
 def test_evidence_prefers_the_prior_that_the_data_come_from():
@@ -59,9 +62,9 @@ def test_evidence_prefers_the_prior_that_the_data_come_from():
     targets = np.linalg.cholesky(fw.kernels(net, inputs).K + 0.01 * np.eye(40)) @ random.normal(size=(40, 5))
     C_W = 0.5
     for _ in range(30):
-        found = fw.bayes.evidence(net.replace(C_W=(1.5, C_W)), inputs, targets, noise=0.01)
-        assert found.gradient is not None
-        C_W *= np.exp(np.clip(found.gradient["C_W"][1] * C_W / 50, -0.3, 0.3))
+        log_evidence = fw.bayes.evidence(net.replace(C_W=(1.5, C_W)), inputs, targets, noise=0.01, order=0)
+        assert log_evidence.gradient is not None
+        C_W *= np.exp(np.clip(log_evidence.gradient["C_W"][1] * C_W / 50, -0.3, 0.3))
     assert abs(np.log(C_W / 2.0)) < 4 * np.sqrt(2 / 200)  # 200 numbers know a scale to sqrt(2/200)
 
 
@@ -69,7 +72,7 @@ def test_posterior_covariance_counts_the_noise_of_the_data():
     """Without noise (10.41) with Theta = K; with it, s^2 g g^T more than the spread of ridge solutions."""
     net, noise = NETWORKS["tanh"], 0.3
     X_test = RANDOM.normal(size=(3, 3))
-    posterior = fw.bayes.posterior(net, X, Y, X_test, noise=noise)
+    posterior = fw.bayes.posterior(net, X, Y, X_test, noise=noise, order=0)
     trained = fw.predict(fw.bayes.rates(net), X, Y, X_test, order=0, ridge=noise)
     np.testing.assert_allclose(posterior.mean, trained.mean, rtol=1e-10)
     gain = fw.kernels(net, X_test, X).K @ np.linalg.inv(fw.kernels(net, X).K + noise * np.eye(8))
@@ -80,11 +83,11 @@ def test_posterior_covariance_counts_the_noise_of_the_data():
 def test_singular_kernels_ask_for_noise():
     twice = np.concatenate([X, X[:1]])
     with refused("training kernel is singular.*rows 0 and 8 .* pass noise= above zero"):
-        fw.bayes.posterior(NETWORKS["tanh"], twice, np.concatenate([Y, Y[:1]]))
+        fw.bayes.posterior(NETWORKS["tanh"], twice, np.concatenate([Y, Y[:1]]), order=0)
     with refused("noise must be a variance, zero or positive, got -1"):
-        fw.bayes.evidence(NETWORKS["tanh"], X, Y, noise=-1)
+        fw.bayes.evidence(NETWORKS["tanh"], X, Y, noise=-1, order=0)
     assert np.isfinite(
-        fw.bayes.evidence(NETWORKS["tanh"], twice, np.concatenate([Y, Y[:1]]), noise=0.1).value
+        fw.bayes.evidence(NETWORKS["tanh"], twice, np.concatenate([Y, Y[:1]]), noise=0.1, order=0).value
     )
 
 
@@ -99,8 +102,8 @@ def test_leave_one_out_in_closed_form_is_what_training_eight_times_gives(ridge):
         kept = np.arange(8) != out
         prediction = fw.predict(net, X[kept], Y[kept], X[out : out + 1], order=0, ridge=ridge)
         errors.append((prediction.mean[0] - Y[out]) ** 2)
-    found = fw.choose_ridge(net, X, Y, ridges=[ridge])
-    np.testing.assert_allclose(found.leave_one_out[0], np.mean(errors), rtol=1e-8)
+    path = fw.choose_ridge(net, X, Y, ridges=[ridge])
+    np.testing.assert_allclose(path.leave_one_out[0], np.mean(errors), rtol=1e-8)
 
 
 def test_generalized_cross_validation_is_its_definition():
@@ -117,12 +120,12 @@ def test_the_chosen_ridge_is_a_minimum():
     net = fw.MLP((3, 8, 8, 1), "relu", C_W=2.0)
     inputs = random.normal(size=(40, 3))
     targets = np.sin(inputs[:, :1]) + 0.5 * random.normal(size=(40, 1))
-    found = fw.choose_ridge(net, inputs, targets)
-    for best, which in ((found.best_leave_one_out, "leave_one_out"), (found.best_generalized, "generalized")):
+    path = fw.choose_ridge(net, inputs, targets)
+    for best, which in ((path.best_leave_one_out, "leave_one_out"), (path.best_generalized, "generalized")):
         near = fw.choose_ridge(net, inputs, targets, ridges=best * np.asarray([0.97, 1.0, 1.03]))
         values = getattr(near, which)
         assert values[1] <= min(values[0], values[2])
-        assert values[1] <= getattr(found, which).min() * (1 + 1e-12)
+        assert values[1] <= getattr(path, which).min() * (1 + 1e-12)
 
 
 def test_bad_ridges_are_named():

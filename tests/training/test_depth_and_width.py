@@ -81,22 +81,23 @@ def test_networks_of_unequal_layers_have_other_widths_but_no_other_depth():
 def test_targets_keep_their_size_where_the_kernel_does_not_fall_and_algorithms_are_heard():
     """Off criticality, for descent that is stopped early."""
     net, how = fw.MLP((3, 32, 1), "tanh", C_b=0.3, C_W=1.5), fw.GradientDescent(0.05, steps=7)
-    found = fw.expected_loss(net, X[:4], Y[:4], X[4:], Y[4:], depths=(2,), widths=(32,), algorithm=how)
+    table = fw.expected_loss(net, X[:4], Y[:4], X[4:], Y[4:], depths=(2,), widths=(32,), algorithm=how)
     loss = fw.predict(net, X[:4], Y[:4], X[4:], algorithm=how).test_loss(Y[4:])
-    assert found.target_scale[0] == 1
-    assert found.total[0, 0] == pytest.approx(loss.total, rel=1e-9)
+    assert table.target_scale[0] == 1
+    assert table.total[0, 0] == pytest.approx(loss.total, rel=1e-9)
 
 
 def test_algorithms_differ_in_the_projector_that_knows_them():
     net = fw.MLP((3, 64, 64, 1), "tanh", C_b=0.1)
     prepared = fw.prepare(net, X[:4], Y[:4], X[4:])
-    found = fw.textbook.inductive_bias(prepared)
-    l = found.eigenvalues
-    np.testing.assert_allclose(found.ratios["gradient flow"], 2 * l / (l[:, None] + l), rtol=1e-9)
-    assert not found.ratios["two-step"].any()
-    fastest = [found.ratios[f"descent, {p}% of limit"][-1, -1] for p in (25, 50, 75, 95)]
+    bias = fw.textbook.inductive_bias(prepared)
+    l = bias.eigenvalues
+    np.testing.assert_allclose(bias.ratios["gradient flow"], 2 * l / (l[:, None] + l), rtol=1e-9)
+    assert not bias.ratios["two-step"].any()
+    fastest = [bias.ratios[f"descent, {p}% of limit"][-1, -1] for p in (25, 50, 75, 95)]
     # descent must be stable with the NTK of infinite width as well
-    x = 2 * np.array([0.25, 0.5, 0.75, 0.95]) * l[-1] / max(l[-1], prepared.infinite.l[-1])
+    largest = np.linalg.eigvalsh(prepared.means.Theta[:4, :4])[-1]
+    x = 2 * np.array([0.25, 0.5, 0.75, 0.95]) * l[-1] / max(l[-1], largest)
     np.testing.assert_allclose(fastest, 2 * (1 - x) / (2 - x), atol=1e-9)
-    assert len({float(c.sum()) for c in found.corrections.values()}) == 6
-    assert found.table().count("\n") == 6
+    assert len({float(c.sum()) for c in bias.corrections.values()}) == 6
+    assert bias.table().count("\n") == 6

@@ -32,20 +32,24 @@ def members_of(prediction, count, seed):
 def test_squared_loss_is_bias_plus_variance():
     """(10.52) against 20000 draws of the ensemble."""
     prediction = fw.predict(NET, X, Y, X_TEST, order=0)
-    found = prediction.test_loss(Y_TEST)
+    expected_loss = prediction.test_loss(Y_TEST)
     losses = ((members_of(prediction, 20_000, 0) - Y_TEST) ** 2).sum(axis=(1, 2)) / 2
-    assert abs(losses.mean() - found.total) / (losses.std() / np.sqrt(losses.size)) < 4
-    np.testing.assert_allclose(found.bias, ((prediction.mean - Y_TEST) ** 2).sum() / 2, rtol=1e-12)
-    np.testing.assert_allclose(found.bias_of_samples.sum() + found.variance_of_samples.sum(), found.total)
-    assert found.exact and found.stderr == 0
+    assert abs(losses.mean() - expected_loss.total) / (losses.std() / np.sqrt(losses.size)) < 4
+    np.testing.assert_allclose(expected_loss.bias, ((prediction.mean - Y_TEST) ** 2).sum() / 2, rtol=1e-12)
+    np.testing.assert_allclose(
+        expected_loss.bias_of_samples.sum() + expected_loss.variance_of_samples.sum(), expected_loss.total
+    )
+    assert expected_loss.exact and expected_loss.stderr == 0
 
 
 def test_a_squared_loss_by_hand_gives_the_same_split():
     """(10.55) for a quadratic loss is (10.52)."""
     prediction = fw.predict(NET, X, Y, X_TEST, order=0)
     by_hand = prediction.test_loss(Y_TEST, loss=lambda z, y: jnp.sum((z - y) ** 2) / 2)
-    found = prediction.test_loss(Y_TEST)
-    np.testing.assert_allclose([by_hand.bias, by_hand.variance], [found.bias, found.variance], rtol=1e-12)
+    expected_loss = prediction.test_loss(Y_TEST)
+    np.testing.assert_allclose(
+        [by_hand.bias, by_hand.variance], [expected_loss.bias, expected_loss.variance], rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("loss", [fw.CrossEntropy(), fw.CrossEntropy(2.0)])
@@ -53,8 +57,8 @@ def test_variance_of_any_loss_is_its_hessian_with_the_covariance(loss):
     """(10.55): shrinking all fluctuations by s leaves an error of order s^4 beside the s^2 that is kept."""
     soft, targets = jax.nn.softmax(Y), jax.nn.softmax(Y_TEST)
     prediction = fw.predict(NET, X, soft, X_TEST, loss=loss, order=0)
-    found = prediction.test_loss(targets, loss=loss)
-    assert not found.exact
+    expected_loss = prediction.test_loss(targets, loss=loss)
+    assert not expected_loss.exact
     draws = members_of(prediction, 20_000, 1) - prediction.mean
 
     def excess(s):  # the average over +draw and -draw has no odd orders
@@ -62,22 +66,26 @@ def test_variance_of_any_loss_is_its_hessian_with_the_covariance(loss):
             jax.nn.log_softmax((prediction.mean + sign * s * draws) / loss.temperature) for sign in (1, -1)
         ]
         losses = -sum((targets * log).sum(axis=(1, 2)) for log in logs) / 2
-        return (np.asarray(losses) - found.bias) / s**2
+        return (np.asarray(losses) - expected_loss.bias) / s**2
 
     small = excess(0.05)
-    assert abs(small.mean() - found.variance) < 4 * small.std() / np.sqrt(small.size) + 0.01 * found.variance
+    assert (
+        abs(small.mean() - expected_loss.variance)
+        < 4 * small.std() / np.sqrt(small.size) + 0.01 * expected_loss.variance
+    )
 
 
 def test_a_sampled_ensemble_is_averaged_member_by_member():
     targets = fw.losses.one_hot(np.arange(5) % 3, 3)
     algorithm = fw.GradientFlow(1.0)
     sampled = fw.predict(
-        NET, X, jax.nn.softmax(Y), X_TEST, loss=fw.CrossEntropy(), algorithm=algorithm, order=0, members=50
-    )
-    found = sampled.test_loss(targets, loss=fw.CrossEntropy())
+        NET, X, jax.nn.softmax(Y), X_TEST, loss=fw.CrossEntropy(), algorithm=algorithm, order=0,
+        method=fw.FunctionSpace(members=50),
+    )  # fmt: skip
+    expected_loss = sampled.test_loss(targets, loss=fw.CrossEntropy())
     losses = -(targets * np.log(sampled.probabilities_of_members)).sum(axis=(1, 2))
-    np.testing.assert_allclose(found.total, losses.mean(), rtol=1e-12)
-    np.testing.assert_allclose(found.stderr, losses.std(ddof=1) / np.sqrt(50), rtol=1e-12)
+    np.testing.assert_allclose(expected_loss.total, losses.mean(), rtol=1e-12)
+    np.testing.assert_allclose(expected_loss.stderr, losses.std(ddof=1) / np.sqrt(50), rtol=1e-12)
     with refused("loss must be fw.MSE"):
         sampled.test_loss(targets, loss="hinge")
 
@@ -87,10 +95,10 @@ def test_a_sampled_ensemble_is_averaged_member_by_member():
 
 def test_a_neighbour_is_a_prediction_from_one_sample():
     """(10.56)-(10.63)."""
-    found = fw.textbook.neighbour(NET, X[0], X_TEST[0])
+    nearby = fw.textbook.neighbour(NET, X[0], X_TEST[0])
     prediction = fw.predict(NET, X[:1], Y[:1], X_TEST[:1], order=0)
-    np.testing.assert_allclose(found.bias(Y[0], Y_TEST[0]), prediction.mean[0] - Y_TEST[0], rtol=1e-12)
-    np.testing.assert_allclose(found.variance, prediction.variance[0, 0], rtol=1e-10)
+    np.testing.assert_allclose(nearby.bias(Y[0], Y_TEST[0]), prediction.mean[0] - Y_TEST[0], rtol=1e-12)
+    np.testing.assert_allclose(nearby.variance, prediction.variance[0, 0], rtol=1e-10)
 
 
 def pair(size, unequal=0.0):
@@ -104,13 +112,13 @@ def pair(size, unequal=0.0):
 def measured(net, plus, minus, layer):
     """The components [0], [1], [2] of K and Theta, the midpoint value taken off [0]."""
     whole = fw.solve(net, np.stack([plus, minus, (plus + minus) / 2]), order=0).layer(layer)
-    found = {}
+    coefficients = {}
     for name, M in (("K", whole.K), ("Theta", whole.Theta)):
         diagonal, off = (M[0, 0] + M[1, 1]) / 2, M[0, 1]
-        found[name + "0"] = (diagonal + off) / 2 - M[2, 2]
-        found[name + "1"] = (M[0, 0] - M[1, 1]) / 2
-        found[name + "2"] = (diagonal - off) / 2
-    return found
+        coefficients[name + "0"] = (diagonal + off) / 2 - M[2, 2]
+        coefficients[name + "1"] = (M[0, 0] - M[1, 1]) / 2
+        coefficients[name + "2"] = (diagonal - off) / 2
+    return coefficients
 
 
 @pytest.mark.parametrize("unequal", [0.0, 0.7])
@@ -177,17 +185,17 @@ def test_finite_angles_are_the_kernels_of_scale_invariant_networks():
         (3, 8, 8, 8, 1), "leaky_relu(0.2)", C_b=0.1, C_W=1.7, lambda_b=0.3, lambda_W=(1.0, 0.0, 2.0, 1.0)
     )
     plus, minus = np.array([1.0, 2.0, 2.0]), np.array([2.0, -1.0, 2.0])
-    found = fw.textbook.finite_angle(net, plus, minus)
+    angles = fw.textbook.finite_angle(net, plus, minus)
     theory = fw.solve(net, np.stack([plus, minus]), order=0)
     for l in range(1, 5):
         K, Theta = theory.layer(l).K, theory.layer(l).Theta
-        np.testing.assert_allclose(found.K_d[l - 1], K[0, 0], rtol=1e-12)
-        np.testing.assert_allclose(np.cos(found.psi[l - 1]), K[0, 1] / K[0, 0], rtol=1e-12)
-        np.testing.assert_allclose(found.Theta_d[l - 1], Theta[0, 0], rtol=1e-12)
-        np.testing.assert_allclose(found.cos_zeta[l - 1], Theta[0, 1] / Theta[0, 0], rtol=1e-12)
+        np.testing.assert_allclose(angles.K_d[l - 1], K[0, 0], rtol=1e-12)
+        np.testing.assert_allclose(np.cos(angles.psi[l - 1]), K[0, 1] / K[0, 0], rtol=1e-12)
+        np.testing.assert_allclose(angles.Theta_d[l - 1], Theta[0, 0], rtol=1e-12)
+        np.testing.assert_allclose(angles.cos_zeta[l - 1], Theta[0, 1] / Theta[0, 0], rtol=1e-12)
     exact = fw.textbook.neighbour(net, plus, minus)
-    np.testing.assert_allclose(found.robustness[-1], exact.robustness, rtol=1e-11)
-    np.testing.assert_allclose(found.variance[-1], exact.variance, rtol=1e-11)
+    np.testing.assert_allclose(angles.robustness[-1], exact.robustness, rtol=1e-11)
+    np.testing.assert_allclose(angles.variance[-1], exact.variance, rtol=1e-11)
 
 
 @pytest.mark.parametrize("activation, C_W", [("relu", 2.0), ("leaky_relu(0.5)", 1.6)])
@@ -195,10 +203,10 @@ def test_deep_scale_invariant_networks_forget_the_angle(activation, C_W):
     """(10.93)-(10.95) at depth 10000, learning rates in proportion to 1/L: 1/4, -3/4 and 9/16 K."""
     depth = 10_000
     net = fw.MLP((2, *[1] * depth), activation, C_W=C_W, lambda_b=0.7 / depth, lambda_W=1.3 / depth)
-    found = fw.textbook.finite_angle(net, [1.0, 0.0], [0.0, 1.0])
-    assert abs(found.cos_zeta[-1] - 1 / 4) < 0.002 and abs(found.robustness[-1] + 3 / 4) < 0.002
-    assert abs(found.variance[-1] / found.K_d[-1] - 9 / 16) < 0.004
-    errors = np.abs(found.cos_zeta[[99, 999, 9999]] - 1 / 4)
+    angles = fw.textbook.finite_angle(net, [1.0, 0.0], [0.0, 1.0])
+    assert abs(angles.cos_zeta[-1] - 1 / 4) < 0.002 and abs(angles.robustness[-1] + 3 / 4) < 0.002
+    assert abs(angles.variance[-1] / angles.K_d[-1] - 9 / 16) < 0.004
+    errors = np.abs(angles.cos_zeta[[99, 999, 9999]] - 1 / 4)
     assert errors[0] > 5 * errors[1] > 25 * errors[2]  # about 1/l
 
 
@@ -206,11 +214,11 @@ def test_deep_linear_networks_keep_the_angle():
     """(10.98): cos zeta tends to (lb + lW K cos psi) / (lb + lW K)."""
     depth, lb, lW = 5000, 0.7, 1.3
     net = fw.MLP((2, *[1] * depth), "linear", lambda_b=lb / depth, lambda_W=lW / depth)
-    found = fw.textbook.finite_angle(net, [1.0, 0.0], [0.6, 0.8])
+    angles = fw.textbook.finite_angle(net, [1.0, 0.0], [0.6, 0.8])
     K = 0.5
-    np.testing.assert_allclose(found.K_d[-1], K, rtol=1e-12)
+    np.testing.assert_allclose(angles.K_d[-1], K, rtol=1e-12)
     expected = (lb + lW * K * 0.6) / (lb + lW * K)
-    np.testing.assert_allclose(found.cos_zeta[-1], expected, rtol=1e-3)
+    np.testing.assert_allclose(angles.cos_zeta[-1], expected, rtol=1e-3)
 
 
 def test_odd_activations_stay_robust_under_learning_rate_equivalence():
@@ -222,14 +230,14 @@ def test_odd_activations_stay_robust_under_learning_rate_equivalence():
     depth, lb, lW = 300, 0.8, 1.1
     layers = np.arange(1, depth + 1)
     net = fw.MLP((3, *[1] * depth), "tanh", lambda_b=tuple(lb / layers), lambda_W=lW)
-    found = fw.textbook.delta_expansion(net, *pair(0.05))
-    np.testing.assert_allclose(found.Theta00[-1], lb + lW / 2, rtol=0.03)
-    square = found.K2 * layers  # delta^2 of (10.71), up to logarithms
-    np.testing.assert_allclose(found.Theta2[-1] / square[-1], lW, rtol=0.04)
+    expansion = fw.textbook.delta_expansion(net, *pair(0.05))
+    np.testing.assert_allclose(expansion.Theta00[-1], lb + lW / 2, rtol=0.03)
+    square = expansion.K2 * layers  # delta^2 of (10.71), up to logarithms
+    np.testing.assert_allclose(expansion.Theta2[-1] / square[-1], lW, rtol=0.04)
     coefficient = -2 * square[-1] * lW / (lb + lW / 2)  # (10.78) at p_perp = 1, sigma_2 = 0
-    np.testing.assert_allclose(-2 * found.Theta2[-1] / found.Theta00[-1], coefficient, rtol=0.06)
+    np.testing.assert_allclose(-2 * expansion.Theta2[-1] / expansion.Theta00[-1], coefficient, rtol=0.06)
     half = depth // 2 - 1
-    assert abs(found.robustness[-1] / found.robustness[half] - 1) < 0.05
+    assert abs(expansion.robustness[-1] / expansion.robustness[half] - 1) < 0.05
 
 
 @pytest.mark.parametrize("activation, a_1", [("tanh", -2.0), ("sin", -1.0)])
@@ -241,12 +249,12 @@ def test_equal_learning_rates_lose_robustness_with_depth(activation, a_1):
     """
     depth, lb, lW = 400, 0.8, 1.1
     net = fw.MLP((3, *[1] * depth), activation, lambda_b=lb, lambda_W=lW)
-    found = fw.textbook.delta_expansion(net, *pair(0.05))
-    np.testing.assert_allclose(found.Theta00[-1] / depth, lb / 2, rtol=0.03)
-    square = found.K2[-1] * depth  # delta^2
-    np.testing.assert_allclose(found.Theta2[-1] / square, lW - a_1 * lb / 2, rtol=0.02)
+    expansion = fw.textbook.delta_expansion(net, *pair(0.05))
+    np.testing.assert_allclose(expansion.Theta00[-1] / depth, lb / 2, rtol=0.03)
+    square = expansion.K2[-1] * depth  # delta^2
+    np.testing.assert_allclose(expansion.Theta2[-1] / square, lW - a_1 * lb / 2, rtol=0.02)
     half = depth // 2 - 1
-    np.testing.assert_allclose(found.robustness[-1] / found.robustness[half], 1 / 2, rtol=0.1)
+    np.testing.assert_allclose(expansion.robustness[-1] / expansion.robustness[half], 1 / 2, rtol=0.1)
 
 
 # --- star-polation -----------------------------------------------------------------------------------
@@ -255,12 +263,12 @@ def test_equal_learning_rates_lose_robustness_with_depth(activation, a_1):
 def test_starpolation_is_exact_at_every_s():
     s = np.linspace(-1.5, 2.5, 9)
     plus, minus = X[0], X[1]
-    found = fw.textbook.starpolate(NET, plus, minus, Y[0], Y[1], s)
+    starpolation = fw.textbook.starpolate(NET, plus, minus, Y[0], Y[1], s)
     Theta = fw.kernels(NET, np.stack([plus, minus])).Theta
     line = s[:, None] * plus + (1 - s)[:, None] * minus
     inverse = np.array([[Theta[1, 1], -Theta[0, 1]], [-Theta[0, 1], Theta[0, 0]]]) / np.linalg.det(Theta)
     expected = fw.kernels(NET, line, np.stack([plus, minus])).Theta @ inverse @ Y[:2]  # (10.106)
-    np.testing.assert_allclose(found.mean, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(starpolation.mean, expected, rtol=1e-10, atol=1e-12)
     ends = fw.textbook.starpolate(NET, plus, minus, Y[0], Y[1], [1.0, 0.0])
     np.testing.assert_allclose(ends.mean, Y[:2], rtol=1e-10)
     assert ends.variance.max() < 1e-12
@@ -269,10 +277,10 @@ def test_starpolation_is_exact_at_every_s():
 def test_linear_networks_starpolate_linearly_and_with_certainty():
     """(10.104)."""
     net = fw.MLP((3, 8, 8, 3), "linear", C_b=0.1, C_W=1.2)
-    found = fw.textbook.starpolate(net, X[0], X[1], Y[0], Y[1], np.linspace(-2, 3, 11))
-    np.testing.assert_allclose(found.mean, found.linear, rtol=1e-9, atol=1e-10)
-    assert found.variance.max() < 1e-10
-    assert abs(found.curvature) < 1e-14
+    starpolation = fw.textbook.starpolate(net, X[0], X[1], Y[0], Y[1], np.linspace(-2, 3, 11))
+    np.testing.assert_allclose(starpolation.mean, starpolation.linear, rtol=1e-9, atol=1e-10)
+    assert starpolation.variance.max() < 1e-10
+    assert abs(starpolation.curvature) < 1e-14
 
 
 @pytest.mark.parametrize("activation", SMOOTH)
@@ -287,11 +295,11 @@ def test_nearby_starpolation_bends_by_the_curvature(activation):
     for size in (0.1, 0.05):
         for difference, seen in errors.items():
             y = 1.0 + difference * size, 1.0 - difference * size
-            found = fw.textbook.starpolate(net, *pair(size), [y[0]], [y[1]], s)
-            seen.append(np.abs(found.mean - found.expanded_mean).max())
-        variances.append(found.variance)
-        bend = found.expanded_mean - found.linear
-        np.testing.assert_allclose(bend[:, 0], -found.curvature * s * (1 - s) * 2.0, rtol=1e-10)
+            starpolation = fw.textbook.starpolate(net, *pair(size), [y[0]], [y[1]], s)
+            seen.append(np.abs(starpolation.mean - starpolation.expanded_mean).max())
+        variances.append(starpolation.variance)
+        bend = starpolation.expanded_mean - starpolation.linear
+        np.testing.assert_allclose(bend[:, 0], -starpolation.curvature * s * (1 - s) * 2.0, rtol=1e-10)
     assert errors[0.0][1] < 0.05 * np.abs(bend).max()
     np.testing.assert_allclose(errors[0.0][0] / errors[0.0][1], 16, rtol=0.15)
     np.testing.assert_allclose(errors[1.0][0] / errors[1.0][1], 8, rtol=0.15)
@@ -299,9 +307,9 @@ def test_nearby_starpolation_bends_by_the_curvature(activation):
 
 
 def test_starpolation_names_what_it_cannot_expand():
-    found = fw.textbook.starpolate(NET, *pair(0.1, 0.7), Y[0], Y[1], 0.5)
+    starpolation = fw.textbook.starpolate(NET, *pair(0.1, 0.7), Y[0], Y[1], 0.5)
     with refused("is for inputs of equal norm"):
-        _ = found.expanded_mean
+        _ = starpolation.expanded_mean
     relu = fw.textbook.starpolate(fw.MLP((3, 8, 1), "relu"), X[0], X[1], [1.0], [2.0], 0.5)
     with refused("a kinked activation has no expansion"):
         _ = relu.curvature

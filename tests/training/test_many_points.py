@@ -25,7 +25,7 @@ CONTRIBUTIONS = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
 
 
 def whole(net: fw.MLP) -> Prepared:
-    return fw.prepare(net, INPUTS[:6], TARGETS, INPUTS[6:], four_leg_tolerance=1e-6)
+    return fw.prepare(net, INPUTS[:6], TARGETS, INPUTS[6:], method=fw.Tensors(tolerance=1e-6))
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_an_input_without_variance_has_corrections_too():
     np.testing.assert_allclose(pairs.H1, output.H1, atol=1e-7)
 
 
-# --- the sampled route against whole tensors ----------------------------------------------------------
+# --- samples against whole tensors ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_an_input_without_variance_has_corrections_too():
 )
 def test_every_contribution_agrees_with_whole_tensors(prepared, algorithm):
     estimate, exact = sampled(algorithm), prepared.predict(algorithm)
-    assert (estimate.route, exact.route) == ("sampled", "deterministic")
+    assert (estimate.method, exact.method) == (fw.Sampling(samples=20_000), fw.Tensors(tolerance=1e-6))
     np.testing.assert_allclose(estimate.contributions["ntk_mean"], exact.contributions["ntk_mean"], atol=1e-7)
     for name, pull in pulls(estimate, exact).items():
         assert np.abs(pull).max() < PULL, name
@@ -152,7 +152,7 @@ def test_every_contribution_agrees_in_deeper_and_mixed_networks(activations, alg
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:corrections of order 1/n")  # half of the targets, on either route
+@pytest.mark.filterwarnings("ignore:corrections of order 1/n")  # half of the targets, by either method
 @pytest.mark.parametrize("algorithm", [fw.GradientFlow(), pytest.param(fw.GradientDescent(0.06), marks=LONG)])
 def test_the_end_of_training_is_reached_in_mean_and_variance(prepared, algorithm):
     estimate, exact = sampled(algorithm, samples=30_000, variance=True), prepared.predict(algorithm)
@@ -181,8 +181,8 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path):
 
     algorithm, options = fw.GradientDescent(0.1, 5), {"samples": 5000}
     with pytest.raises(Enough):
-        sampled(algorithm, store=tmp_path / "run.zarr", progress=listen, **options)
-    resumed = sampled(algorithm, store=tmp_path / "run.zarr", **options)
+        sampled(algorithm, run=fw.Run(tmp_path / "run.zarr", progress=listen), **options)
+    resumed = sampled(algorithm, run=fw.Run(tmp_path / "run.zarr"), **options)
     np.testing.assert_array_equal(resumed.mean, sampled(algorithm, **options).mean)
 
 
@@ -192,7 +192,7 @@ from helpers.many_points import sampled
 def listen(done, total):
     if done == 30:
         os.kill(os.getpid(), signal.SIGKILL)
-sampled(fw.GradientDescent(0.1, 5), samples=5000, store=sys.argv[1], progress=listen)
+sampled(fw.GradientDescent(0.1, 5), samples=5000, run=fw.Run(sys.argv[1], progress=listen))
 """
 
 
@@ -203,7 +203,8 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
     command = [sys.executable, "-c", KILLED, str(store)]
     assert subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}).returncode == -signal.SIGKILL
     algorithm, options = fw.GradientDescent(0.1, 5), {"samples": 5000}
-    resumed = sampled(algorithm, store=store, progress=lambda done, total: told.append(done), **options)
+    run = fw.Run(store, progress=lambda done, total: told.append(done))
+    resumed = sampled(algorithm, run=run, **options)
     assert told[0] == 31, "thirty tasks were not done again"
     np.testing.assert_array_equal(resumed.mean, sampled(algorithm, **options).mean)
 
@@ -214,8 +215,8 @@ def test_no_training_is_no_shift():
 
 def test_a_trajectory_is_sampled_at_each_of_its_times(prepared):
     path = fw.trajectory(
-        NET, INPUTS[:6], TARGETS, INPUTS[6:], times=(2, 4), algorithm=fw.GradientDescent(0.1), order=1,
-        route="sampled", samples=5000,
+        NET, INPUTS[:6], TARGETS, INPUTS[6:], times=(2, 4), algorithm=fw.GradientDescent(0.1),
+        method=fw.Sampling(samples=5000),
     )  # fmt: skip
     for steps, prediction in zip((2, 4), path.predictions, strict=True):
         exact = prepared.predict(fw.GradientDescent(0.1, steps))
@@ -223,12 +224,21 @@ def test_a_trajectory_is_sampled_at_each_of_its_times(prepared):
 
 
 def test_many_samples_before_the_end_are_sampled_by_themselves(monkeypatch):
-    monkeypatch.setattr("finitewidth.training.first_order.prepared.DENSE", 4)
+    monkeypatch.setattr("finitewidth.training.first_order.chosen_method.DENSE", 4)
+    prepared = fw.prepare(NET, INPUTS[:6], TARGETS, INPUTS[6:])
+    assert prepared.method is None, "the algorithm is not known"
+    served = {how: prepared.tensors.serving(how, 6).method for how in (fw.GradientFlow(), fw.TwoStep())}
+    assert set(served.values()) == {fw.LegByLeg(tolerance=1e-8)}, "the end of few is exact"
+    assert prepared.tensors.serving(fw.GradientDescent(0.1, 3), 6).method == fw.Sampling()
     data = (NET, INPUTS[:6], TARGETS, INPUTS[6:])
-    assert fw.predict(*data, algorithm=fw.GradientDescent(0.1, 3), samples=2000).route == "sampled"
-    assert fw.predict(*data, algorithm=fw.GradientDescent(0.1, 3), covariance=True).route == "deterministic"
-    with pytest.raises(ValueError, match="variance=True beyond 64 samples is sampled"):
-        fw.predict(*data, route="deterministic", variance=True)
+    whole = fw.predict(*data, algorithm=fw.GradientDescent(0.1, 3), covariance=True)
+    assert isinstance(whole.method, fw.Tensors)
+
+
+def test_legs_one_by_one_agree_with_whole_tensors(prepared):
+    legs = fw.predict(NET, INPUTS[:6], TARGETS, INPUTS[6:], method=fw.LegByLeg(tolerance=1e-9))
+    assert legs.method == fw.LegByLeg(tolerance=1e-9) and not legs.gives_variance
+    np.testing.assert_allclose(legs.mean, prepared.predict().mean, rtol=1e-5)
 
 
 # --- the variance -------------------------------------------------------------------------------------
@@ -294,6 +304,6 @@ def test_the_expected_loss_of_many_samples_is_sampled():
     data = (NET.with_widths((3, 40, 40, 2)), INPUTS[:6], TARGETS, INPUTS[6:], INPUTS[6:, :2])
     options = {"depths": (3,), "widths": (64,), "algorithm": fw.GradientFlow(0.8)}
     exact = fw.expected_loss(*data, **options)
-    estimate = fw.expected_loss(*data, **options, route="sampled", samples=4000)
+    estimate = fw.expected_loss(*data, **options, method=fw.Sampling(samples=4000))
     assert exact.stderr == 0 and estimate.stderr > 0
     assert np.abs((estimate.total - exact.total) / estimate.stderr).max() < PULL

@@ -11,7 +11,7 @@ from helpers.many_points import INPUTS, NET, TARGETS, sampled
 
 import finitewidth as fw
 from finitewidth.core.display.durations import spoken
-from finitewidth.training.first_order import leg_by_leg_cost
+from finitewidth.training.first_order import leg_by_leg_cost, prepared
 from finitewidth.training.many_points import estimation
 from finitewidth.training.many_points.allocation import Tally, effective_batches, likely_work_for, work_for
 from finitewidth.training.many_points.sampling_tasks import SamplingTasks, Stratum
@@ -25,7 +25,6 @@ from finitewidth.training.many_points.sampling_tasks import SamplingTasks, Strat
         ({"samples": 10}, "samples must be"),
         ({"tolerance": 0.1}, "not both"),
         ({"samples": None, "tolerance": -1.0}, "tolerance must be"),
-        ({"route": "fast"}, 'route must be "deterministic", "sampled"'),
         ({"covariance": True}, "gives the mean and, with variance=True"),
     ],
 )
@@ -39,7 +38,7 @@ def test_what_cannot_be_sampled_is_refused(options, words):
     [
         (
             fw.GradientFlow(1e20),
-            r"time=1e\+20 is l_max T = .*, above 1e\+08.*; stop at time=\d.*\(time=math.inf, route=",
+            r"time=1e\+20 is l_max T = .*, above 1e\+08.*; stop at time=\d.*\(time=math.inf, method=",
         ),
         (
             fw.GradientDescent(0.02, 10**15),
@@ -67,7 +66,7 @@ def test_a_pilot_that_is_longer_than_the_budget_is_ended(monkeypatch, tmp_path, 
     store = tmp_path / "run.zarr" if kept else None
     words = r"the pilot alone, \d+ tasks .* l_max T = .* needs about \d+ hours, above budget=200 s; "
     with pytest.raises(ValueError, match=words + "raise the budget: no earlier time"):
-        sampled(fw.GradientFlow(1e5), samples=None, budget=200.0, store=store)
+        sampled(fw.GradientFlow(1e5), samples=None, budget=200.0, run=fw.Run(store))
     assert len(drawn) < 40
 
 
@@ -109,7 +108,6 @@ def test_a_refusal_names_a_time_that_fits_the_budget(monkeypatch):
 def test_the_end_leg_by_leg_is_refused_before_it_begins(monkeypatch):
     """By a pilot, with the number of inputs that would do; forced onto few samples."""
     monkeypatch.setattr(leg_by_leg_cost, "_QUICK", 4)
-    monkeypatch.setattr("finitewidth.training.first_order.prepared.DENSE", 4)
     data = (NET, INPUTS[:6], TARGETS, INPUTS[6:])
     monkeypatch.setattr(leg_by_leg_cost, "_processor_seconds", lambda slices: 3200.0)
     monkeypatch.setattr(leg_by_leg_cost, "available", lambda: 2)
@@ -117,30 +115,32 @@ def test_the_end_leg_by_leg_is_refused_before_it_begins(monkeypatch):
         "end of training of 6 inputs needs about 1600 s leg by leg, above budget=100 s; raise the budget, "
     )
     with pytest.raises(ValueError, match=words + "pass at most 3 inputs, or stop at time="):
-        fw.predict(*data, route="deterministic", budget=100.0)
+        fw.predict(*data, method=fw.LegByLeg(budget=100))
     with pytest.raises(ValueError, match=r"budget=5 s; raise the budget, pass at most \d inputs\.$"):
-        fw.predict(*data, route="deterministic", budget=5.0)  # too short for samples, which take minutes
+        fw.predict(*data, method=fw.LegByLeg(budget=5))  # too short for samples, which take minutes
 
 
 @pytest.mark.parametrize(
-    ("route", "words"),
+    ("method", "words"),
     [
-        ("sampled", r"order 1/n for 120 inputs needs .* GB .* pass at most (\d+) inputs, training and test"),
         (
-            "deterministic",
-            r"for 120 inputs needs .*covariance=False.*variance=True, or pass at most (\d+) inputs",
+            fw.Sampling(),
+            r"order 1/n for 120 inputs needs .* GB .* pass at most (\d+) inputs, training and test",
+        ),
+        (
+            fw.Tensors(),
+            r"for 120 inputs needs .*covariance=False.*variance=True\), or pass at most (\d+) inputs",
         ),
     ],
 )
-def test_a_refusal_for_memory_says_how_many_inputs_fit(monkeypatch, route, words):
+def test_a_refusal_for_memory_says_how_many_inputs_fit(monkeypatch, method, words):
     available = SimpleNamespace(available=8e6)
     monkeypatch.setattr("finitewidth.core.memory.psutil.virtual_memory", lambda: available)
-    X, options = np.random.default_rng(5).standard_normal((120, 3)), {"route": route}
-    options |= {"covariance": True} if route == "deterministic" else {}
+    X = np.random.default_rng(5).standard_normal((120, 3))
     with pytest.raises(ValueError, match=words) as refusal:
-        fw.prepare(NET, X[:100], np.zeros((100, 2)), X[100:], **options)
-    found = re.search(words, str(refusal.value))
-    assert found is not None and 5 < int(found[1]) < 120
+        fw.prepare(NET, X[:100], np.zeros((100, 2)), X[100:], method=method)
+    named = re.search(words, str(refusal.value))
+    assert named is not None and 5 < int(named[1]) < 120
 
 
 def test_noise_does_not_make_an_accuracy_look_cheap():
@@ -187,37 +187,17 @@ def test_a_refused_run_goes_on_with_a_larger_budget(tmp_path, monkeypatch):
     store, told, counts = tmp_path / "run.zarr", [], []
     algorithm, options = fw.GradientDescent(0.1, 5), {"samples": None, "tolerance": 0.3}
     with pytest.raises(ValueError, match="above budget=1 s"):
-        sampled(algorithm, store=store, budget=1.0, **options)
-    resumed = sampled(algorithm, store=store, progress=lambda done, total: told.append(done), **options)
-    plain = sampled(algorithm, progress=lambda done, total: counts.append(done), **options)
+        sampled(algorithm, run=fw.Run(store), budget=1.0, **options)
+    resumed = sampled(algorithm, run=fw.Run(store, progress=lambda done, total: told.append(done)), **options)
+    listening = fw.Run(progress=lambda done, total: counts.append(done))
+    plain = sampled(algorithm, run=listening, **options)
     assert 0 < len(told) < len(counts)
     np.testing.assert_array_equal(resumed.mean, plain.mean)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"order": 0, "samples": 5000}, "samples=5000 has no meaning with order=0"),
-        ({"order": 0, "tolerance": 0.1}, "tolerance=0.1 has no meaning with order=0"),
-        ({"order": 0, "route": "sampled"}, "route='sampled' has no meaning with order=0"),
-        (
-            {"route": "deterministic", "samples": 5000},
-            'samples=5000 has no meaning with route="deterministic"',
-        ),
-    ],
-)
-def test_arguments_without_a_meaning_are_refused(options, words):
-    data = (NET, INPUTS[:6], TARGETS, INPUTS[6:])
-    with pytest.raises(ValueError, match=words):
-        fw.predict(*data, **options)
-    with pytest.raises(ValueError, match=words):
-        fw.trajectory(*data, times=[1.0], **{"order": 1, **options})
-
-
 WORDS = """
-from finitewidth.core.tasks import Runner
-from finitewidth.training.first_order.route import Route
-for ask in (lambda: Route.of(None, variance="yes"), lambda: Runner(progress="yes")):
+import finitewidth as fw
+for ask in (lambda: fw.Sampling(variance="yes"), lambda: fw.Run(progress="yes")):
     try:
         ask()
     except ValueError as error:
@@ -235,29 +215,30 @@ def test_words_are_not_taken_as_true():
 
 
 @pytest.mark.parametrize("skips", [False, True])
-def test_a_finite_time_without_a_route_is_refused_before_any_work(monkeypatch, skips):
+def test_a_finite_time_that_no_method_reaches_is_refused_before_any_work(monkeypatch, skips):
     """With the number of inputs that fits, and no advice that is refused in turn."""
-    monkeypatch.setattr("finitewidth.training.first_order.prepared.prepare", lambda *_: pytest.fail("work"))
+    monkeypatch.setattr(prepared, "prepare_with", lambda *_: pytest.fail("work"))
     net = fw.Network(3, fw.Dense(8), fw.Residual("tanh", fw.Dense(8)), "tanh", fw.Dense(2)) if skips else NET
     X = np.random.default_rng(5).standard_normal((80, 3))
-    remedy = "use fw.predict with covariance=True" if skips else 'use route="sampled"'
+    remedy = r"use method=fw.Tensors\(\)" if skips else r"use method=fw.Sampling\(\)"
     words = f"order 1/n of 80 inputs needs whole tensors.*; pass at most 64 .*, {remedy}.*, train to the end"
-    options = {"route": None if skips else "deterministic"}
+    method = None if skips else fw.LegByLeg()
     with pytest.raises(ValueError, match=words) as refusal:
-        fw.predict(net, X, np.zeros((80, 2)), algorithm=fw.GradientFlow(0.01), **options)
-    assert skips != ("sampled" in str(refusal.value))
+        fw.predict(net, X, np.zeros((80, 2)), algorithm=fw.GradientFlow(0.01), method=method)
+    assert skips != ("Sampling" in str(refusal.value))
     with pytest.raises(ValueError, match=words):
-        fw.trajectory(net, X, np.zeros((80, 2)), times=[0.01], order=1, **options)
+        fw.trajectory(net, X, np.zeros((80, 2)), times=[0.01], method=method)
 
 
 def test_a_store_names_the_argument_that_differs(tmp_path):
-    data, store = (NET, INPUTS[:6], TARGETS, INPUTS[6:]), tmp_path / "run.zarr"
-    prepared = {"route": "sampled", "store": store}
-    fw.prepare(*data, **prepared, tolerance=0.1)
+    data, run = (NET, INPUTS[:6], TARGETS, INPUTS[6:]), fw.Run(tmp_path / "run.zarr")
+    fw.prepare(*data, run=run, method=fw.Sampling(tolerance=0.1))
     with pytest.raises(ValueError, match="its tolerance is 0.1, not 0.2; use another store"):
-        fw.prepare(*data, **prepared, tolerance=0.2)
-    with pytest.raises(ValueError, match="its samples is None, not 5000; use another store"):
-        fw.prepare(*data, **prepared, samples=5000)
+        fw.prepare(*data, run=run, method=fw.Sampling(tolerance=0.2))
+    with pytest.raises(ValueError, match="its key is 0, not 3; use another store"):
+        fw.prepare(*data, run=run, method=fw.Sampling(tolerance=0.1, key=3))
+    with pytest.raises(ValueError, match='its method is "Sampling", not "Tensors"; use another store'):
+        fw.prepare(*data, run=run)
 
 
 def test_times_are_said_as_people_say_them():
@@ -266,8 +247,6 @@ def test_times_are_said_as_people_say_them():
 
 
 def test_a_trajectory_without_deviations_says_what_it_takes():
-    path = fw.trajectory(
-        NET, INPUTS[:6], TARGETS, INPUTS[6:], times=[0.1], order=1, route="sampled", samples=2000
-    )
-    with pytest.raises(ValueError, match=r"use fw.trajectory\(..., variance=True\)"):
+    path = fw.trajectory(NET, INPUTS[:6], TARGETS, INPUTS[6:], times=[0.1], method=fw.Sampling(samples=2000))
+    with pytest.raises(ValueError, match=r"use fw.trajectory\(..., method=fw.Sampling\(variance=True\)\)"):
         _ = path.std

@@ -73,8 +73,8 @@ def test_closed_form_solves_the_equations_of_motion_to_first_order(network, step
     for size in (1e-3, 1e-4):
         small = scaled(tensors, size)
         exact = step_by_step(z, y, small, 0.5, int(min(steps, 400)))
-        found = predicted(z, y, small, fw.GradientDescent(0.5, steps))
-        pairs = zip(exact, (found.outputs.ravel(), found.ntk, found.dntk), strict=True)
+        trained = predicted(z, y, small, fw.GradientDescent(0.5, steps))
+        pairs = zip(exact, (trained.outputs.ravel(), trained.ntk, trained.dntk), strict=True)
         gaps.append(
             [np.abs((e if e.ndim == 1 else by_component(e)).ravel() - f.ravel()).max() for e, f in pairs]
         )
@@ -85,10 +85,10 @@ def test_closed_form_solves_the_equations_of_motion_to_first_order(network, step
 
 def test_without_differentials_the_free_solution_is_all(network):
     z, y, tensors = network
-    found = predicted(z, y, scaled(tensors, 0.0), fw.GradientDescent(0.5, 7))
-    np.testing.assert_array_equal(found.outputs, found.free)
+    trained = predicted(z, y, scaled(tensors, 0.0), fw.GradientDescent(0.5, 7))
+    np.testing.assert_array_equal(trained.outputs, trained.free)
     exact = step_by_step(z, y, scaled(tensors, 0.0), 0.5, 7)
-    np.testing.assert_allclose(found.outputs.ravel(), exact[0], rtol=1e-12)
+    np.testing.assert_allclose(trained.outputs.ravel(), exact[0], rtol=1e-12)
 
 
 def test_small_steps_are_gradient_flow(network):
@@ -107,17 +107,17 @@ def test_the_trained_NTK_makes_the_prediction_a_kernel_prediction(network):
     z, y, tensors = network
     gaps = []
     for size in (1e-3, 1e-4):
-        found = predicted(z, y, scaled(tensors, size), fw.GradientFlow())
-        kernel = found.trained_ntk.reshape(PAIRS, TRAINED)
+        trained = predicted(z, y, scaled(tensors, size), fw.GradientFlow())
+        kernel = trained.trained_ntk.reshape(PAIRS, TRAINED)
         outputs = z - kernel @ np.linalg.solve(kernel[:TRAINED], z[:TRAINED] - y)
-        gaps.append(np.abs(outputs - found.outputs.ravel()).max())
+        gaps.append(np.abs(outputs - trained.outputs.ravel()).max())
     assert gaps[0] / gaps[1] == pytest.approx(100, rel=0.1)
 
 
 def test_training_ends_at_the_targets(network):
     z, y, tensors = network
-    found = predicted(z, y, scaled(tensors, 0.1), fw.TwoStep())
-    np.testing.assert_allclose(found.outputs.ravel()[:TRAINED], y, atol=1e-12)
+    trained = predicted(z, y, scaled(tensors, 0.1), fw.TwoStep())
+    np.testing.assert_allclose(trained.outputs.ravel()[:TRAINED], y, atol=1e-12)
 
 
 @pytest.mark.parametrize(

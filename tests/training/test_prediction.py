@@ -91,10 +91,10 @@ def test_posterior_is_that_of_scikit_learn(name):
     net, noise = NETWORKS[name], 0.05
     peer = GaussianProcessRegressor(Given(net), alpha=noise, optimizer=None).fit(X, Y[:, 0])
     mean, covariance = peer.predict(X_TEST, return_cov=True)
-    ours = fw.bayes.posterior(net, X, Y, X_TEST, noise=noise)
+    ours = fw.bayes.posterior(net, X, Y, X_TEST, noise=noise, order=0)
     np.testing.assert_allclose(ours.mean[:, 0], mean, rtol=1e-9)
     np.testing.assert_allclose(ours.factors[0][1], covariance, rtol=1e-9, atol=1e-11)
-    one = fw.bayes.evidence(net.replace(widths=(*net.widths[:-1], 1)), X, Y[:, :1], noise=noise)
+    one = fw.bayes.evidence(net.replace(widths=(*net.widths[:-1], 1)), X, Y[:, :1], noise=noise, order=0)
     np.testing.assert_allclose(one.value, peer.log_marginal_likelihood_value_, rtol=1e-9)
 
 
@@ -111,7 +111,10 @@ def test_last_layer_training_is_bayesian_inference():
     net = fw.bayes.rates(NETWORKS["tanh"])
     kernels = fw.kernels(net, X)
     np.testing.assert_allclose(kernels.Theta, kernels.K, rtol=1e-13)
-    trained, posterior = fw.predict(net, X, Y, X_TEST, order=0), fw.bayes.posterior(net, X, Y, X_TEST)
+    trained, posterior = (
+        fw.predict(net, X, Y, X_TEST, order=0),
+        fw.bayes.posterior(net, X, Y, X_TEST, order=0),
+    )
     np.testing.assert_allclose(trained.mean, posterior.mean, rtol=1e-7, atol=1e-8)
     np.testing.assert_allclose(trained.covariance, posterior.covariance, rtol=1e-6, atol=1e-9)
 
@@ -134,18 +137,18 @@ def test_every_algorithm_that_trains_to_the_end_predicts_the_same():
     rate = fw.textbook.spectrum(net, X).largest_learning_rate / 3
     expected = fw.predict(net, X, Y, X_TEST, order=0)
     for algorithm in (fw.Newton(), fw.TwoStep(), fw.GradientDescent(rate)):
-        found = fw.predict(net, X, Y, X_TEST, algorithm=algorithm, order=0)
-        np.testing.assert_array_equal(found.mean, expected.mean)
+        prediction = fw.predict(net, X, Y, X_TEST, algorithm=algorithm, order=0)
+        np.testing.assert_array_equal(prediction.mean, expected.mean)
 
 
 def test_newton_step_is_an_update_with_the_inverse_ntk_as_newton_tensor():
     """(10.27): one step lands on the minimum."""
     net = NETWORKS["tanh"]
     step = fw.algorithms.Schedule([np.linalg.inv(fw.kernels(net, X).Theta)])
-    found = fw.predict(net, X, Y, X_TEST, algorithm=step, order=0)
+    prediction = fw.predict(net, X, Y, X_TEST, algorithm=step, order=0)
     expected = fw.predict(net, X, Y, X_TEST, algorithm=fw.Newton(), order=0)
-    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-9, atol=1e-10)
-    np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(prediction.mean, expected.mean, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(prediction.covariance, expected.covariance, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -167,10 +170,10 @@ def test_the_end_of_training_does_not_depend_on_the_way(seed):
             root = random.normal(size=(9, 9)) / 3
             updates.append(rate / 3 * (np.eye(9) + root @ root.T))
     updates.append(np.linalg.inv(Theta))
-    found = fw.predict(net, X, Y, X_TEST, algorithm=fw.algorithms.Schedule(updates), order=0)
+    prediction = fw.predict(net, X, Y, X_TEST, algorithm=fw.algorithms.Schedule(updates), order=0)
     expected = fw.predict(net, X, Y, X_TEST, order=0)
-    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-7, atol=1e-8)
-    np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(prediction.mean, expected.mean, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(prediction.covariance, expected.covariance, rtol=1e-6, atol=1e-8)
 
 
 def test_schedules_follow_the_networks_step_by_step():
@@ -218,13 +221,13 @@ def test_trained_networks_are_distributed_as_predicted(key):
     x, y, x_test = X[:4], Y[:4, :1], np.concatenate([X_TEST, X[8:]])
     rate, times = 0.1, (0, 1, 5, 10)
     steps = [round(time / rate) for time in times]
-    found = train(net, x, y, x_test, key, learning_rate=rate, steps=steps, members=200)
-    path = fw.trajectory(net, x, y, x_test, times=steps, algorithm=fw.GradientDescent(rate))
-    for members, theory in zip(found, path.predictions, strict=True):
+    sampled = train(net, x, y, x_test, key, learning_rate=rate, steps=steps, members=200)
+    path = fw.trajectory(net, x, y, x_test, times=steps, algorithm=fw.GradientDescent(rate), order=0)
+    for members, theory in zip(sampled, path.predictions, strict=True):
         of_mean, of_covariance = pulls(members, theory.mean, theory.covariance)
         assert np.abs(of_mean).max() < 4 and np.abs(of_covariance).max() < 4
-    assert np.abs(pulls(found[-1], path[0].mean, path[0].covariance)[0]).max() > 10  # training is seen
-    flow = fw.trajectory(net, x, y, x_test, times=times)
+    assert np.abs(pulls(sampled[-1], path[0].mean, path[0].covariance)[0]).max() > 10  # training is seen
+    flow = fw.trajectory(net, x, y, x_test, times=times, order=0)
     np.testing.assert_allclose(flow.mean, path.mean, rtol=0, atol=0.1)  # small steps follow the flow
 
 
@@ -327,7 +330,7 @@ def test_a_step_activation_has_a_posterior_but_no_training():
     net = fw.MLP((3, 8, 2), "perceptron", C_b=0.1)
     with refused("has no neural tangent kernel"):
         fw.predict(net, X, Y, X_TEST, order=0)
-    assert np.isfinite(fw.bayes.posterior(net, X, Y, X_TEST).mean).all()
+    assert np.isfinite(fw.bayes.posterior(net, X, Y, X_TEST, order=0).mean).all()
 
 
 def test_one_input_met_twice_has_correlation_one_to_the_last_bit():

@@ -29,6 +29,8 @@ from finitewidth.comparison.statements.sparsity_lecture import (
     two_layers,
 )
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.run import QUIET
+from finitewidth.experiment.ensemble.plan import Record
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.network.layers.activation import Activation
@@ -271,7 +273,15 @@ def ntk_update(net: Network, members: int) -> Estimate:
     Theta = solve(net, X[:1], order=0, layers=[net.depth]).output.Theta.item()
     algorithm = GradientDescent(1 / Theta, 1)
     ensemble = train_ensemble(
-        net, X[:1], [[1.5]], X[:1], algorithm=algorithm, members=members, key=6, ntk=True, progress=False
+        net,
+        X[:1],
+        [[1.5]],
+        X[:1],
+        algorithm=algorithm,
+        members=members,
+        key=6,
+        record=Record(ntk=True),
+        run=QUIET,
     )
     return at_the_end(ensemble.ntk_movement)
 

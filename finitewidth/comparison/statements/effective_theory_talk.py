@@ -30,7 +30,9 @@ from finitewidth.comparison.statements.problems import (
     trained,
 )
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.run import QUIET
 from finitewidth.experiment.directions import outputs_and_ntk
+from finitewidth.experiment.ensemble.plan import Record
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.experiment.sampling import outputs
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
@@ -69,8 +71,8 @@ def no_representation_learning() -> Iterator[Comparison]:
             algorithm=GradientDescent(0.2, 40),
             members=MOVED,
             key=2,
-            kernels=True,
-            progress=False,
+            record=Record(kernels=True),
+            run=QUIET,
         )
         moved.append(at_the_end(ensemble.kernel_movement, -1))
     yield falls("movement of the last hidden kernel", 1.0, WIDTHS, moved)

@@ -31,6 +31,7 @@ from finitewidth.comparison.statements.problems import (
 )
 from finitewidth.comparison.statements.projectors import printed_projectors, symmetrized
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.run import QUIET
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
@@ -283,7 +284,7 @@ def wiring() -> Iterator[Comparison]:
     algorithm, covariances = GradientDescent(0.12, 40), []
     for n in WIRED_WIDTHS:
         net = mlp(n, hidden=1, outputs=2)
-        ensemble = train_ensemble(net, *DATA, algorithm=algorithm, members=WIRED, key=13, progress=False)
+        ensemble = train_ensemble(net, *DATA, algorithm=algorithm, members=WIRED, key=13, run=QUIET)
         between = Estimate(*(n * np.einsum("aa->a", part[:, 0, :, 1]) for part in ensemble.covariance))
         yield significant(f"n times the covariance between outputs at width {n}", between)
         covariances.append(between)

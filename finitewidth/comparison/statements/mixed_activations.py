@@ -8,6 +8,7 @@ from scipy.special import ndtr
 from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, extrapolated, pull
 from finitewidth.comparison.statements.problems import PDLT, X, pair_averages
+from finitewidth.core.run import QUIET
 from finitewidth.experiment.statistics import sample_statistics
 from finitewidth.network.mlp import MLP
 from finitewidth.theory.solve import solve
@@ -75,7 +76,7 @@ def mixed_activations() -> Iterator[Comparison]:
         K = net.C_b[l] + net.C_W[l] * squares
         yield agree(f"K after {name}", K, theory.layer(l + 1).K, 1e-8)
         yield agree(f"Theta after {name}", Theta, theory.layer(l + 1).Theta, 1e-8)
-    sampled = [sample_statistics(mixed(n), INPUTS, DRAWN, 10, tensors=("V",), progress=False) for n in WIDTHS]
+    sampled = [sample_statistics(mixed(n), INPUTS, DRAWN, 10, tensors=("V",), run=QUIET) for n in WIDTHS]
     for name, stated in (("G", K), ("H", Theta), ("V", theory.output.V)):
         estimates = [getattr(one, name) for one in sampled]
         yield pull(f"{name} of networks", stated, extrapolated(WIDTHS, estimates))

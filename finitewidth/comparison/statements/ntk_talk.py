@@ -20,6 +20,8 @@ from finitewidth.comparison.statements.problems import (
     pair_averages,
     predicted,
 )
+from finitewidth.core.run import QUIET
+from finitewidth.experiment.ensemble.plan import Record, Stepping
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.network.mlp import MLP
@@ -71,8 +73,8 @@ def constant() -> Iterator[Comparison]:
             algorithm=GradientDescent(0.3, 40),
             members=TRAINED,
             key=4,
-            ntk=True,
-            progress=False,
+            record=Record(ntk=True),
+            run=QUIET,
         )
         moved.append(at_the_end(ensemble.ntk_movement))
     yield falls("movement of the NTK", 1.0, WIDTHS, moved)
@@ -98,7 +100,7 @@ def closed_form_trajectory() -> Iterator[Comparison]:
         rtol=1e-11,
         atol=1e-12,
     )
-    path = trajectory(NET, X[T], TARGETS, X, times=times)
+    path = trajectory(NET, X[T], TARGETS, X, times=times, order=0)
     yield agree("mean over time", flow.y.T, path.mean[..., 0], 1e-8)
     for t, prediction in zip(times, path.predictions, strict=True):
         inner = Theta[T, T]
@@ -126,8 +128,8 @@ def perfect_fit() -> Iterator[Comparison]:
         algorithm=GradientDescent(0.4),
         members=50,
         key=1,
-        training_error=1e-16,
-        progress=False,
+        method=Stepping(training_error=1e-16),
+        run=QUIET,
     )
     yield agree("mean on the training data", TARGETS, ensemble.train_mean.value, 1e-6)
     variance = np.einsum("aiai->ai", ensemble.output_covariance.value[-1])[:TRAINING]

@@ -9,6 +9,7 @@ import numpy as np
 
 from finitewidth.comparison.compare import control_variate
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.run import QUIET
 from finitewidth.experiment.directions import Outputs, differentials, outputs_and_ntk
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import train_ensemble
@@ -85,7 +86,7 @@ def trained(net: Network, data, algorithm, members: int, key: int) -> tuple[Esti
     X_train, Y_train, X_test = data
     control = control_variate(net, X_train, Y_train, X_test, algorithm)
     ensemble = train_ensemble(
-        net, *data, algorithm=algorithm, members=members, key=key, control=control, progress=False
+        net, *data, algorithm=algorithm, members=members, key=key, control=control, run=QUIET
     )
     assert ensemble.controlled is not None
     return ensemble.controlled.mean, ensemble

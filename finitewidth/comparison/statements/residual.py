@@ -20,6 +20,8 @@ from finitewidth.comparison.evidence import (
 )
 from finitewidth.comparison.statements.problems import EXACT, hermite
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.methods import Tensors
+from finitewidth.core.run import QUIET
 from finitewidth.critical.activations.classification import criticality
 from finitewidth.critical.aspect_ratio import aspect, scale_invariant_vertex
 from finitewidth.experiment.sampling import draw_members, outputs
@@ -114,7 +116,7 @@ class Trajectory:
     "residual.memory",
     SOURCE,
     "Through a skip a neuron remembers its past: V' = L^2 N + 2 L cov(s^2(z1), s^2(z2)) + var(s^2), and "
-    "likewise F, B, U and G1; the law that keeps only pair tensors (memory=False) is 5 to 90 per cent too "
+    "likewise F, B, U and G1; the law that keeps only pair tensors (remember=False) is 5 to 90 per cent too "
     "small.",
     "closed form: one neuron's two preactivations by Gauss-Hermite quadrature, and printed digits; gelu, "
     "three layers",
@@ -122,8 +124,8 @@ class Trajectory:
 def memory_of_a_neuron() -> Iterator[Comparison]:
     net, trajectory = three_layers(20), Trajectory()
     several = np.array([[1.0], [0.6]])  # by the sum over pairs of layers, one input by Hermite coefficients
-    theories = [solve(net, X, four_leg_tolerance=1e-10).output for X in ([[1.0]], several)]
-    without = solve(net, [[1.0]], memory=False, four_leg_tolerance=1e-10).output
+    theories = [solve(net, X, method=Tensors(tolerance=1e-10)).output for X in ([[1.0]], several)]
+    without = solve(net, [[1.0]], method=Tensors(remember=False, tolerance=1e-10)).output
     for name, value in PRINTED.items():
         for words, theory in zip(("one input", "two inputs"), theories, strict=True):
             yield agree(f"{name}, {words}", value, theory.arrays[name].flat[0], DIGITS, scale=1.0)
@@ -146,9 +148,11 @@ def memory_of_a_neuron() -> Iterator[Comparison]:
 )
 def sampled_memory() -> Iterator[Comparison]:
     names, widths = ("V", "D", "F", "A", "B"), (16, 32)
-    laws = [solve(three_layers(16), [[1.0]], memory=memory).output for memory in (True, False)]
+    laws = [
+        solve(three_layers(16), [[1.0]], method=Tensors(remember=memory)).output for memory in (True, False)
+    ]
     sampled = [
-        sample_statistics(three_layers(n), [[1.0]], 100_000, n, tensors=names, progress=False) for n in widths
+        sample_statistics(three_layers(n), [[1.0]], 100_000, n, tensors=names, run=QUIET) for n in widths
     ]
     for name in names:
         estimate = extrapolated(widths, [getattr(one, name) for one in sampled])

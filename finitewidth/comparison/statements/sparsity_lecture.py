@@ -10,6 +10,7 @@ from finitewidth.comparison.evidence import Comparison, agree, extrapolated, pul
 from finitewidth.comparison.statements.problems import EXACT, X, average, derivatives, mlp, of_members
 from finitewidth.comparison.statements.recursions import single_input
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.run import QUIET
 from finitewidth.experiment.statistics import SampledStatistics, sample_statistics
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
@@ -32,13 +33,13 @@ def sampled(
     net: Network, members: int, tensors: tuple[str, ...], *, layer: int | None = None
 ) -> SampledStatistics:
     """Statistics of real networks at initialization."""
-    return sample_statistics(net, INPUTS, members, 9, layer=layer, tensors=tensors, progress=False)
+    return sample_statistics(net, INPUTS, members, 9, layer=layer, tensors=tensors, run=QUIET)
 
 
 @functools.cache
 def narrow_networks() -> SampledStatistics:
     """All tensors of two layers, measured once for all claims about them."""
-    return sample_statistics(two_layers(), INPUTS, MEMBERS, 9, progress=False)
+    return sample_statistics(two_layers(), INPUTS, MEMBERS, 9, run=QUIET)
 
 
 @claim(

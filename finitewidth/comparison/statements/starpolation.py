@@ -8,6 +8,8 @@ from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, slope_of_logs
 from finitewidth.comparison.statements.generalization import SIZES, pair
 from finitewidth.comparison.statements.problems import PDLT, X, Y, frozen_ntk, mlp
+from finitewidth.core.run import QUIET
+from finitewidth.experiment.ensemble.plan import Stepping
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.training.textbook.delta_expansion import delta_expansion
@@ -37,8 +39,8 @@ def linear_starpolation() -> Iterator[Comparison]:
         algorithm=GradientDescent(0.2),
         members=50,
         key=5,
-        training_error=1e-18,
-        progress=False,
+        method=Stepping(training_error=1e-18),
+        run=QUIET,
     )
     yield agree("mean of networks", straight, ensemble.mean.value, 1e-7)
     variance = np.einsum("aiai->a", ensemble.covariance.value)

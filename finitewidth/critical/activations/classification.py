@@ -13,7 +13,7 @@ import numpy as np
 
 from finitewidth.core.display.records import shown
 from finitewidth.core.precision import require_double_precision
-from finitewidth.critical.activations import words
+from finitewidth.critical.activations import explanation
 from finitewidth.critical.activations.half_stable import (
     CriticalPoint,
     Search,
@@ -74,7 +74,7 @@ def criticality(activation: str | Activation | Callable) -> Criticality:
         activation: A name, an `fw.Activation` or a function.
 
     Returns:
-        Class, `C_b`, `C_W`, `K_star`, exponents and an `explanation` in words.
+        Class, `C_b`, `C_W`, `K_star`, exponents and an `explanation` in explanation.
 
     ```python
     point = fw.criticality("gelu")
@@ -109,7 +109,7 @@ def critical_variances(point: Criticality, remedy: str) -> tuple[float, float]:
 @functools.lru_cache(maxsize=256)
 def _classify(activation: Activation) -> Criticality:
     if activation.family == "perceptron":
-        return _none(activation, words.perceptron(), converged=True)
+        return _none(activation, explanation.perceptron(), converged=True)
     require_continuous(activation)
     if activation.slopes is not None:
         return _scale_invariant(activation, *activation.slopes)
@@ -136,7 +136,7 @@ def _has_slope_at_zero(zero: Origin, table: LegTable) -> bool:
 def _scale_invariant(activation: Activation, a_plus: float, a_minus: float) -> Criticality:
     A_2, A_4 = (a_plus**2 + a_minus**2) / 2, (a_plus**4 + a_minus**4) / 2
     if A_2 == 0:
-        return _none(activation, words.vanishing(), converged=True)
+        return _none(activation, explanation.vanishing(), converged=True)
     rho = (a_plus - a_minus) ** 2 / (2 * A_2) / math.pi
     return Criticality(
         activation,
@@ -150,7 +150,7 @@ def _scale_invariant(activation: Activation, a_plus: float, a_minus: float) -> C
         exponents=stated_exponents("scale-invariant", activation, 0.0, 0.0),
         residual=abs(A_2 * (1 / A_2) - 1),
         converged=True,
-        explanation=words.scale_invariant(A_2, rho),
+        explanation=explanation.scale_invariant(A_2, rho),
     )
 
 
@@ -171,7 +171,7 @@ def _zero_class(
         exponents=stated_exponents("K*=0", activation, first.p_0, first.p_perp),
         residual=residual,
         converged=residual < _CONVERGED,
-        explanation=words.zero_class(first, other),
+        explanation=explanation.zero_class(first, other),
         other_fixed_point=other,
         other_points=searched.points,
     )
@@ -196,7 +196,7 @@ def _half_stable(activation: Activation, searched: Search) -> Criticality:
         exponents={},
         residual=residual,
         converged=residual < _CONVERGED,
-        explanation=words.half_stable(point, side, second, slope, other, searched),
+        explanation=explanation.half_stable(point, side, second, slope, other, searched),
         other_fixed_point=other,
         other_points=searched.points[1:],
     )
@@ -221,18 +221,21 @@ def _unstable(
         exponents={},
         residual=abs(zero.slope / first.A_2 - 1),
         converged=searched.certain,
-        explanation=words.unstable(first, other, chi_perp, searched),
+        explanation=explanation.unstable(first, other, chi_perp, searched),
         other_fixed_point=other,
     )
 
 
 def _without_point(activation: Activation, zero: Origin, searched: Search) -> Criticality:
-    reason = words.no_point(zero, searched)
+    reason = explanation.no_point(zero, searched)
     if zero.value == 0:
-        return _none(activation, f"{reason} {words.OTHERS}", converged=searched.certain)
+        return _none(activation, f"{reason} {explanation.OTHERS}", converged=searched.certain)
     remedy = _classify(shifted(activation, zero.value))
     return _none(
-        activation, f"{reason} {words.shift(zero.value, remedy)}", converged=searched.certain, remedy=remedy
+        activation,
+        f"{reason} {explanation.shift(zero.value, remedy)}",
+        converged=searched.certain,
+        remedy=remedy,
     )
 
 

@@ -39,15 +39,15 @@ class Search(NamedTuple):
 def search(activation: Activation, table: LegTable) -> Search:
     """All critical points with K* > 0."""
     definite = sign_for_every_variance(activation)
-    roots, clean = ([], True) if definite else _roots(activation, table)
-    candidates = [_at(activation, K) for K in roots]
+    roots, confirmed = ([], True) if definite else _roots(activation, table)
+    candidates = [_point_at(activation, K) for K in roots]
     return Search(
         points=tuple(point for point in candidates if point.C_b >= 0),
         impossible=tuple(point for point in candidates if point.C_b < 0),
         lowest=float(table.K[0]),
         highest=float(table.K[-1]),
         sign=definite or _sign_on_grid(table),
-        certain=bool(definite) or (table.complete and clean),
+        certain=bool(definite) or (table.complete and confirmed),
     )
 
 
@@ -62,10 +62,10 @@ def sign_for_every_variance(activation: Activation) -> int:
     with np.errstate(over="ignore", invalid="ignore"):
         parts = s * second
         even, size = parts.sum(axis=0), np.abs(parts).sum(axis=0)
-    tame = np.isfinite(even)
-    if not tame[z < 30].all():
+    finite = np.isfinite(even)
+    if not finite[z < 30].all():
         return 0
-    signs = np.where(np.abs(even) <= 1e-11 * size, 0.0, np.sign(even))[tame]
+    signs = np.where(np.abs(even) <= 1e-11 * size, 0.0, np.sign(even))[finite]
     distinct = {int(sign) for sign in (*signs, *_kink_signs(activation))} - {0}
     return distinct.pop() if len(distinct) == 1 else 0
 
@@ -83,8 +83,8 @@ def _kink_signs(activation: Activation) -> list[float]:
 
 def _signs(table: LegTable) -> np.ndarray:
     """Signs of <sigma sigma''> on the grid; 0 where rounding and quadrature hide it."""
-    _, slope, bend, error = table.averages
-    return np.where(np.abs(bend) <= 10 * error * (slope + np.abs(bend)), 0.0, np.sign(bend))
+    _, slope, curvature, error = table.averages
+    return np.where(np.abs(curvature) <= 10 * error * (slope + np.abs(curvature)), 0.0, np.sign(curvature))
 
 
 def _sign_on_grid(table: LegTable) -> int:
@@ -95,30 +95,30 @@ def _sign_on_grid(table: LegTable) -> int:
 def _roots(activation: Activation, table: LegTable) -> tuple[list[float], bool]:
     """The roots by increasing K, and whether each change of sign was confirmed by its root."""
     signs = _signs(table)
-    sure = np.flatnonzero(signs)
+    resolved = np.flatnonzero(signs)
 
-    def bend(log_K: float) -> float:
+    def curvature(log_K: float) -> float:
         averages = leg_averages(activation, np.exp([log_K]))
-        return float(averages.bend[0] / averages.slope[0])
+        return float(averages.curvature[0] / averages.slope[0])
 
     grid: list[float] = np.log(table.K).tolist()
-    roots, clean = [], True
-    for low, high in zip(sure[:-1], sure[1:], strict=True):
+    roots, confirmed = [], True
+    for low, high in zip(resolved[:-1], resolved[1:], strict=True):
         if signs[low] == signs[high]:
             continue
-        if np.sign(bend(float(grid[low]))) == np.sign(bend(float(grid[high]))):
-            clean = False  # the averages on the grid were wrong
+        if np.sign(curvature(float(grid[low]))) == np.sign(curvature(float(grid[high]))):
+            confirmed = False  # averages on the grid were not accurate
         else:
-            roots.append(bracketed_root(bend, grid[low], grid[high]))
+            roots.append(bracketed_root(curvature, grid[low], grid[high]))
     for low, high in _dips(table, signs):
         sign, ends = signs[low], (grid[low], grid[high])
-        turn = _lowest(lambda u, sign=sign: sign * bend(u), *ends)
-        if sign * bend(turn) < 0:  # two roots between neighbours of the grid
-            roots += [bracketed_root(bend, ends[0], turn), bracketed_root(bend, turn, ends[1])]
-    return sorted(float(np.exp(root)) for root in roots), clean
+        turn = _minimum(lambda u, sign=sign: sign * curvature(u), *ends)
+        if sign * curvature(turn) < 0:  # two roots between neighbours of the grid
+            roots += [bracketed_root(curvature, ends[0], turn), bracketed_root(curvature, turn, ends[1])]
+    return sorted(float(np.exp(root)) for root in roots), confirmed
 
 
-def _lowest(function: Callable[[float], float], low: float, high: float) -> float:
+def _minimum(function: Callable[[float], float], low: float, high: float) -> float:
     return float(minimize_scalar(function, bounds=(low, high), method="bounded").x)  # type: ignore[union-attr]
 
 
@@ -128,19 +128,19 @@ def bracketed_root(function: Callable[[float], float], low: float, high: float) 
 
 
 def _dips(table: LegTable, signs: np.ndarray) -> list[tuple[int, int]]:
-    """Neighbourhoods where <sigma sigma''> comes close to zero and turns back.
+    """Intervals of the grid where <sigma sigma''> has a minimum close to zero.
 
     A smooth function with two zeros between neighbours of the grid is there at most half as large as further
     out.
     """
-    size = np.abs(table.averages.bend / table.averages.slope)
+    size = np.abs(table.averages.curvature / table.averages.slope)
     inner = (size[1:-1] <= size[:-2]) & (size[1:-1] <= size[2:])
     inner &= size[1:-1] < 0.5 * np.maximum(size[:-2], size[2:])
     same = (signs[1:-1] == signs[:-2]) & (signs[1:-1] == signs[2:]) & (signs[1:-1] != 0)
     return [(int(i), int(i) + 2) for i in np.flatnonzero(inner & same)]
 
 
-def _at(activation: Activation, K: float) -> CriticalPoint:
+def _point_at(activation: Activation, K: float) -> CriticalPoint:
     averages = leg_averages(activation, np.asarray([K]))
     C_W = float(1 / averages.slope[0])
     C_b = float(K - C_W * averages.square[0])

@@ -1,4 +1,4 @@
-"""The initialization of any network in words: of each kind of layer what was set, and what its step does.
+"""The initialization of any network in words: what each kind of layer was set to, and what its step does.
 
 A step goes from one layer of the stream to the next. A residual block is one step, so its verdict stands with
 the last weights of the body; the other weights of a body are listed without one.
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.critical.activations.words import in_range, numbered, shortened
-from finitewidth.critical.architectures.one_signal import Size, through
+from finitewidth.critical.activations.explanation import in_range, numbered, shortened
+from finitewidth.critical.architectures.one_signal import Size, propagate
 from finitewidth.network.layers.abstract import AbstractLayer
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.layers.attention import SelfAttention
@@ -63,11 +63,11 @@ def _steps(net: Network, input_scale: float) -> dict[int, Step]:
     """The steps of one signal, by the number of the layer where each ends."""
     size, shape, number, steps = Size(input_scale), net.input_shape, 0, {}
     for block in net.blocks:
-        way = through(block, size, shape)
+        passage = propagate(block, size, shape)
         number += sum(layer.depth for layer in block)
-        growth = way.size.square / size.square
-        steps[number] = Step(way.size.square, growth, way.chi_perp / growth)
-        size = Size(way.size.square)
+        growth = passage.size.square / size.square
+        steps[number] = Step(passage.size.square, growth, passage.chi_perp / growth)
+        size = Size(passage.size.square)
         for layer in block:
             shape = layer.output_shape(shape)
     return steps
@@ -76,7 +76,7 @@ def _steps(net: Network, input_scale: float) -> dict[int, Step]:
 def _verdict(steps: Sequence[Step], *, is_first: bool) -> str:
     K, growth, angle = (np.asarray(part) for part in zip(*steps, strict=True))
     if not (np.isfinite(K).all() and np.isfinite(angle).all()):
-        return "the kernel grows out of all bounds"
+        return "the kernel grows without bound"
     if is_first:
         return f"the kernel starts at K = {in_range(K)}"
     if _is_one(growth) and _is_one(angle):
@@ -93,7 +93,7 @@ def _is_one(factors: np.ndarray) -> bool:
 def _groups(net: Network) -> list[list[Weights]]:
     """The layers with weights, those with equal words together."""
     groups: dict[tuple[str, str, bool], list[Weights]] = {}
-    for one in _in_words(net.layers, Surroundings(0)):
+    for one in _in_words(net.layers, Context(0)):
         groups.setdefault((one.place, one.variances, one.number == 1), []).append(one)
     return list(groups.values())
 
@@ -104,12 +104,12 @@ def _named(group: Sequence[Weights]) -> str:
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What is known of a layer before it is looked at."""
+class Context:
+    """The surroundings of a layer, as far as its words depend on them."""
 
     count: int  # of layers before it
     inside: str = ""  # the words for weights that stand there
-    at_end: str = ""  # the words for weights that end the body around
+    at_end: str = ""  # the words for weights that end the body
     on_stream: bool = True
     before: tuple[str, ...] = ()  # norm and activation since the last weights
     is_end: bool = False
@@ -124,11 +124,11 @@ class Surroundings:
         return Weights(number, place, variances, self.on_stream and (self.is_end or not self.inside))
 
 
-def _in_words(layers: Sequence[AbstractLayer], around: Surroundings) -> Iterator[Weights]:
-    count, before = around.count, ()
+def _in_words(layers: Sequence[AbstractLayer], context: Context) -> Iterator[Weights]:
+    count, before = context.count, ()
     for place, layer in enumerate(layers, start=1):
         here = replace(
-            around, count=count, before=before, is_end=place == len(layers) and bool(around.at_end)
+            context, count=count, before=before, is_end=place == len(layers) and bool(context.at_end)
         )
         yield from _of(layer, here)
         count += layer.depth
@@ -136,27 +136,27 @@ def _in_words(layers: Sequence[AbstractLayer], around: Surroundings) -> Iterator
 
 
 @functools.singledispatch
-def _of(layer: AbstractLayer, here: Surroundings) -> Iterator[Weights]:
+def _of(layer: AbstractLayer, context: Context) -> Iterator[Weights]:
     yield from ()
 
 
 @_of.register(Dense)
 @_of.register(Conv)
-def _(layer: Dense | Conv, here: Surroundings) -> Iterator[Weights]:
-    yield here.weights(f"C_b = {layer.C_b:.9g}, C_W = {layer.C_W:.9g}")
+def _(layer: Dense | Conv, context: Context) -> Iterator[Weights]:
+    yield context.weights(f"C_b = {layer.C_b:.9g}, C_W = {layer.C_W:.9g}")
 
 
 @_of.register
-def _(layer: SelfAttention, here: Surroundings) -> Iterator[Weights]:
-    yield here.weights(f"C_b = {layer.C_b:.9g}, C_OV = {layer.C_OV:.9g}")
+def _(layer: SelfAttention, context: Context) -> Iterator[Weights]:
+    yield context.weights(f"C_b = {layer.C_b:.9g}, C_OV = {layer.C_OV:.9g}")
 
 
 @_of.register
-def _(layer: Residual, here: Surroundings) -> Iterator[Weights]:
+def _(layer: Residual, context: Context) -> Iterator[Weights]:
     inside = "inside a residual block"
-    body = replace(here, inside=inside, at_end=f"residual, gamma = {layer.gamma:.9g}")
-    yield from _in_words(layer.layers, replace(body, on_stream=here.on_stream and not here.inside))
-    skip = Surroundings(0, "shortcut", on_stream=False, shortcut_of=here.count + layer.depth)
+    body = replace(context, inside=inside, at_end=f"residual, gamma = {layer.gamma:.9g}")
+    yield from _in_words(layer.layers, replace(body, on_stream=context.on_stream and not context.inside))
+    skip = Context(0, "shortcut", on_stream=False, shortcut_of=context.count + layer.depth)
     yield from _in_words(layer.shortcut, skip)
 
 

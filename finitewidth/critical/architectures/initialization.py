@@ -30,7 +30,7 @@ from finitewidth.critical.activations.classification import (
 )
 from finitewidth.critical.activations.susceptibilities import CRITICAL
 from finitewidth.critical.architectures.leak import drifts, leaking_point
-from finitewidth.critical.architectures.one_signal import Size, rho, through_layer
+from finitewidth.critical.architectures.one_signal import Size, propagate_layer, rho
 from finitewidth.gaussian.two_legs.one_leg import leg_averages
 from finitewidth.network.layers.abstract import AbstractLayer, Shape
 from finitewidth.network.layers.activation import Activation
@@ -47,25 +47,25 @@ _REMEDY = "pass C_b and C_W to the layers yourself"
 
 @dataclass(frozen=True)
 class Signal:
-    """One input on its way, as far as the next weights need to know it."""
+    """The signal of one input, as far as the next weights depend on it."""
 
     K: float  # the kernel that the next weights shall hold
     square: float  # mean square of the signal
     slope: float = 1.0  # the factor on gradients since the last weights
     point: Criticality | None = None  # of the activation before, where its critical point is used
     after: Activation | None = None
-    pinned: bool = False  # a norm has set the kernel
-    moved: float = 1.0  # the factor by which weights of this body have moved the kernel to a K*
+    normalized: bool = False  # a norm has set the kernel
+    rescaling: float = 1.0  # the factor by which weights of this body brought the kernel to a K*
     is_input: bool = False
 
     def scaled(self, ratio: float) -> "Signal":
-        """The signal with a body added that is like it."""
+        """The signal with a body added: kernel and square grow by the same ratio."""
         return replace(self, K=ratio * self.K, square=ratio * self.square, is_input=False)
 
 
 @dataclass(frozen=True)
-class Place:
-    """The surroundings of a layer."""
+class Context:
+    """The surroundings of a layer, as far as its initialization depends on them."""
 
     shape: Shape
     reader: Activation | None  # the activation that reads what the layer makes
@@ -88,12 +88,12 @@ def critical_layers(layers: Layers, shape: Shape, input_scale: float) -> Layers:
     blocks = sum(
         isinstance(one, Residual) and abs(one.gamma) == 1 for layer in layers for one in layer.walk()
     )
-    place = Place(shape, None, _start(layers), blocks)
-    return _sequence(layers, Signal(input_scale, input_scale, is_input=True), place)[0]
+    context = Context(shape, None, _start(layers), blocks)
+    return _sequence(layers, Signal(input_scale, input_scale, is_input=True), context)[0]
 
 
 def _readers(layers: Layers) -> list[Activation | None]:
-    """Of what stands in front of each layer, and behind the last, the activation that reads it first."""
+    """The activation that reads the signal first, in front of each layer and behind the last."""
     readers: list[Activation | None] = [None]
     for layer in reversed(layers):
         readers.append(_reader(layer, readers[-1]))
@@ -102,7 +102,7 @@ def _readers(layers: Layers) -> list[Activation | None]:
 
 @functools.singledispatch
 def _reader(layer: AbstractLayer, behind: Activation | None) -> Activation | None:
-    """The activation that reads what stands in front of the layer, from the one behind it."""
+    """The activation that reads the signal in front of the layer, given the one that reads it behind."""
     return None if layer.has_weights else behind
 
 
@@ -136,31 +136,31 @@ def _start(layers: Layers) -> float | None:
 
 
 def _sequence(
-    layers: Layers, signal: Signal, place: Place, share: float | None = None
+    layers: Layers, signal: Signal, context: Context, share: float | None = None
 ) -> tuple[Layers, Signal]:
     """Layers one behind the other; the last weights take a `share` of their critical values."""
-    made, shape, readers = [], place.shape, _readers(layers)
+    critical, shape, readers = [], context.shape, _readers(layers)
     for number, layer in enumerate(layers, start=1):
         is_end = share is not None and number == len(layers)
-        here = replace(place, shape=shape, reader=readers[number], share=share if is_end else None)
+        here = replace(context, shape=shape, reader=readers[number], share=share if is_end else None)
         new, signal = _set(layer, signal, here)
-        made.append(new)
+        critical.append(new)
         shape = layer.output_shape(shape)
-    return tuple(made), signal
+    return tuple(critical), signal
 
 
 @functools.singledispatch
-def _set(layer: AbstractLayer, signal: Signal, place: Place) -> tuple[AbstractLayer, Signal]:
+def _set(layer: AbstractLayer, signal: Signal, context: Context) -> tuple[AbstractLayer, Signal]:
     """The layer with critical hyperparameters, and the signal behind it."""
     return layer, signal
 
 
 @_set.register
-def _(layer: Activation, signal: Signal, place: Place) -> tuple[AbstractLayer, Signal]:
-    point = None if signal.pinned else criticality(layer)
+def _(layer: Activation, signal: Signal, context: Context) -> tuple[AbstractLayer, Signal]:
+    point = None if signal.normalized else criticality(layer)
     if point is not None:
         C_b, C_W = critical_variances(point, _REMEDY)
-        if point.universality_class != "K*=0" or place.start is None:
+        if point.universality_class != "K*=0" or context.start is None:
             square = _square_at_point(point, C_b, C_W, signal.square)
             return layer, replace(signal, square=square, slope=1 / C_W, point=point, after=layer)
     square, slope = _averages(
@@ -179,16 +179,16 @@ def _square_at_point(point: Criticality, C_b: float, C_W: float, K: float) -> fl
     """<sigma^2> behind an activation at its own critical point; K* comes back to the last digit."""
     if point.K_star and math.isclose(K, point.K_star, rel_tol=CRITICAL):
         return (point.K_star - C_b) / C_W
-    return through_layer(point.activation, Size(K), (1,)).size.square
+    return propagate_layer(point.activation, Size(K), (1,)).size.square
 
 
 @_set.register
-def _(layer: LayerNorm, signal: Signal, place: Place) -> tuple[AbstractLayer, Signal]:
-    return layer, Signal(1.0, 1.0, pinned=True)
+def _(layer: LayerNorm, signal: Signal, context: Context) -> tuple[AbstractLayer, Signal]:
+    return layer, Signal(1.0, 1.0, normalized=True)
 
 
 @_set.register
-def _(layer: Dropout, signal: Signal, place: Place) -> tuple[AbstractLayer, Signal]:
+def _(layer: Dropout, signal: Signal, context: Context) -> tuple[AbstractLayer, Signal]:
     raise ValueError(
         "Dropout has no critical point, since its masks separate even equal inputs; leave it out, or pass "
         "C_b and C_W to the layers yourself."
@@ -196,27 +196,27 @@ def _(layer: Dropout, signal: Signal, place: Place) -> tuple[AbstractLayer, Sign
 
 
 @_set.register
-def _(layer: SelfAttention, signal: Signal, place: Place) -> tuple[AbstractLayer, Signal]:
-    if place.gamma is None or abs(place.gamma) != 1:
+def _(layer: SelfAttention, signal: Signal, context: Context) -> tuple[AbstractLayer, Signal]:
+    if context.gamma is None or abs(context.gamma) != 1:
         raise ValueError(
             "SelfAttention averages positions, which become equal exponentially with depth without a skip of "
             "gamma=1; put it into fw.Residual."
         )
-    share = 1.0 if place.share is None else place.share / signal.moved
+    share = 1.0 if context.share is None else context.share / signal.rescaling
     K = share * signal.square / signal.slope
-    return replace(layer, C_OV=share / signal.slope, C_b=0.0), Signal(K, K, pinned=signal.pinned)
+    return replace(layer, C_OV=share / signal.slope, C_b=0.0), Signal(K, K, normalized=signal.normalized)
 
 
 @_set.register
-def _(layer: Residual, signal: Signal, place: Place) -> tuple[AbstractLayer, Signal]:
+def _(layer: Residual, signal: Signal, context: Context) -> tuple[AbstractLayer, Signal]:
     if isinstance(layer.layers[-1], Residual):
         raise ValueError(
             "a residual body that ends in another residual block has no weights that scale it; end it with "
             "fw.Dense or fw.Conv."
         )
-    inside = replace(place, gamma=layer.gamma)
-    entry = Signal(signal.square, signal.square, pinned=signal.pinned)
-    body, added = _sequence(layer.layers, entry, inside, _share(layer.gamma, place.blocks))
+    inside = replace(context, gamma=layer.gamma)
+    entry = Signal(signal.square, signal.square, normalized=signal.normalized)
+    body, added = _sequence(layer.layers, entry, inside, _share(layer.gamma, context.blocks))
     shortcut, kept = _sequence(layer.shortcut, signal, inside)
     ratio = layer.gamma**2 + added.square / kept.square
     return layer.replace(layers=body, shortcut=shortcut), kept.scaled(ratio)
@@ -233,51 +233,51 @@ def _share(gamma: float, blocks: int) -> float:
 
 @_set.register(Dense)
 @_set.register(Conv)
-def _(layer: Any, signal: Signal, place: Place) -> tuple[AbstractLayer, Signal]:
-    left = rho(layer, place.shape)
-    if isinstance(layer, Conv) and drifts(layer.axes(place.shape)):
+def _(layer: Any, signal: Signal, context: Context) -> tuple[AbstractLayer, Signal]:
+    fraction = rho(layer, context.shape)
+    if isinstance(layer, Conv) and drifts(layer.axes(context.shape)):
         raise ValueError(
-            f"{layer!r} has more taps on one side of a position than on the other, so signals wander out of "
+            f"{layer!r} has more taps on one side of a position than on the other, so signals drift out of "
             "the picture and no C_W keeps them; use an odd filter, or padding='circular'."
         )
     if signal.after is None:
-        C_b, C_W, moved = _linear(signal, place, left)
+        C_b, C_W, rescaling = _linear(signal, context, fraction)
     else:
-        (C_b, C_W), moved = _activated(layer, signal, place, left), 1.0
-    share = 1.0 if place.share is None else place.share / (signal.moved * moved)
+        (C_b, C_W), rescaling = _activated(layer, signal, context, fraction), 1.0
+    share = 1.0 if context.share is None else context.share / (signal.rescaling * rescaling)
     C_b, C_W = share * C_b, share * C_W
-    K = C_b + C_W * left * signal.square
-    behind = Signal(K, K, pinned=signal.pinned, moved=signal.moved * moved)
+    K = C_b + C_W * fraction * signal.square
+    behind = Signal(K, K, normalized=signal.normalized, rescaling=signal.rescaling * rescaling)
     return replace(layer, C_b=C_b, C_W=C_W), behind
 
 
-def _linear(signal: Signal, place: Place, left: float) -> tuple[float, float, float]:
+def _linear(signal: Signal, context: Context, fraction: float) -> tuple[float, float, float]:
     """C_b, C_W and the factor on the kernel, of weights without an activation before them."""
     if signal.is_input:
-        return (*_first(signal, place, left), 1.0)
-    needed = None if signal.pinned or place.share is not None else place.needed
-    moved = 1.0 if needed is None else needed / signal.square
-    return 0.0, moved / left, moved
+        return (*_first(signal, context, fraction), 1.0)
+    needed = None if signal.normalized or context.share is not None else context.needed
+    rescaling = 1.0 if needed is None else needed / signal.square
+    return 0.0, rescaling / fraction, rescaling
 
 
-def _first(signal: Signal, place: Place, left: float) -> tuple[float, float]:
+def _first(signal: Signal, context: Context, fraction: float) -> tuple[float, float]:
     """The first layer starts the kernel at the first K* > 0, or is set by the first activation."""
-    if place.start is not None:
-        return 0.0, place.start / (signal.square * left)
+    if context.start is not None:
+        return 0.0, context.start / (signal.square * fraction)
     C_b, C_W = 0.0, 1.0
-    if place.reader is not None:
-        C_b, C_W = critical_variances(criticality(place.reader), _REMEDY)
-    return C_b, C_W / left
+    if context.reader is not None:
+        C_b, C_W = critical_variances(criticality(context.reader), _REMEDY)
+    return C_b, C_W / fraction
 
 
-def _activated(layer: Any, signal: Signal, place: Place, left: float) -> tuple[float, float]:
+def _activated(layer: Any, signal: Signal, context: Context, fraction: float) -> tuple[float, float]:
     """C_b and C_W of weights behind an activation."""
-    C_W = 1 / (left * signal.slope)
+    C_W = 1 / (fraction * signal.slope)
     image = signal.square / signal.slope  # the kernel without biases
-    needed = None if signal.pinned or place.share is not None else place.needed
+    needed = None if signal.normalized or context.share is not None else context.needed
     point = signal.point
-    if point is not None and left < 1 and needed_kernel(point) is not None and isinstance(layer, Conv):
-        axes = layer.axes(place.shape)
+    if point is not None and fraction < 1 and needed_kernel(point) is not None and isinstance(layer, Conv):
+        axes = layer.axes(context.shape)
         if all(axis.output == axis.size for axis in axes):
             return leaking_point(point, axes)
     if point is not None and (needed is None or needed == point.K_star):
@@ -291,7 +291,7 @@ def _activated(layer: Any, signal: Signal, place: Place, left: float) -> tuple[f
 def _refuse(signal: Signal, image: float, target: float) -> None:
     assert signal.after is not None
     name = signal.after.name
-    if signal.pinned:
+    if signal.normalized:
         raise ValueError(
             f"activation {name!r} has no critical point at the kernel {target:.4g} that LayerNorm sets: with "
             f"chi_perpendicular = 1 the next layer receives {image:.4g} without biases, so C_b would be "

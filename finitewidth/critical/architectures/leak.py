@@ -1,4 +1,4 @@
-r"""What zero padding takes from a signal: the factor that a filter leaves of it in every layer.
+r"""Leakage through zero padding: the factor by which a filter shrinks a kernel in every layer.
 
 A convolution averages the kernel of a position over the taps of its filter,
 $(A K)(p) = \frac1F \sum_f K(s p + f)$. With circular padding the uniform kernel is kept. Taps that read
@@ -18,8 +18,8 @@ from finitewidth.critical.activations.classification import Criticality
 from finitewidth.gaussian.two_legs.leg_table import leg_table
 from finitewidth.network.layers.windows import Axis
 
-_ROUNDS = 3000  # of the profile of the kernel, at most
-_SETTLED = 1e-13
+_ITERATIONS = 3000  # of the profile of the kernel, at most
+_CONVERGED = 1e-13
 
 
 def averaging(axis: Axis) -> Float[np.ndarray, "out in"]:
@@ -31,7 +31,7 @@ def averaging(axis: Axis) -> Float[np.ndarray, "out in"]:
 
 
 def leak(axes: Sequence[Axis]) -> float:
-    """The factor rho that a convolution leaves of a kernel, one where nothing is lost.
+    """The factor rho of a convolution on a kernel, one where nothing leaks.
 
     If the positions stay the same it is the largest eigenvalue of the average over taps; otherwise, where the
     layer cannot be repeated, the mean share of taps that read no padding.
@@ -49,7 +49,7 @@ def _leak_along(axis: Axis) -> float:
 
 
 def drifts(axes: Sequence[Axis]) -> bool:
-    """Whether signals wander out of the picture: taps on both sides of a position differ in number."""
+    """Whether signals drift out of the picture: taps on both sides of a position differ in number."""
     return any(
         axis.output == axis.size and _leak_along(axis) < 1 and not _is_symmetric(averaging(axis))
         for axis in axes
@@ -80,16 +80,16 @@ def leaking_point(point: Criticality, axes: tuple[Axis, ...]) -> LeakingPoint:
     table, matrices = leg_table(point.activation), [averaging(axis) for axis in axes]
     K = np.full([axis.size for axis in axes], point.K_star)
     mode, C_b, C_W = np.ones(K.shape), 0.0, 1.0
-    for _ in range(_ROUNDS):
+    for _ in range(_ITERATIONS):
         averages = table(K)
-        moved = _averaged(matrices, averages.slope * mode)
-        C_W, mode = float(np.linalg.norm(mode) / np.linalg.norm(moved)), moved / np.linalg.norm(moved)
+        image = _averaged(matrices, averages.slope * mode)
+        C_W, mode = float(np.linalg.norm(mode) / np.linalg.norm(image)), image / np.linalg.norm(image)
         arriving = C_W * _averaged(matrices, averages.square)
         weight = mode * averages.slope  # A is symmetric, so this is the mode of the transposed map
         C_b = max(0.0, point.K_star - float((weight * arriving).sum() / weight.sum()))
         change = np.abs(C_b + arriving - K).max()
         K = C_b + arriving
-        if change < _SETTLED * point.K_star:
+        if change < _CONVERGED * point.K_star:
             break
     return LeakingPoint(C_b, C_W)
 

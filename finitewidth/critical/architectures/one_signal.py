@@ -8,7 +8,7 @@ multiplied by rho (`leak.py`), and averages over positions keep it. Networks wit
 | weights | $C_b + C_W \rho\, s$ | $C_W \rho\, g$ |
 | activation | $\langle\sigma^2\rangle_s$ | $\langle\sigma'^2\rangle_s\, g$ |
 | norm | $s/(s + \epsilon)$ | $g/(s + \epsilon)$ |
-| residual | $\gamma^2 s_{\mathrm{shortcut}} + s_{\mathrm{body}}$ | the sum of both ways back |
+| residual | $\gamma^2 s_{\mathrm{shortcut}} + s_{\mathrm{body}}$ | the sum over both branches |
 """
 
 import functools
@@ -50,102 +50,104 @@ class Shares(NamedTuple):
 
 
 Contributions = list[Shares]  # of the layers with learning rates; those nearest to the output first
-Pull = Callable[[float, Contributions], float]
+Backward = Callable[[float, Contributions], float]
 
 
 @dataclass(frozen=True)
-class Way:
-    """The way through some layers: the size behind them, and the gradient before them from that behind."""
+class Passage:
+    """A forward and backward pass through some layers: the size behind them, and the gradient before them."""
 
     size: Size
-    pull: Pull
+    backward: Backward  # from the gradient behind the layers to that before them
 
     @property
     def chi_perp(self) -> float:
         """The factor on gradients and on small differences of direction."""
-        return self.pull(1.0, [])
+        return self.backward(1.0, [])
 
 
 def rho(layer: AbstractLayer, shape: Shape) -> float:
-    """What a layer with weights leaves of the kernel that arrives, apart from C_W."""
+    """The fraction of the arriving kernel that padding leaves, which multiplies C_W."""
     return leak(layer.axes(shape)) if isinstance(layer, Conv) else 1.0
 
 
-def through(layers: Sequence[AbstractLayer], size: Size, shape: Shape) -> Way:
-    """The way through layers one behind the other."""
-    pulls: list[Pull] = []
+def propagate(layers: Sequence[AbstractLayer], size: Size, shape: Shape) -> Passage:
+    """The passage through layers in sequence."""
+    backwards: list[Backward] = []
     for layer in layers:
-        way = through_layer(layer, size, shape)
-        size, shape = way.size, layer.output_shape(shape)
-        pulls.append(way.pull)
+        passage = propagate_layer(layer, size, shape)
+        size, shape = passage.size, layer.output_shape(shape)
+        backwards.append(passage.backward)
 
-    def pull(gradient: float, contributions: Contributions) -> float:
-        for one in reversed(pulls):
+    def backward(gradient: float, contributions: Contributions) -> float:
+        for one in reversed(backwards):
             gradient = one(gradient, contributions)
         return gradient
 
-    return Way(size, pull)
+    return Passage(size, backward)
 
 
 def contributions_to_ntk(layers: Sequence[AbstractLayer], shape: Shape, input_scale: float) -> Contributions:
-    """Of each layer with learning rates, in the order in which signals meet them."""
+    """Of each layer with learning rates, in the order of the signal."""
     contributions: Contributions = []
-    through(layers, Size(input_scale), shape).pull(1.0, contributions)
+    propagate(layers, Size(input_scale), shape).backward(1.0, contributions)
     return contributions[::-1]
 
 
 @functools.singledispatch
-def through_layer(layer: AbstractLayer, size: Size, shape: Shape) -> Way:
-    """The way through one layer; averages over positions, and layers that rearrange them, keep the signal."""
-    return Way(size, lambda gradient, _: gradient)
+def propagate_layer(layer: AbstractLayer, size: Size, shape: Shape) -> Passage:
+    """The passage through one layer; averages over positions, and layers that rearrange them, keep it."""
+    return Passage(size, lambda gradient, _: gradient)
 
 
-@through_layer.register(Dense)
-@through_layer.register(Conv)
-def _(layer: Dense | Conv, size: Size, shape: Shape) -> Way:
-    left = rho(layer, shape)
+@propagate_layer.register(Dense)
+@propagate_layer.register(Conv)
+def _(layer: Dense | Conv, size: Size, shape: Shape) -> Passage:
+    fraction = rho(layer, shape)
 
-    def pull(gradient: float, contributions: Contributions) -> float:
-        contributions.append(Shares(gradient, gradient * left * size.square))
-        return gradient * layer.C_W * left
+    def backward(gradient: float, contributions: Contributions) -> float:
+        contributions.append(Shares(gradient, gradient * fraction * size.square))
+        return gradient * layer.C_W * fraction
 
-    return Way(size.times(layer.C_W * left, layer.C_b), pull)
-
-
-@through_layer.register
-def _(layer: SelfAttention, size: Size, shape: Shape) -> Way:
-    return Way(size.times(layer.C_OV, layer.C_b), lambda gradient, _: layer.C_OV * gradient)
+    return Passage(size.times(layer.C_W * fraction, layer.C_b), backward)
 
 
-@through_layer.register
-def _(layer: Dropout, size: Size, shape: Shape) -> Way:
-    return Way(size.times(1 / layer.keep), lambda gradient, _: gradient / layer.keep)
+@propagate_layer.register
+def _(layer: SelfAttention, size: Size, shape: Shape) -> Passage:
+    return Passage(size.times(layer.C_OV, layer.C_b), lambda gradient, _: layer.C_OV * gradient)
 
 
-@through_layer.register
-def _(layer: Activation, size: Size, shape: Shape) -> Way:
+@propagate_layer.register
+def _(layer: Dropout, size: Size, shape: Shape) -> Passage:
+    return Passage(size.times(1 / layer.keep), lambda gradient, _: gradient / layer.keep)
+
+
+@propagate_layer.register
+def _(layer: Activation, size: Size, shape: Shape) -> Passage:
     require_continuous(layer)
     if layer.slopes is not None:  # exact at every variance
         factor = (layer.slopes[0] ** 2 + layer.slopes[1] ** 2) / 2
-        return Way(size.times(factor), lambda gradient, _: factor * gradient)
-    square, slope, bend = (float(part[0]) for part in leg_table(layer)(np.asarray([size.square]))[:3])
-    return Way(Size(square, (slope + bend) * size.change), lambda gradient, _: slope * gradient)
+        return Passage(size.times(factor), lambda gradient, _: factor * gradient)
+    square, slope, curvature = (float(part[0]) for part in leg_table(layer)(np.asarray([size.square]))[:3])
+    return Passage(Size(square, (slope + curvature) * size.change), lambda gradient, _: slope * gradient)
 
 
-@through_layer.register
-def _(layer: LayerNorm, size: Size, shape: Shape) -> Way:
+@propagate_layer.register
+def _(layer: LayerNorm, size: Size, shape: Shape) -> Passage:
     whole = size.square + layer.epsilon
     change = size.change * layer.epsilon / whole**2
-    return Way(Size(size.square / whole, change), lambda gradient, _: gradient / whole)
+    return Passage(Size(size.square / whole, change), lambda gradient, _: gradient / whole)
 
 
-@through_layer.register
-def _(layer: Residual, size: Size, shape: Shape) -> Way:
-    body, skip = through(layer.layers, size, shape), through(layer.shortcut, size, shape)
+@propagate_layer.register
+def _(layer: Residual, size: Size, shape: Shape) -> Passage:
+    body, skip = propagate(layer.layers, size, shape), propagate(layer.shortcut, size, shape)
     share = layer.gamma**2
 
-    def pull(gradient: float, contributions: Contributions) -> float:
-        along_skip = skip.pull(share * gradient, contributions)
-        return along_skip + body.pull(gradient, contributions)
+    def backward(gradient: float, contributions: Contributions) -> float:
+        along_skip = skip.backward(share * gradient, contributions)
+        return along_skip + body.backward(gradient, contributions)
 
-    return Way(Size(*(share * kept + added for kept, added in zip(skip.size, body.size, strict=True))), pull)
+    return Passage(
+        Size(*(share * kept + added for kept, added in zip(skip.size, body.size, strict=True))), backward
+    )

@@ -6,7 +6,7 @@ Everything is measured on K and Theta of `theory/pairs/propagation.py`, which ar
 - **Norms**: the same input, slightly longer. The difference of the two K is multiplied by $\chi_\parallel$.
 - **Gradients and nearby directions**: Theta, if only the biases of the first layer learn, is multiplied by
   $\chi_\perp$ in every step, skips and norms included.
-- **Correlation** of two inputs that are half alike, and of neighbouring positions of one input.
+- **Correlation** of two inputs with correlation one half, and of neighbouring positions of one input.
 
 The steps are those of the stream: a residual block is one step, whatever its body. Layers inside a body have
 their own K and Theta, and the factors of the stream layer before them.
@@ -26,9 +26,9 @@ from finitewidth.network.layers.attention import SelfAttention
 from finitewidth.network.network import Network
 from finitewidth.theory.pairs.propagation import Propagation
 
-_LONGER = 1e-3  # relative
+_NORM_CHANGE = 1e-3  # relative
 _RESOLVED = 1e-10  # smaller differences of norm are lost in rounding
-_ALIKE = 0.5  # the correlation of the two inputs
+_CORRELATION = 0.5  # the correlation of the two inputs
 
 
 class TwoInputs(NamedTuple):
@@ -51,7 +51,7 @@ class Curves(NamedTuple):
     """Curves over all layers, (L,); layers inside bodies have the value of the stream before them."""
 
     signal: np.ndarray  # K relative to the first layer
-    longer: np.ndarray  # differences of norm, likewise
+    norm: np.ndarray  # differences of norm, likewise
     nearby: np.ndarray  # separations of direction relative to K, likewise
     gradient: np.ndarray  # relative to that at the last layer before the output, which is like no other
 
@@ -64,22 +64,24 @@ def follow_inputs(net: Network, input_scale: float) -> TwoInputs:
     X = _inputs(net.input_shape, input_scale)
     K, Theta = _kernels(net, X)
     stream, depth = tuple(stream_layers(net.layers)), net.depth
-    push = _push(net, X[:1], len(K))
+    bias_ntk = _bias_ntk(net, X[:1], len(K))
     size = K[:, 0, 0]
-    known = _up_to(net, (1 + _LONGER) * X[:1], len(K))  # on its own, since parallel inputs take long
-    longer = (size if known is None else known[0][:, 0, 0]) - size
-    longer = np.where(np.abs(longer) > _RESOLVED * size, longer, 0.0)
-    over = [_over_layers(part, stream, depth) for part in (size, longer, push)]
+    known = _up_to(net, (1 + _NORM_CHANGE) * X[:1], len(K))  # on its own, since parallel inputs take long
+    norm = (size if known is None else known[0][:, 0, 0]) - size
+    norm = np.where(np.abs(norm) > _RESOLVED * size, norm, 0.0)
+    over = [_over_layers(part, stream, depth) for part in (size, norm, bias_ntk)]
     roots = np.sqrt(np.einsum("laa->la", K))
     with np.errstate(divide="ignore", invalid="ignore"):
-        alike = K[:, 0] / (roots[:, :1] * roots)
+        correlations = K[:, 0] / (roots[:, :1] * roots)
         return TwoInputs(
             K=_filled(size, depth, np.inf),
             Theta=_filled(Theta[:, 0, 0], depth, np.inf),
             parallel=_steps(over[1], stream),
             perpendicular=_steps(over[2], stream),
-            correlation=_filled(alike[:, 1], depth, np.nan),
-            between_positions=_filled(alike[:, 2], depth, np.nan) if len(net.input_shape) > 1 else None,
+            correlation=_filled(correlations[:, 1], depth, np.nan),
+            between_positions=_filled(correlations[:, 2], depth, np.nan)
+            if len(net.input_shape) > 1
+            else None,
             on_stream=_curves(*over, last=stream[max(0, len(stream) - 2)] - 1),
             stream=stream,
         )
@@ -95,14 +97,14 @@ def stream_layers(layers: Sequence[AbstractLayer]) -> Iterator[int]:
 
 
 def _inputs(shape: Shape, scale: float) -> np.ndarray:
-    """An input; one that is half like it; the first one with its positions moved by one, if it has any."""
+    """An input; one with correlation one half; the first with its positions, if any, moved by one."""
     first, other = np.random.default_rng(0).standard_normal((2, *shape))
     if first.size > 1:
         other = other - first * (other * first).sum() / (first**2).sum()
     first, other = (part / np.sqrt(np.mean(part**2)) for part in (first, other))
-    half_alike = _ALIKE * first + np.sqrt(1 - _ALIKE**2) * other
+    half_correlated = _CORRELATION * first + np.sqrt(1 - _CORRELATION**2) * other
     moved = [np.roll(first, 1, axis=0)] if len(shape) > 1 else []
-    return np.sqrt(scale) * np.stack([first, half_alike, *moved])
+    return np.sqrt(scale) * np.stack([first, half_correlated, *moved])
 
 
 def _kernels(net: Network, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -132,22 +134,24 @@ def _up_to(net: Network, X: np.ndarray, layer: int) -> tuple[np.ndarray, np.ndar
     return np.stack(K), np.stack(Theta)
 
 
-def _push(net: Network, x: np.ndarray, count: int) -> np.ndarray:
+def _bias_ntk(net: Network, x: np.ndarray, count: int) -> np.ndarray:
     """Theta of the first `count` layers if only the biases at the end of the first layer learn."""
-    still = frozen(net.layers)
-    attends = any(isinstance(layer, SelfAttention) for layer in net.walked)  # and learns at rates of its own
+    fixed = frozen(net.layers)
+    has_attention = any(
+        isinstance(layer, SelfAttention) for layer in net.walked
+    )  # and learns at rates of its own
 
     def Thetas(layers: Sequence[AbstractLayer]) -> np.ndarray:
         known = _up_to(net.replace(layers=layers), x, count)
         assert known is not None  # the kernels are the same
         return known[1][:, 0, 0]
 
-    pushed = Thetas(_learning_first(still))
-    pushed = pushed - Thetas(still) if attends else pushed
-    started = np.flatnonzero(pushed)
+    ntk = Thetas(_learning_first(fixed))
+    ntk = ntk - Thetas(fixed) if has_attention else ntk
+    started = np.flatnonzero(ntk)
     if started.size:  # layers before the first biases have the gradient of these
-        pushed[: started[0]] = pushed[started[0]]
-    return pushed
+        ntk[: started[0]] = ntk[started[0]]
+    return ntk
 
 
 def _learning_first(layers: Sequence[AbstractLayer]) -> tuple[AbstractLayer, ...]:
@@ -168,14 +172,14 @@ def _over_layers(values: np.ndarray, stream: Sequence[int], depth: int) -> np.nd
     return result
 
 
-def _curves(size: np.ndarray, longer: np.ndarray, push: np.ndarray, *, last: int) -> Curves:
-    signal, separation = size / size[0], push / push[0]
-    before = np.arange(push.size) <= last
+def _curves(size: np.ndarray, norm: np.ndarray, bias_ntk: np.ndarray, *, last: int) -> Curves:
+    signal, separation = size / size[0], bias_ntk / bias_ntk[0]
+    before = np.arange(bias_ntk.size) <= last
     return Curves(
         signal=np.where(np.isnan(signal), np.inf, signal),
-        longer=longer / longer[0],
+        norm=norm / norm[0],
         nearby=separation / signal,
-        gradient=np.where(before, push[last] / push, 1.0),
+        gradient=np.where(before, bias_ntk[last] / bias_ntk, 1.0),
     )
 
 

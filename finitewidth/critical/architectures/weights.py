@@ -15,7 +15,7 @@ Change = Callable[[Weights], Weights]
 
 
 def with_weights(layers: Sequence[AbstractLayer], change: Change) -> tuple[AbstractLayer, ...]:
-    """The same layers with changed weights, in the order in which signals meet them."""
+    """The same layers with changed weights, in the order of the signal."""
     return tuple(_changed(layer, change) for layer in layers)
 
 

@@ -187,7 +187,7 @@ def bytes_of_one(plan: Plan, count: int) -> float:
     net, trainer = plan.net, trainer_of(plan.algorithm)
     layers, legs = real_network(net), count * net.outputs
     sizes = (math.prod(net.input_shape), *layers.sizes)
-    needed = trainer.copies * layers.normal_count + 6 * count * sum(sizes)
+    needed = (trainer.copies + 3 * plan.algorithm.memory) * layers.normal_count + 6 * count * sum(sizes)
     needed += 4 * len(plan.points) * legs
     if plan.ntk or trainer.inverts_ntk:
         needed += (3 + 3 * len(plan.points)) * legs**2 + 3 * legs * max(sizes)

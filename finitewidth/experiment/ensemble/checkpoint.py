@@ -47,7 +47,7 @@ def restored(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     return totals
 
 
-def keep_members(parts: Partition, store: Store, batch: int, arrays: dict[str, np.ndarray]) -> None:
+def keep_members(parts: Partition, store: Store, batch: int, arrays: dict[str, Any]) -> None:
     """Take the members' outputs out of a batch and write them to an array over all members."""
     if "member_outputs" not in arrays:
         return

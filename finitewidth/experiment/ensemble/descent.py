@@ -1,4 +1,4 @@
-r"""Gradient descent of many networks at once, $\theta \leftarrow \theta - \eta \lambda\, dL/d\theta$.
+r"""Descent of many networks at once, $\theta(t) = \theta(0) - \lambda X(t)$ with X the accumulated gradient.
 
 Every kind of layer knows its own gradient; with an axis of members each product of a dense layer is one
 batched matrix product. A member that has stopped or diverged gets learning rate zero.
@@ -19,8 +19,6 @@ from finitewidth.experiment.ensemble.trainer import AbstractTrainer, Members, Tr
 from finitewidth.experiment.sampling import Parameters, draw, member_key, outputs, rates, real_network
 from finitewidth.network.network import Network
 
-_MINI_BATCHES = 2**31  # the stream of a member's key for its mini-batches; layers use 0, 1, 2, ...
-
 
 def pulled_back(
     net: Network, parameters: Parameters, X: Float[Array, "N ..."], residual: Callable
@@ -39,6 +37,7 @@ def moved(net: Network, parameters: Parameters, gradients: Parameters, learning_
 
 class _State(NamedTuple):
     parameters: Parameters
+    accumulators: tuple[Parameters, ...]  # sum of gradients and its memory; empty where steps are forgotten
     step: Int[Array, ""]
     active: Bool[Array, " M"]
     diverged: Bool[Array, " M"]
@@ -51,12 +50,11 @@ class Descent(AbstractTrainer):
     remedy = "lower the learning rate"
 
     def pattern(self, plan: Plan) -> Plan:
-        stops_early = plan.algorithm.mini_batch is not None and plan.training_error is not None
         return dataclasses.replace(
             plan,
             algorithm=plan.algorithm.pattern,
             points=(0.0,) * len(plan.points),
-            training_error=1.0 if stops_early else None,
+            training_error=None if plan.training_error is None else 1.0,
             max_steps=1,
             tolerance=1.0,
             floor=0.0,
@@ -71,26 +69,38 @@ class Descent(AbstractTrainer):
     def train(
         self, plan: Plan, numbers: Numbers, X: Array, Y: Array, members: Members, observe: Callable
     ) -> Trained:
-        gradients = _full_batch if plan.algorithm.mini_batch is None else _mini_batch
-        count, bound = members.bound.shape[0], members.bound
+        count, bound, algorithm = members.bound.shape[0], members.bound, plan.algorithm
 
         def one_step(state: _State) -> _State:
-            losses, slopes = gradients(plan, state, X, Y, members.keys)
+            losses, slopes = _gradients(plan, numbers, state, X, Y, members.keys)
             bad = ~(losses <= bound) | ~_is_finite(slopes)  # also where the loss is NaN
             active = state.active & ~bad & (losses > numbers.low_enough)
             counted = active.astype(jnp.float64)
-            rate = plan.algorithm.learning_rate_at(state.step.astype(jnp.float64), numbers.algorithm)
-            eta = counted * rate
-            parameters = jax.vmap(lambda p, g, eta: moved(plan.net, p, g, eta))(state.parameters, slopes, eta)
+            step = state.step.astype(jnp.float64)
+            if algorithm.memory:
+                accumulators = _accumulated(plan, numbers, state, slopes, active, step)
+                parameters = jax.vmap(lambda p, x: moved(plan.net, p, x, 1.0))(
+                    members.parameters, accumulators[0]
+                )
+            else:
+                eta = counted * algorithm.learning_rate_at(step, numbers.algorithm)
+                accumulators = ()
+                parameters = jax.vmap(lambda p, g, eta: moved(plan.net, p, g, eta))(
+                    state.parameters, slopes, eta
+                )
             diverged = state.diverged | (state.active & bad)
-            return _State(parameters, state.step + 1, active, diverged, state.steps + counted)
+            return _State(parameters, accumulators, state.step + 1, active, diverged, state.steps + counted)
 
         def to_record(state: _State, target) -> tuple[_State, Any]:
             state = jax.lax.while_loop(lambda s: (s.step < target) & jnp.any(s.active), one_step, state)
             return state._replace(step=target), observe(state.parameters)
 
         everyone, nobody = jnp.ones(count, bool), jnp.zeros(count, bool)
-        start = _State(members.parameters, jnp.zeros((), jnp.int64), everyone, nobody, jnp.zeros(count))
+        zeros = jax.tree.map(jnp.zeros_like, members.parameters)
+        accumulators = algorithm.begin(zeros) if algorithm.memory else ()
+        start = _State(
+            members.parameters, accumulators, jnp.zeros((), jnp.int64), everyone, nobody, jnp.zeros(count)
+        )
         state, records = jax.lax.scan(to_record, start, numbers.steps.astype(jnp.int64))
         last = records["loss"][-1]
         diverged = state.diverged | ~(last <= bound)
@@ -107,38 +117,42 @@ def _is_finite(slopes: Parameters) -> Bool[Array, " M"]:
     return jnp.isfinite(jnp.sum(first.reshape(first.shape[0], -1), axis=1))
 
 
-def _full_batch(plan: Plan, state: _State, X: Array, Y: Array, keys: Array) -> tuple[Array, Parameters]:
-    def one(parameters):
-        return pulled_back(
-            plan.net, parameters, X, lambda z: (plan.loss.value(z, Y), plan.loss.gradient(z, Y))
-        )
+def _accumulated(
+    plan: Plan, numbers: Numbers, state: _State, slopes: Parameters, active: Array, step: Array
+) -> tuple[Parameters, ...]:
+    """The accumulators after one step, where members are active."""
+    algorithm, structure = plan.algorithm, jax.tree.structure(slopes)
 
-    return jax.vmap(one)(state.parameters)
+    def one(slope: Array, *before: Array) -> tuple[Array, ...]:
+        after = algorithm.accumulate(before, slope, step, numbers.algorithm)
+        here = active.reshape(-1, *[1] * (slope.ndim - 1))
+        return tuple(jnp.where(here, new, old) for new, old in zip(after, before, strict=True))
+
+    leaves = [jax.tree.leaves(tree) for tree in (slopes, *state.accumulators)]
+    found = [one(*together) for together in zip(*leaves, strict=True)]
+    return tuple(jax.tree.unflatten(structure, column) for column in zip(*found, strict=True))
 
 
-def _mini_batch(plan: Plan, state: _State, X: Array, Y: Array, keys: Array) -> tuple[Array, Parameters]:
-    """A new order of the samples in each epoch; a remainder smaller than a mini-batch waits for the next one.
-
-    The sum over a mini-batch is scaled to the size of the data set, so that its mean is the full gradient.
-    """
-    size, count = plan.algorithm.mini_batch, X.shape[0]
-    assert size is not None
-    per_epoch = count // size
-    epoch, slot = state.step // per_epoch, state.step % per_epoch
+def _gradients(
+    plan: Plan, numbers: Numbers, state: _State, X: Array, Y: Array, keys: Array
+) -> tuple[Array, Parameters]:
+    """The loss of the batch, or of all samples where that ends training, and its gradient."""
+    loss = plan.loss
 
     def one(parameters, key):
-        order = jax.random.permutation(
-            jax.random.fold_in(jax.random.fold_in(key, _MINI_BATCHES), epoch), count
-        )
-        chosen = jax.lax.dynamic_slice(order, (slot * size,), (size,))
+        batch = plan.algorithm.batch(state.step, key, numbers.algorithm, X.shape[0])
+        if batch is None:
+            return pulled_back(plan.net, parameters, X, lambda z: (loss.value(z, Y), loss.gradient(z, Y)))
+        samples, weights = batch
 
-        def scaled(z):
-            value, slope = plan.loss.value(z, Y[chosen]), plan.loss.gradient(z, Y[chosen])
-            return value * (count / size), slope * (count / size)
+        def weighted(z):
+            slope = weights[:, None] * loss.gradient(z, Y[samples])
+            each = jax.vmap(loss.value)(z[:, None], Y[samples][:, None])
+            return jnp.sum(weights * each), slope
 
-        value, gradients = pulled_back(plan.net, parameters, X[chosen], scaled)
+        value, gradients = pulled_back(plan.net, parameters, X[samples], weighted)
         if plan.training_error is not None:  # a mini-batch does not tell how well the others are fitted
-            value = plan.loss.value(outputs(plan.net, parameters, X), Y)
+            value = loss.value(outputs(plan.net, parameters, X), Y)
         return value, gradients
 
     return jax.vmap(one)(state.parameters, keys)

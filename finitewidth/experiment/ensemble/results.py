@@ -41,9 +41,8 @@ class Ensemble:
     `fw.train_ensemble` makes it.
 
     ```python
-    ensemble = fw.train_ensemble(
-        net, X, Y, X_test, algorithm=fw.GradientDescent(0.1, steps=20), members=50, key=0, progress=False
-    )
+    descent = fw.GradientDescent(0.1, steps=20)
+    ensemble = fw.train_ensemble(net, X, Y, X_test, algorithm=descent, members=50, key=0)
     ensemble.mean, ensemble.std, ensemble.loss.value[-1]
     ```
     """
@@ -115,11 +114,13 @@ class Ensemble:
     def member_outputs(self, count: int | None = None) -> Float[np.ndarray, "members record sample output"]:
         """The outputs of the first `count` members (default: all), training inputs before test inputs.
 
-        They are read from the store of a run with `keep_members=True`. Members that diverged are among them.
+        They are read from the store of a run with `fw.Record(members=True)`; those that diverged are among
+        them.
         """
         if self.store is None:
             raise ValueError(
-                "store has no outputs of members; train with store='ensemble.zarr' and keep_members=True."
+                "store has no outputs of members; train with run=fw.Run(store='ensemble.zarr') and "
+                "record=fw.Record(members=True)."
             )
         return read_members(self.store, count)
 

@@ -2,36 +2,30 @@
 
 import functools
 import math
-import warnings
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from finitewidth.core import methods
 from finitewidth.core.checkpoint import digest
-from finitewidth.core.display.progress import Progress
-from finitewidth.core.inputs import as_count, as_inputs, as_number, as_targets
+from finitewidth.core.display.user_warnings import warn
+from finitewidth.core.inputs import ArrayLike, as_inputs, as_targets
 from finitewidth.core.keys import as_key
 from finitewidth.core.memory import require_memory
+from finitewidth.core.methods import as_method
 from finitewidth.core.precision import require_double_precision
 from finitewidth.core.programs import keep_programs
-from finitewidth.core.tasks import Runner, runner
+from finitewidth.core.run import Run, as_run, runner
+from finitewidth.core.tasks import Runner
 from finitewidth.experiment.ensemble import checkpoint
 from finitewidth.experiment.ensemble.batch import bytes_of_one, train_batch
-from finitewidth.experiment.ensemble.plan import (
-    MAX_STEPS,
-    Control,
-    Plan,
-    record_points,
-    stopping_error,
-)
+from finitewidth.experiment.ensemble.plan import Control, Plan, Record, Stepping, stopping_error
 from finitewidth.experiment.ensemble.results import Ensemble, to_xarray
 from finitewidth.experiment.ensemble.trainer import AbstractTrainer
 from finitewidth.experiment.ensemble.trainers import trainer_of
-from finitewidth.experiment.partition import AT_ONCE, MEMORY_BUDGET, Partition, partition
+from finitewidth.experiment.partition import AT_ONCE, Partition, partition
 from finitewidth.experiment.sampling import real_network
 from finitewidth.experiment.streaming import Gathered, Moments, merge
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, as_algorithm
@@ -61,27 +55,18 @@ class DivergenceWarning(UserWarning):
 @takes_models
 def train_ensemble(
     net: Network,
-    X_train,
-    Y_train,
-    X_test,
+    X_train: ArrayLike,
+    Y_train: ArrayLike,
+    X_test: ArrayLike,
     *,
     algorithm: AbstractAlgorithm,
     members: int,
-    key,
+    key: Any,
     loss: AbstractLoss = MSE(),
-    training_error: float | None = None,
-    record_at: Sequence[float] = (),
-    ntk: bool = False,
-    kernels: bool = False,
+    record: Record | None = None,
     control: Control | None = None,
-    tolerance: float = 1e-8,
-    max_steps: int = MAX_STEPS,
-    batch_size: int | None = None,
-    memory: float = MEMORY_BUDGET,
-    store: str | Path | None = None,
-    keep_members: bool = False,
-    client: Any = None,
-    progress: Progress = None,
+    method: Stepping | None = None,
+    run: Run | None = None,
 ) -> Ensemble:
     """Train real networks and estimate the distribution of their outputs.
 
@@ -97,29 +82,17 @@ def train_ensemble(
         members: The number of networks.
         key: The randomness, a number or a key of JAX: the same key gives the same networks.
         loss: The loss.
-        training_error: A member stops when its loss is within this of the smallest possible loss. Endless
-            training always ends in this way, by default at 1e-12 of the scale of the loss.
-        record_at: Steps or times at which outputs and loss are recorded beside the end.
-        ntk: Whether to record the NTK too.
-        kernels: Whether to record the kernels of hidden layers too.
+        record: What to record beside outputs and loss at the end, an `fw.Record`.
         control: A control variate, such as that of `fw.control_variate`.
-        tolerance: The tolerance of gradient flow.
-        max_steps: The most updates of endless training.
-        batch_size: Members of a batch; chosen from `memory` by default.
-        memory: A bound on the memory of a batch, in bytes.
-        store: A path that ends in .zarr, which keeps finished batches: a run that was killed continues there.
-        keep_members: Whether the store keeps the outputs of every member.
-        client: A Dask client that trains the batches.
-        progress: True or False for a bar (by default on a terminal), or a function of two numbers, the
-            trained members and all of them.
+        method: How members are stepped, an `fw.Stepping`.
+        run: Store, cluster, progress and size of batches, an `fw.Run`.
 
     Returns:
         A record whose `mean` and `covariance` are estimates with `value` and `stderr`.
 
     ```python
-    ensemble = fw.train_ensemble(
-        net, X, Y, X_test, algorithm=fw.GradientDescent(0.1, steps=20), members=50, key=0, progress=False
-    )
+    descent = fw.GradientDescent(0.1, steps=20)
+    ensemble = fw.train_ensemble(net, X, Y, X_test, algorithm=descent, members=50, key=0)
     ensemble.mean.value, ensemble.mean.stderr
     ```
     """
@@ -128,47 +101,58 @@ def train_ensemble(
     X_train = as_inputs(X_train, net.input_shape, name="X_train")
     X_test = as_inputs(X_test, net.input_shape, name="X_test")
     Y = as_targets(Y_train, len(X_train), net.outputs)
-    algorithm, loss = as_algorithm(algorithm), as_loss(loss)
-    loss.check_targets(Y)
     X = np.concatenate([X_train, X_test])
-    _check_options(algorithm, loss, net, len(X_train), tolerance, max_steps)
-    floor, trainer = loss.smallest(Y), trainer_of(algorithm)
-    plan = Plan(
+    algorithm, loss, run = as_algorithm(algorithm), as_loss(loss), as_run(run, batches=True)
+    loss.check_targets(Y)
+    record = _as_record(record)
+    stepping = as_method(method, (Stepping,), where="in fw.train_ensemble") or Stepping()
+    _check_options(algorithm, loss, net, len(X_train), record, stepping, run)
+    plan = _plan(net, algorithm, loss, len(X_train), Y, record, stepping, control)
+    control = _checked_control(control, len(X), net.outputs)
+    parts = partition(members, run, of_one=bytes_of_one(plan, len(X)), least_batches=LEAST_BATCHES)
+    _require_room(len(X), net.outputs, len(plan.points))
+    key_data = np.asarray(jax.random.key_data(as_key(key)))
+    work = functools.partial(train_batch, plan, X, Y, parts, key_data, record.members)
+    configuration = _configuration(
+        plan, X, Y, parts, key_data, control, record.members, written=run.store is not None
+    )
+    with runner(run, kind="ensemble", configuration=lambda: configuration, batches=True) as running:
+        total = _total(work, parts, running)
+        _judge(total, plan, parts, X, key_data)
+        kept = run.store if record.members else None
+        ensemble = Ensemble.from_moments(plan, X, Y, parts.members, total, control, configuration, store=kept)
+        if running.store is not None:
+            checkpoint.write_results(running.store, to_xarray(ensemble))
+    _warn_of_divergence(ensemble, trainer_of(algorithm))
+    return ensemble
+
+
+def _plan(
+    net: Network,
+    algorithm: AbstractAlgorithm,
+    loss: AbstractLoss,
+    train_count: int,
+    Y: np.ndarray,
+    record: Record,
+    stepping: Stepping,
+    control: Control | None,
+) -> Plan:
+    floor = loss.smallest(Y)
+    return Plan(
         net,
         algorithm,
         loss,
-        len(X_train),
-        record_points(algorithm.end, record_at, counts_steps=trainer.counts_steps),
-        stopping_error(algorithm.end, training_error, floor, Y),
-        float(tolerance),
-        int(max_steps),
-        bool(ntk),
-        bool(kernels),
+        train_count,
+        record.points(algorithm.end, counts_steps=trainer_of(algorithm).counts_steps),
+        stopping_error(algorithm.end, stepping.training_error, floor, Y),
+        float(stepping.tolerance),
+        int(stepping.max_steps),
+        bool(record.ntk),
+        bool(record.kernels),
         None if control is None else control.function,
         control is not None and control.linear and net.readout is not None,
         floor,
     )
-    control = _checked_control(control, len(X), net.outputs)
-    parts = partition(
-        members, batch_size, memory=memory, of_one=bytes_of_one(plan, len(X)), least_batches=LEAST_BATCHES
-    )
-    _require_room(len(X), net.outputs, len(plan.points))
-    key_data = np.asarray(jax.random.key_data(as_key(key)))
-    if keep_members and store is None:
-        raise ValueError("keep_members needs a store to keep them in; add store='ensemble.zarr'.")
-    work = functools.partial(train_batch, plan, X, Y, parts, key_data, bool(keep_members))
-    configuration = _configuration(
-        plan, X, Y, parts, key_data, control, keep_members, written=store is not None
-    )
-    with runner(client, store, progress, kind="ensemble", configuration=lambda: configuration) as running:
-        total = _total(work, parts, running)
-        _judge(total, plan, parts, X, key_data)
-        kept = store if keep_members else None
-        ensemble = Ensemble.from_moments(plan, X, Y, parts.members, total, control, configuration, store=kept)
-        if running.store is not None:
-            checkpoint.write_results(running.store, to_xarray(ensemble))
-    _warn_of_divergence(ensemble, trainer)
-    return ensemble
 
 
 # --- batches, merged in order -------------------------------------------------------------------------
@@ -214,20 +198,18 @@ def _judge(total: dict[str, Any], plan: Plan, parts: Partition, X: np.ndarray, k
 def _warn_of_divergence(ensemble: Ensemble, trainer: AbstractTrainer) -> None:
     if ensemble.diverged:
         remedy = f"; {trainer.remedy}" if trainer.remedy else ""
-        warnings.warn(
+        warn(
             f"{ensemble.diverged} of {ensemble.members} members diverged and are not in the estimates"
             f"{remedy}.",
             DivergenceWarning,
-            stacklevel=3,
         )
     short = ensemble.unfinished and (math.isinf(ensemble.points[-1]) or not trainer.counts_steps)
     if short:  # a given number of steps is an end like any other
-        warnings.warn(
+        warn(
             f"{ensemble.unfinished} of {ensemble.members} members did not come to the end in max_steps "
             "steps; they are in the estimates as they are: raise max_steps, the learning rate or "
             "training_error.",
             UnfinishedWarning,
-            stacklevel=3,
         )
 
 
@@ -239,7 +221,7 @@ class UnfinishedWarning(UserWarning):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", fw.warnings.UnfinishedWarning)  # stop at it
-        # fw.train_ensemble(..., max_steps=...) warns
+        # fw.train_ensemble(..., method=fw.Stepping(max_steps=...)) warns
     ```
     """
 
@@ -251,13 +233,30 @@ def _require_room(inputs: int, outputs: int, records: int) -> None:
     require_memory(
         8 * MATRICES * records * (inputs * outputs) ** 2,
         f"the covariance of {outputs} outputs on {inputs} inputs at {records} points of training",
-        "use {fit} inputs or fewer, or fewer record_at",
+        "use {fit} inputs or fewer, or fewer records",
         count=inputs,
         power=2,
     )
 
 
-def _check_options(algorithm, loss, net: Network, count: int, tolerance, max_steps) -> None:
+def _as_record(record: Any) -> Record:
+    """What to record, as a user gave it; None is nothing beside the end."""
+    if record is None:
+        return Record()
+    if not isinstance(record, Record):
+        raise ValueError(f"record must be an fw.Record(at=, ntk=, ...) or None, got {record!r}.")
+    return record
+
+
+def _check_options(
+    algorithm: AbstractAlgorithm,
+    loss: AbstractLoss,
+    net: Network,
+    count: int,
+    record: Record,
+    stepping: Stepping,
+    run: Run,
+) -> None:
     if net.discontinuous is not None:
         raise ValueError(
             f"activation {net.discontinuous.name!r} cannot be trained by gradients, since its derivative is "
@@ -268,14 +267,19 @@ def _check_options(algorithm, loss, net: Network, count: int, tolerance, max_ste
         raise ValueError(
             f"algorithm {algorithm} is for MSE(), got loss {loss}; use GradientDescent or GradientFlow."
         )
-    if algorithm.mini_batch is not None and algorithm.mini_batch > count:
+    algorithm.check_batches(count)
+    if record.members and run.store is None:
         raise ValueError(
-            f"the mini-batch of algorithm={algorithm!r} is {algorithm.mini_batch}, but there are {count} "
-            "training inputs; make it smaller."
+            "record has members=True, which needs a store; add run=fw.Run(store='ensemble.zarr')."
         )
-    if not 1e-14 <= as_number(tolerance) <= 0.1:
-        raise ValueError(f"tolerance must be a number from 1e-14 to 0.1, got {tolerance!r}; use 1e-8.")
-    as_count("max_steps", max_steps, lowest=1)
+    _check_stepping(algorithm, stepping)
+
+
+def _check_stepping(algorithm: AbstractAlgorithm, stepping: Stepping) -> None:
+    """Refuse what training by this algorithm does not look at."""
+    flows = not trainer_of(algorithm).counts_steps
+    acting = {"training_error": True, "tolerance": flows, "max_steps": flows or math.isinf(algorithm.end)}
+    methods.only(stepping, [name for name, acts in acting.items() if acts], f"for algorithm={algorithm!r}")
 
 
 def _checked_control(control: Control | None, count: int, width: int) -> Control | None:

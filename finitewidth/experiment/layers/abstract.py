@@ -1,6 +1,6 @@
 r"""The interface of a layer in real networks, and the list of known kinds.
 
-Each file of this folder holds one kind of layer. A kind must say which parameters it has and how it acts on
+Each file of this folder holds one kind of layer. A kind says which parameters it has and how it acts on
 samples; all derivatives then follow by automatic differentiation. A kind whose derivatives have structure,
 such as gradients that are outer products, overrides the methods where the structure saves work.
 
@@ -45,21 +45,21 @@ class AbstractRealLayer(abc.ABC):
     Samples stand along the first axis and do not mix. Methods are for one network; `jax.vmap` gives many.
     """
 
-    # --- parameters and action: every kind defines these --------------------------------------------------
+    # --- parameters, where a kind has any, and action, which every kind defines ---------------------------
 
     @property
-    @abc.abstractmethod
     def normal_count(self) -> int:
         """The number of normal numbers from which the parameters are made."""
+        return 0
 
-    @abc.abstractmethod
     def initial(self, normals: Float[Array, " count"]) -> Any:
         """The parameters at initialization, made from `normal_count` standard normal numbers."""
+        return ()
 
     @property
-    @abc.abstractmethod
     def rates(self) -> Any:
         """The learning rates, in the structure of the parameters with a number for each array."""
+        return ()
 
     @abc.abstractmethod
     def apply(self, parameters: Any, z: Float[Array, "N ..."]) -> Float[Array, "N ..."]:

@@ -17,17 +17,6 @@ class RealActivation(AbstractElementwise):
     layer: Activation
     shape: Shape
 
-    @property
-    def normal_count(self) -> int:
-        return 0
-
-    def initial(self, normals: Float[Array, " count"]) -> tuple:
-        return ()
-
-    @property
-    def rates(self) -> tuple:
-        return ()
-
     def apply(self, parameters: tuple, z: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
         return self.layer(z)
 

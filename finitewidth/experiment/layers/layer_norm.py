@@ -33,10 +33,6 @@ class RealLayerNorm(AbstractRealLayer):
     layer: LayerNorm
     shape: Shape
 
-    @property
-    def normal_count(self) -> int:
-        return 0
-
     def initial(self, normals: Float[Array, " count"]) -> LayerNormParameters:
         return LayerNormParameters(jnp.ones(self.shape[-1]), jnp.zeros(self.shape[-1]))
 

@@ -19,17 +19,6 @@ class AbstractLinear(AbstractRealLayer):
     def is_structured(self) -> bool:
         return True
 
-    @property
-    def normal_count(self) -> int:
-        return 0
-
-    def initial(self, normals: Float[Array, " count"]) -> tuple:
-        return ()
-
-    @property
-    def rates(self) -> tuple:
-        return ()
-
     def backward(self, parameters: tuple, saved: Array, delta: Float[Array, "N ..."]) -> tuple[tuple, Array]:
         return (), self._back(delta, 1)
 

@@ -40,15 +40,15 @@ class LegTable:
     def __call__(self, K: Float[np.ndarray, "..."]) -> LegAverages:
         """Interpolated averages, relative error about 1e-9; below the grid linear in K, above it NaN."""
         inside = np.clip(K, self.K[0], self.K[-1])
-        per_K, slope, bend = np.moveaxis(self._splines(np.log(inside)), -1, 0)
+        per_K, slope, curvature = np.moveaxis(self._splines(np.log(inside)), -1, 0)
         share = np.minimum(K / self.K[0], 1.0)  # of the way from zero to the grid
         slope = share * slope + (1 - share) * self.zero.slope
-        if np.isfinite(self.zero.bend):
-            bend = share * bend + (1 - share) * self.zero.bend
+        if np.isfinite(self.zero.curvature):
+            curvature = share * curvature + (1 - share) * self.zero.curvature
         square = self.at_zero + per_K * np.where(K < self.K[0], K, inside)
         known = np.where(self.K[-1] * (1 + 1e-12) >= K, 1.0, np.nan)
         error = np.full(np.shape(K), 1e-8)
-        return LegAverages(square * known, slope * known, bend * known, error)
+        return LegAverages(square * known, slope * known, curvature * known, error)
 
 
 @functools.lru_cache(maxsize=32)
@@ -72,7 +72,7 @@ def leg_table(activation: Activation) -> LegTable:
     K, averages = K[:end], LegAverages(*(part[:end] for part in averages))
     zero = origin(activation)
     base = zero.value**2
-    columns = np.stack([(averages.square - base) / K, averages.slope, averages.bend], axis=-1)
+    columns = np.stack([(averages.square - base) / K, averages.slope, averages.curvature], axis=-1)
     return LegTable(activation, K, averages, complete, zero, make_interp_spline(np.log(K), columns, k=5))
 
 

@@ -31,13 +31,13 @@ class LegAverages(NamedTuple):
 
     square: np.ndarray  # <sigma^2>
     slope: np.ndarray  # <sigma'^2>
-    bend: np.ndarray  # <sigma sigma''> with the delta functions of kinks
-    error: np.ndarray  # of the square relative to it, of slope and bend relative to slope + |bend|
+    curvature: np.ndarray  # <sigma sigma''> with the delta functions of kinks
+    error: np.ndarray  # of the square relative to it, of slope and curvature relative to slope + |curvature|
 
     @property
     def growth(self) -> np.ndarray:
         """d<sigma^2>/dK."""
-        return self.slope + self.bend
+        return self.slope + self.curvature
 
 
 class Origin(NamedTuple):
@@ -56,7 +56,7 @@ class Origin(NamedTuple):
         return (self.right[1] ** 2 + self.left[1] ** 2) / 2
 
     @property
-    def bend(self) -> float:
+    def curvature(self) -> float:
         """The limit of <sigma sigma''>; infinite where sigma' jumps and sigma does not vanish."""
         jump = self.right[1] - self.left[1]
         if self.value == 0:
@@ -91,7 +91,7 @@ def leg_averages(activation: Activation, K: Float[np.ndarray, " M"]) -> LegAvera
     _by_closed_form(activation, K, values, errors)
     if (K == 0).any():
         zero = origin(activation)
-        values[:, K == 0] = np.asarray([zero.value**2, zero.slope, zero.bend])[:, None]
+        values[:, K == 0] = np.asarray([zero.value**2, zero.slope, zero.curvature])[:, None]
         errors[K == 0] = 1e-15
     return LegAverages(values[0], values[1], values[2], errors)
 
@@ -102,8 +102,8 @@ def _by_quadrature(activation: Activation, K: np.ndarray) -> tuple[np.ndarray, n
     formula = has_closed_form(activation)
     for count in _COUNTS:
         nested = quadrature.one_sample(activation, K[todo], _ORDERS, count=count)
-        square, slope, bend = np.abs(nested.fine)
-        scale = np.stack([square, slope + bend, slope + bend])
+        square, slope, curvature = np.abs(nested.fine)
+        scale = np.stack([square, slope + curvature, slope + curvature])
         claimed = nested.error(scale).max(axis=0)
         with np.errstate(invalid="ignore", over="ignore"):
             change = (np.abs(nested.fine - values[:, todo]) / divisor(scale)).max(axis=0)

@@ -17,6 +17,7 @@ Regression is also done by Bayes' rule, at infinite width or through order 1/n o
 
 import dataclasses
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,37 +40,24 @@ from finitewidth.training.infinite.leave_one_out import fit_by_leave_one_out, le
 __all__ = ["WideNetworkClassifier", "WideNetworkRegressor"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _WideNetwork(BaseEstimator):
-    """The parameters that regression and classification share."""
+    """The parameters that regression and classification share, which scikit-learn reads off their fields."""
 
-    fitted_: Fitted | FittedPosterior
-    ridge_: float
-    input_scale_: float
+    depth: int = 3
+    activation: Any = "relu"
+    C_b: Any = 0.0
+    C_W: Any = 2.0
+    lambda_b: Any = 1.0
+    lambda_W: Any = 1.0
+    ridge: float | str = "loo"
+    algorithm: AbstractAlgorithm | None = None
+    network: Any = None
+    scale_inputs: bool = True
 
-    def __init__(
-        self,
-        *,
-        depth: int = 3,
-        activation: Any = "relu",
-        C_b: Any = 0.0,
-        C_W: Any = 2.0,
-        lambda_b: Any = 1.0,
-        lambda_W: Any = 1.0,
-        ridge: float | str = "loo",
-        algorithm: AbstractAlgorithm | None = None,
-        network: Any = None,
-        scale_inputs: bool = True,
-    ):
-        self.depth = depth
-        self.activation = activation
-        self.C_b = C_b
-        self.C_W = C_W
-        self.lambda_b = lambda_b
-        self.lambda_W = lambda_W
-        self.ridge = ridge
-        self.algorithm = algorithm
-        self.network = network
-        self.scale_inputs = scale_inputs
+    fitted_: Fitted | FittedPosterior = field(init=False)
+    ridge_: float = field(init=False)
+    input_scale_: float = field(init=False)
 
     def _train(self, X: np.ndarray, Y: np.ndarray) -> Fitted:
         net = self._network(X, Y)
@@ -160,6 +148,7 @@ def _as_number(name: str, value: Any, word: str) -> float | None:
     return float(value)  # type: ignore[arg-type]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
     """Regression by infinitely wide networks that are trained on the squared loss, or by Bayes' rule.
 
@@ -197,42 +186,12 @@ class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
     ```
     """
 
-    noise_: Any
+    normalize_y: bool = True
+    inference: str = "training"
+    noise: float | str = "auto"
+    width: int | None = None
 
-    def __init__(
-        self,
-        *,
-        depth: int = 3,
-        activation: Any = "relu",
-        C_b: Any = 0.0,
-        C_W: Any = 2.0,
-        lambda_b: Any = 1.0,
-        lambda_W: Any = 1.0,
-        ridge: float | str = "loo",
-        algorithm: AbstractAlgorithm | None = None,
-        network: Any = None,
-        scale_inputs: bool = True,
-        normalize_y: bool = True,
-        inference: str = "training",
-        noise: float | str = "auto",
-        width: int | None = None,
-    ):
-        super().__init__(
-            depth=depth,
-            activation=activation,
-            C_b=C_b,
-            C_W=C_W,
-            lambda_b=lambda_b,
-            lambda_W=lambda_W,
-            ridge=ridge,
-            algorithm=algorithm,
-            network=network,
-            scale_inputs=scale_inputs,
-        )
-        self.normalize_y = normalize_y
-        self.inference = inference
-        self.noise = noise
-        self.width = width
+    noise_: Any = field(init=False)
 
     def _train(self, X: np.ndarray, Y: np.ndarray) -> Fitted | FittedPosterior:
         if self.inference == "training" and self.width is None:
@@ -282,6 +241,7 @@ class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
         return values[:, 0] if self._one_output else values
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
     """Classification by infinitely wide networks that are trained on smoothed labels.
 
@@ -311,38 +271,10 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
     ```
     """
 
-    temperature_: float
+    smoothing: float = 0.1
+    temperature: float | str = "loo"
 
-    def __init__(
-        self,
-        *,
-        depth: int = 3,
-        activation: Any = "relu",
-        C_b: Any = 0.0,
-        C_W: Any = 2.0,
-        lambda_b: Any = 1.0,
-        lambda_W: Any = 1.0,
-        ridge: float | str = "loo",
-        algorithm: AbstractAlgorithm | None = None,
-        smoothing: float = 0.1,
-        network: Any = None,
-        scale_inputs: bool = True,
-        temperature: float | str = "loo",
-    ):
-        super().__init__(
-            depth=depth,
-            activation=activation,
-            C_b=C_b,
-            C_W=C_W,
-            lambda_b=lambda_b,
-            lambda_W=lambda_W,
-            ridge=ridge,
-            algorithm=algorithm,
-            network=network,
-            scale_inputs=scale_inputs,
-        )
-        self.smoothing = smoothing
-        self.temperature = temperature
+    temperature_: float = field(init=False)
 
     def fit(self, X, y) -> "WideNetworkClassifier":
         """Train on inputs (N, n_features) or those of the network, and class labels (N,)."""
@@ -362,7 +294,7 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
         self.fitted_ = self._train(np.asarray(X), targets)
         chosen = _as_number("temperature", self.temperature, "loo")
         if chosen is None:
-            chosen = _calibrated(targets - left_out(self.fitted_, targets).misses, labels)
+            chosen = _calibrated(targets - left_out(self.fitted_, targets).residuals, labels)
         self.temperature_ = chosen
         return self
 

@@ -6,13 +6,6 @@ import typer
 
 from finitewidth.interface.cli.conventions import AsJson, Debug, complain, plain_errors, print_json
 
-
-def register(app: typer.Typer) -> None:
-    """Add both commands to the application."""
-    app.command()(criticality)
-    app.command()(audit)
-
-
 ActivationName = Annotated[
     str,
     typer.Argument(

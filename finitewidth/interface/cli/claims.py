@@ -32,12 +32,7 @@ Output = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("claims")(command)
-
-
-def command(
+def claims(
     all_claims: All = False,
     only: Only = None,
     as_json: AsJson = False,
@@ -83,7 +78,7 @@ def _checked(
     only: Sequence[str], long: bool, output: Path, fresh: bool, wanted: "Sequence[Claim]", quiet: bool
 ) -> "list[Outcome]":
     """The outcomes of the wanted claims, with a bar on a terminal, or else a line for each finished claim."""
-    from finitewidth.comparison.claims import claims
+    from finitewidth.comparison import claims as checks
     from finitewidth.core.display.progress import progress
 
     store = output / f"{__version__}.json" if long else None
@@ -94,7 +89,7 @@ def _checked(
         progress(wanted[0].id, len(wanted), shown=False if quiet else None) as advance,
     ):
         for outcome, next_claim in zip(
-            claims(only, long=long, store=store, fresh=fresh), following, strict=True
+            checks.claims(only, long=long, store=store, fresh=fresh), following, strict=True
         ):
             outcomes.append(outcome)
             advance(1, next_claim)

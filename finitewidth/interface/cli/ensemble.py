@@ -23,11 +23,6 @@ ConfigFile = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command()(ensemble)
-
-
 def ensemble(
     config_file: ConfigFile,
     as_json: AsJson = False,
@@ -56,7 +51,8 @@ def ensemble(
     \[ensemble]
     members = 1000
     key = 0
-    record_at = \[0, 10]         # further keys: ntk = true, kernels = true
+    \[record]
+    at = \[0, 10]                # further keys: ntk = true, kernels = true, members = true
     """
     with plain_errors(debug):
         _ensemble(config_file, as_json, output, quiet)
@@ -70,7 +66,6 @@ def _ensemble(config_file: Path, as_json: bool, output: Path | None, quiet: bool
     from finitewidth.interface.runs import ensemble_runs
 
     run = ensemble_runs.read(config_file)
-    assert run.options is not None
     target = output if output is not None else Path("results") / run.name
     ensemble_runs.check_directory(target)
     store = target / ensemble_runs.STORE
@@ -82,9 +77,7 @@ def _ensemble(config_file: Path, as_json: bool, output: Path | None, quiet: bool
             run.X_test,
             algorithm=run.algorithm,
             loss=run.loss,
-            store=store,
-            progress=False if quiet else None,
-            **run.options,
+            **run.options_at(store, False if quiet else None),
         )
     document = documents.ensemble_document(run, trained, target)
     draft = target / f".{ensemble_runs.SUMMARY}"

@@ -8,9 +8,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from finitewidth import __version__
-from finitewidth.interface.cli import advice, claims, ensemble, page, solve
+from finitewidth.interface.cli.advice import audit, criticality
+from finitewidth.interface.cli.claims import claims
 from finitewidth.interface.cli.conventions import BAD_INPUT, complain, complain_of_defect
+from finitewidth.interface.cli.ensemble import ensemble
 from finitewidth.interface.cli.interrupts import INTERRUPTED, NOTHING
+from finitewidth.interface.cli.page import page
+from finitewidth.interface.cli.solve import solve
 
 app = typer.Typer(
     name="finitewidth",
@@ -34,9 +38,9 @@ def start(
     """The effective theory of deep neural networks, made computable."""
 
 
-# Each module has a function `register(app)` that adds its commands; --help shows them in this order.
-for _module in (solve, advice, ensemble, claims, page):
-    _module.register(app)
+# --help shows the commands in this order
+for _command in (solve, criticality, audit, ensemble, claims, page):
+    app.command()(_command)
 
 
 def _with_plain_help(command: Any) -> Any:

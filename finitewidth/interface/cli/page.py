@@ -12,11 +12,6 @@ from finitewidth.interface.cli.interrupts import keeping
 INSTALL = "the page needs starlette and uvicorn; install them with: pip install 'finitewidth[page]'"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command()(page)
-
-
 def page(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 chooses a free one.")] = 0,
     host: Annotated[

@@ -36,11 +36,6 @@ Example = Annotated[bool, typer.Option("--example", help="Print a complete, comm
 NoFigure = Annotated[bool, typer.Option("--no-figure", help="Do not draw a figure.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command()(solve)
-
-
 def solve(
     run_file: RunFile = None,
     as_json: AsJson = False,

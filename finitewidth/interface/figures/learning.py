@@ -51,7 +51,7 @@ def trained_outputs(
     descent, places = fw.GradientDescent(0.1, steps=5), np.linspace(-2, 2, 5)[:, None]
     prediction = fw.predict(line, x, y, places, algorithm=descent)
     ensemble = fw.train_ensemble(
-        line, x, y, places, algorithm=descent, members=16, key=0, progress=False
+        line, x, y, places, algorithm=descent, members=16, key=0
     )
     fw.plots.trained_outputs(prediction, ensemble)
     ```

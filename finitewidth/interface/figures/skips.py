@@ -47,7 +47,7 @@ def memory(
 
     Args:
         theories: Results of `fw.solve`.
-        without: The same with `memory=False`.
+        without: The same with `remember=False`.
         sampled: Estimates by letter, such as `estimates` of `fw.sample_statistics`.
         titles: One for each panel.
 
@@ -57,7 +57,9 @@ def memory(
     ```python
     block = fw.Residual("gelu", fw.Dense(64), gamma=0.8)
     deep = fw.Network(2, fw.Dense(64), block, block, "gelu", fw.Dense(1))
-    theories = [fw.solve(deep, X[:1], memory=memory, tensors=("V",)) for memory in (True, False)]
+    theories = [
+        fw.solve(deep, X[:1], tensors=("V",), method=fw.Tensors(remember=memory)) for memory in (True, False)
+    ]
     sampled = [{"V": fw.Estimate(theories[0].output.V, 0.1 * theories[0].output.V)}]  # or of real networks
     fw.plots.memory(*theories, sampled, ["gelu"])
     ```

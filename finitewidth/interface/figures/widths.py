@@ -42,7 +42,7 @@ def residuals(predictions: Sequence[Prediction], ensembles: Sequence[Ensemble]) 
 
     ```python
     descent, networks = fw.GradientDescent(0.1, steps=5), [fw.MLP((2, n, 1), "tanh") for n in (8, 16)]
-    options = dict(algorithm=descent, members=16, key=0, progress=False)
+    options = dict(algorithm=descent, members=16, key=0)
     ensembles = [fw.train_ensemble(one, X, Y, X_test, **options) for one in networks]
     fw.plots.residuals([fw.predict(one, X, Y, X_test, algorithm=descent) for one in networks], ensembles)
     ```
@@ -112,7 +112,7 @@ def ntk_ellipses(
     """The NTK of two training inputs as the ellipse {x : x^T Θ^-1 x = 1} during training, at several widths.
 
     Args:
-        networks: Ensembles of one member with `ntk=True`, one for each width.
+        networks: Ensembles of one member with `fw.Record(ntk=True)`, one for each width.
         ensembles: Ensembles of many members, which give a panel with the motion over widths.
         theory: A result of `fw.solve` for the two inputs, which gives the frozen NTK of infinite width.
 
@@ -121,7 +121,7 @@ def ntk_ellipses(
 
     ```python
     descent = fw.GradientDescent(0.1, steps=20)
-    options = dict(algorithm=descent, members=1, key=0, record_at=(0, 10), ntk=True, progress=False)
+    options = dict(algorithm=descent, members=1, key=0, record=fw.Record(at=(0, 10), ntk=True))
     fw.plots.ntk_ellipses([fw.train_ensemble(net, X[:2], Y[:2], X_test, **options)])
     ```
     """
@@ -151,7 +151,7 @@ def _two_by_two(network: Ensemble) -> np.ndarray:
     if network.ntk is None or len(network.X_train) != 2:
         raise ValueError(
             f"networks must have an NTK recorded on two training inputs, got {len(network.X_train)} of them "
-            f"and {'no ' if network.ntk is None else 'an '}NTK; use fw.train_ensemble(..., ntk=True)."
+            f"and {'no ' if network.ntk is None else 'an '}NTK; train with record=fw.Record(ntk=True)."
         )
     return network.ntk.value[:, 0, :2, 0, :2]
 
@@ -184,7 +184,7 @@ def _ellipse(Theta: np.ndarray) -> np.ndarray:
 def _draw_motion(axes: Axes, ensembles: list[Ensemble]) -> None:
     widths = np.array([float(ensemble.net.widths[-2]) for ensemble in ensembles])
     if any(ensemble.ntk_movement is None for ensemble in ensembles):
-        raise ValueError("ensembles have no NTK recorded; use fw.train_ensemble(..., ntk=True).")
+        raise ValueError("ensembles have no NTK recorded; train with record=fw.Record(ntk=True).")
     moved = Estimate(*(np.array([part[-1] for part in parts]) for parts in _movements(ensembles)))
     draw_sampled(axes, widths, moved.value, moved.stderr, "trained networks, ± standard error", markersize=6)
     draw_line(axes, widths, moved.value[-1] * widths[-1] / widths, "asymptote", "1/n through the widest")

@@ -1,14 +1,16 @@
 """Answers of the page to its values, as plain numbers and sentences; the library computes all of them."""
 
+import contextlib
 import functools
 import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from finitewidth.core.json_values import json_value
+from finitewidth.core.methods import Tensors
 from finitewidth.critical.audit import Audit, audit
 from finitewidth.interface.page import problem
 from finitewidth.interface.page.values import BadValues, Values
@@ -61,8 +63,7 @@ def finite(values: Values, part: int) -> dict:
     check_signal(net)
     prepared = _statistics(net.replace(widths=(2, *[_ANY_WIDTH] * (net.depth - 1), 1)), values.points, part)
     _, y = problem.training_points(values)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ExpansionWarning)
+    with noted(ExpansionWarning) as caught:
         prediction = (
             prepared.with_width(values.width).with_targets(y[:, None]).predict(problem.algorithm(values))
         )
@@ -198,7 +199,7 @@ def _statistics(net: MLP, points: int, part: int) -> Prepared:
         problem.inputs(problem.training_inputs(points)),
         np.zeros((points, 1)),
         problem.inputs(positions(points, part)),
-        four_leg_tolerance=FOUR_LEG_TOLERANCE,
+        method=Tensors(tolerance=FOUR_LEG_TOLERANCE),
     )
 
 
@@ -244,14 +245,23 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+@contextlib.contextmanager
+def noted(kind: type[Warning]) -> Iterator[list[warnings.WarningMessage]]:
+    """The warnings of a kind that are raised meanwhile, in a list that is filled on the way."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", kind)
+        yield caught
+
+
+def texts(caught: Sequence[warnings.WarningMessage]) -> list[str]:
+    """Different warnings as they are."""
+    return sorted({str(one.message) for one in caught})
+
+
 def warnings_in_words(caught: Sequence[warnings.WarningMessage]) -> str:
     """The different warnings about order 1/n, in sentences."""
-    return " ".join(sorted({_reason(str(one.message)) for one in caught}))
-
-
-def _reason(warning: str) -> str:
-    """A warning without its first words, which are the verdict itself."""
-    return _sentence(_VERDICT_WORDS.sub("", warning, count=1))
+    # without their first words, which are the verdict itself
+    return " ".join(sorted({_sentence(_VERDICT_WORDS.sub("", text, count=1)) for text in texts(caught)}))
 
 
 def _ended(text: str) -> str:

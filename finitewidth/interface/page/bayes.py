@@ -1,9 +1,8 @@
 """The tab of Bayesian inference: the posterior on the problem of the page, with noise on the observations."""
 
-import warnings
-
 import numpy as np
 
+from finitewidth.core.methods import Tensors
 from finitewidth.interface.page import answers, problem
 from finitewidth.interface.page.values import Values
 from finitewidth.network.mlp import MLP
@@ -19,7 +18,7 @@ def bayes(values: Values) -> dict:
     x, y = problem.training_points(values)
     data = problem.inputs(x), y[:, None]
     shown = problem.curve(x)
-    infinite = posterior(net, *data, problem.inputs(shown), noise=values.noise)
+    infinite = posterior(net, *data, problem.inputs(shown), noise=values.noise, order=0)
     evidence = infinite_evidence(net, *data, noise=values.noise, gradient=False).value
     answer = {
         "infinite": answers.curve(shown, infinite.prediction),
@@ -33,15 +32,14 @@ def bayes(values: Values) -> dict:
 
 def _finite_width(net: MLP, data: tuple[np.ndarray, np.ndarray], values: Values, evidence: float) -> dict:
     compared = problem.compared(problem.training_inputs(values.points))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ExpansionWarning)
+    with answers.noted(ExpansionWarning) as caught:
         there = posterior(
             net,
             *data,
             problem.inputs(compared),
             noise=values.noise,
             order=1,
-            four_leg_tolerance=answers.FOUR_LEG_TOLERANCE,
+            method=Tensors(tolerance=answers.FOUR_LEG_TOLERANCE),
         )
     return {
         "finite": answers.curve(compared, there.prediction),

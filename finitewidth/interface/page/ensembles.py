@@ -1,15 +1,17 @@
 """Trained networks for the page: an ensemble that grows in stages, so that its curves appear early."""
 
 import time
-import warnings
 from collections.abc import Callable
 
 import jax
 import numpy as np
 
+from finitewidth.core.run import Run
+from finitewidth.experiment.ensemble.plan import Stepping
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.interface.page import problem
+from finitewidth.interface.page.answers import noted, texts
 from finitewidth.interface.page.values import BadValues, Values
 
 TRAINED_WIDTH, TRAINED_DEPTH = 256, 12  # the largest networks that the page trains
@@ -17,7 +19,6 @@ TIME_LIMIT = 120.0  # seconds of one training
 BATCH = 16  # networks of the one compiled program that serves every stage, and of the first stage
 _STAGES = (32, 4, 1)  # a stage trains 1/32, 1/4, all of the members, those of the stage before included
 _BETWEEN_NEWS = 0.25  # seconds
-_MEMORY = 512e6  # bytes
 _TRAINING_ERROR = 1e-7  # residuals of a few 1e-4, too small to be seen in a plot
 
 
@@ -41,8 +42,7 @@ def train(values: Values, tell: Callable[[dict], None]) -> None:
     stages = sorted({max(BATCH, values.members // part) for part in _STAGES})
     for stage, members in enumerate(stages):
         # a compiled program belongs to a device: with the device named here, one program serves all stages
-        with warnings.catch_warnings(record=True) as caught, jax.default_device(jax.local_devices()[0]):
-            warnings.simplefilter("always", UserWarning)
+        with noted(UserWarning) as caught, jax.default_device(jax.local_devices()[0]):
             ensemble = train_ensemble(
                 net,
                 problem.inputs(x_train),
@@ -51,13 +51,14 @@ def train(values: Values, tell: Callable[[dict], None]) -> None:
                 algorithm=how,
                 members=members,
                 key=0,
-                batch_size=BATCH,
-                training_error=_TRAINING_ERROR if is_endless else None,
-                memory=_MEMORY,
-                progress=_of_stage(tell, sum(stages[:stage]), sum(stages)),
+                method=Stepping(training_error=_TRAINING_ERROR if is_endless else None),
+                run=Run(
+                    batch_size=BATCH,
+                    progress=_of_stage(tell, sum(stages[:stage]), sum(stages)),
+                ),
             )
-        notes = sorted({str(one.message) for one in caught})
-        tell({"result": {**_summary(x, ensemble), "members": members, "of": values.members, "notes": notes}})
+        about = {"members": members, "of": values.members, "notes": texts(caught)}
+        tell({"result": {**_summary(x, ensemble), **about}})
 
 
 def _of_stage(tell: Callable[[dict], None], before: int, total: int) -> Callable[[int, int], None]:

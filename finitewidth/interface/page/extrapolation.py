@@ -1,6 +1,5 @@
 """The tab beyond order 1/n: narrow networks are trained, and their remainder is read at the asked width."""
 
-import warnings
 from collections.abc import Callable
 
 import jax
@@ -8,6 +7,7 @@ import numpy as np
 
 from finitewidth.comparison.extrapolation import Extrapolation, extrapolate
 from finitewidth.core.json_values import json_value
+from finitewidth.core.run import Run
 from finitewidth.interface.page import answers, problem
 from finitewidth.interface.page.ensembles import BATCH, told_seldom
 from finitewidth.interface.page.values import BadValues, Values
@@ -37,8 +37,7 @@ def beyond(values: Values, tell: Callable[[dict], None]) -> None:
     x_train, y = problem.training_points(values)
     x = answers.positions(values.points, 0)
     widths = narrow_widths(values.depth)
-    with warnings.catch_warnings(record=True) as caught, jax.default_device(jax.local_devices()[0]):
-        warnings.simplefilter("always", UserWarning)
+    with answers.noted(UserWarning) as caught, jax.default_device(jax.local_devices()[0]):
         there = extrapolate(
             problem.network(values),
             problem.inputs(x_train),
@@ -47,13 +46,12 @@ def beyond(values: Values, tell: Callable[[dict], None]) -> None:
             algorithm=problem.algorithm(values),
             widths=widths,
             members=values.members,
-            batch_size=BATCH,
             key=0,
-            progress=_over_widths(tell, len(widths)),
+            run=Run(batch_size=BATCH, progress=_over_widths(tell, len(widths))),
         )
         result = _summary(x, there)
-    notes = sorted({str(one.message) for one in caught})
-    tell({"result": {**result, "members": values.members, "of": values.members, "notes": notes}})
+    about = {"members": values.members, "of": values.members, "notes": answers.texts(caught)}
+    tell({"result": {**result, **about}})
 
 
 def _over_widths(tell: Callable[[dict], None], count: int) -> Callable[[int, int], None]:

@@ -90,16 +90,8 @@ class Desk:
         key = ("theory", values.used_by("theory"))
         return self._quick.submit(self._remembered, key, lambda: self._theory(values))
 
-    def finite(self, values: Values, part: int) -> "Future[dict]":
-        return self._in_child("finite", values, part=part)
-
-    def bayes(self, values: Values) -> "Future[dict]":
-        return self._in_child("bayes", values)
-
-    def residual(self, values: Values) -> "Future[dict]":
-        return self._in_child("residual", values)
-
-    def _in_child(self, kind: str, values: Values, **more: int) -> "Future[dict]":
+    def in_child(self, kind: str, values: Values, **more: int) -> "Future[dict]":
+        """An answer that takes seconds: "finite" (with its part), "bayes" or "residual"."""
         # each activation belongs to one child, which compiles it once and keeps statistics for other widths
         child, threads = self._lanes[ACTIVATIONS.index(values.activation) % len(self._lanes)]
         order = {"do": kind, "values": values.to_dict(), **more}
@@ -146,7 +138,7 @@ class Page:
             values = read(query)
             works = [
                 self.desk.theory,
-                *(partial(self.desk.finite, part=i) for i in range(len(problem.PARTS))),
+                *(partial(self.desk.in_child, "finite", part=i) for i in range(len(problem.PARTS))),
             ]
             for work in works:
                 if query:
@@ -200,13 +192,13 @@ class Page:
         part, parts = request.path_params["part"], [str(part) for part in range(len(problem.PARTS))]
         if part not in parts:
             return _json({"errors": {"finite": f"part must be 0 to {parts[-1]}, got {part[:30]!r}."}})
-        return await self._answer(request, lambda: self.desk.finite(_asked(request), int(part)))
+        return await self._answer(
+            request, lambda: self.desk.in_child("finite", _asked(request), part=int(part))
+        )
 
-    async def bayes(self, request: Request) -> Response:
-        return await self._answer(request, lambda: self.desk.bayes(_asked(request)))
-
-    async def residual(self, request: Request) -> Response:
-        return await self._answer(request, lambda: self.desk.residual(_asked(request)))
+    async def in_child(self, request: Request) -> Response:
+        kind = request.url.path.rpartition("/")[2]
+        return await self._answer(request, lambda: self.desk.in_child(kind, _asked(request)))
 
     def _seen(self, request: Request) -> Values:
         """The values of a visitor, whose training is compiled if the visitor stays with them."""
@@ -215,7 +207,7 @@ class Page:
 
     async def add_job(self, request: Request) -> Response:
         if not is_from_the_page(request):
-            return PlainTextResponse("this address answers to the page alone", 403)
+            return _refused()
         body = await bounded_body(request)
         if body is None:
             return PlainTextResponse(f"the request is longer than the limit of {MOST_BODY} bytes", 413)
@@ -230,7 +222,7 @@ class Page:
 
     async def cancel_job(self, request: Request) -> Response:
         if not is_from_the_page(request):
-            return PlainTextResponse("this address answers to the page alone", 403)
+            return _refused()
         return _json({"cancelled": self.desk.jobs.cancel(request.path_params["name"])})
 
     # --- answering -----------------------------------------------------------------------------------
@@ -281,6 +273,10 @@ def _asked(request: Request) -> Values:
     return read(request.url.query)
 
 
+def _refused() -> Response:
+    return PlainTextResponse("this address answers to the page alone", 403)
+
+
 def _json(content: dict) -> Response:
     return Response(json.dumps(content, allow_nan=False), media_type="application/json")
 
@@ -302,8 +298,8 @@ def application(desk: Desk | None = None, *, hosts: Sequence[str] = LOOPBACK, wa
         Route("/api/setup", page.setup),
         Route("/api/theory", page.theory),
         Route("/api/finite/{part}", page.finite),  # a converter to int would fail on five thousand digits
-        Route("/api/bayes", page.bayes),
-        Route("/api/residual", page.residual),
+        Route("/api/bayes", page.in_child),
+        Route("/api/residual", page.in_child),
         Route("/api/jobs", page.add_job, methods=["POST"]),
         Route("/api/jobs/{name}", page.job),
         Route("/api/jobs/{name}", page.cancel_job, methods=["DELETE"]),

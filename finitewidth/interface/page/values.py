@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Annotated, Any, get_type_hints
 from urllib.parse import parse_qsl
 
 # activations that are answered within a second; others need the library itself
@@ -46,7 +47,6 @@ class Choice:
 
     label: str
     options: Mapping[str, str]  # the word in the address, the words on the page
-    default: str
 
     def read(self, name: str, text: str) -> str:
         if text in self.options:
@@ -61,7 +61,6 @@ class Number:
     label: str
     lowest: float
     highest: float
-    default: float
     whole: bool = False
     logarithmic: bool = False  # how a slider moves
 
@@ -82,59 +81,28 @@ def _named(names) -> dict[str, str]:
     return {name: name for name in names}
 
 
-FIELDS: dict[str, Choice | Number] = {
-    "tab": Choice("tab", TABS, "network"),
-    "activation": Choice("activation", _named(ACTIVATIONS), "tanh"),
-    "depth": Number("depth L", 2, 50, 4, whole=True),
-    "width": Number("width n", 2, 10_000, 128, whole=True, logarithmic=True),
-    "gamma": Number("skips γ", 0.0, 0.99, 0.9),
-    "start": Choice("initialization", STARTS, "critical"),
-    "C_b": Number("C_b", 0.0, 1.0, 0.0),
-    "C_W": Number("C_W", 0.05, 4.0, 1.0),
-    "lambda_b": Number("λ_b", 0.0, 10.0, 1.0),
-    "lambda_W": Number("λ_W", 0.01, 10.0, 1.0),
-    "algorithm": Choice("algorithm", ALGORITHMS, "descent"),  # a hundred steps train in seconds
-    "time": Number("time t", 0.0, 1e4, 3.0),
-    "learning_rate": Number("learning rate η", 1e-6, 10.0, 0.1, logarithmic=True),
-    "steps": Number("steps", 1, 20_000, 100, whole=True, logarithmic=True),
-    "target": Choice("target function", TARGETS, "sine"),
-    "points": Number("training points", 2, 5, 4, whole=True),
-    "noise": Number("noise s²", 1e-4, 1.0, 0.1, logarithmic=True),
-    "members": Number("networks", 32, 2048, 512, whole=True, logarithmic=True),
-}
-
-
-_TRAINING = {"lambda_b", "lambda_W", "algorithm", "time", "learning_rate", "steps"}
-_UNUSED = {
-    "theory": {"tab", "gamma", "noise", "members"},
-    "finite": {"tab", "gamma", "noise", "members"},
-    "bayes": {"tab", "gamma", "members"} | _TRAINING,
-    "residual": FIELDS.keys() - {"activation", "depth", "width", "gamma"},
-}
-
-
 @dataclass(frozen=True)
 class Values:
-    """One state of the page, with every value in its range."""
+    """One state of the page, with every value in its range; the fields are its controls, in order."""
 
-    tab: str
-    activation: str
-    depth: int
-    width: int
-    gamma: float
-    start: str
-    C_b: float
-    C_W: float
-    lambda_b: float
-    lambda_W: float
-    algorithm: str
-    time: float
-    learning_rate: float
-    steps: int
-    target: str
-    points: int
-    noise: float
-    members: int
+    tab: Annotated[str, Choice("tab", TABS)] = "network"
+    activation: Annotated[str, Choice("activation", _named(ACTIVATIONS))] = "tanh"
+    depth: Annotated[int, Number("depth L", 2, 50, whole=True)] = 4
+    width: Annotated[int, Number("width n", 2, 10_000, whole=True, logarithmic=True)] = 128
+    gamma: Annotated[float, Number("skips γ", 0.0, 0.99)] = 0.9
+    start: Annotated[str, Choice("initialization", STARTS)] = "critical"
+    C_b: Annotated[float, Number("C_b", 0.0, 1.0)] = 0.0
+    C_W: Annotated[float, Number("C_W", 0.05, 4.0)] = 1.0
+    lambda_b: Annotated[float, Number("λ_b", 0.0, 10.0)] = 1.0
+    lambda_W: Annotated[float, Number("λ_W", 0.01, 10.0)] = 1.0
+    algorithm: Annotated[str, Choice("algorithm", ALGORITHMS)] = "descent"  # a hundred steps train in seconds
+    time: Annotated[float, Number("time t", 0.0, 1e4)] = 3.0
+    learning_rate: Annotated[float, Number("learning rate η", 1e-6, 10.0, logarithmic=True)] = 0.1
+    steps: Annotated[int, Number("steps", 1, 20_000, whole=True, logarithmic=True)] = 100
+    target: Annotated[str, Choice("target function", TARGETS)] = "sine"
+    points: Annotated[int, Number("training points", 2, 5, whole=True)] = 4
+    noise: Annotated[float, Number("noise s²", 1e-4, 1.0, logarithmic=True)] = 0.1
+    members: Annotated[int, Number("networks", 32, 2048, whole=True, logarithmic=True)] = 512
 
     def to_dict(self) -> dict:
         return asdict(self)
@@ -142,6 +110,18 @@ class Values:
     def used_by(self, kind: str) -> tuple:
         """The values that an answer of this kind depends on: states that differ in others share it."""
         return tuple(value for name, value in asdict(self).items() if name not in _UNUSED[kind])
+
+
+FIELDS: dict[str, Choice | Number] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(Values, include_extras=True).items()
+}
+_TRAINING = {"lambda_b", "lambda_W", "algorithm", "time", "learning_rate", "steps"}
+_UNUSED = {
+    "theory": {"tab", "gamma", "noise", "members"},
+    "finite": {"tab", "gamma", "noise", "members"},
+    "bayes": {"tab", "gamma", "members"} | _TRAINING,
+    "residual": FIELDS.keys() - {"activation", "depth", "width", "gamma"},
+}
 
 
 class BadValues(ValueError):
@@ -158,9 +138,8 @@ def read(query: str) -> Values:
         raise BadValues(
             {"address": f"the address has {len(query)} characters of values; at most {MOST_TEXT} are read."}
         )
-    values: dict[str, float | str] = {name: field.default for name, field in FIELDS.items()}
+    values: dict[str, Any] = {}
     errors: dict[str, str] = {}
-    seen: set[str] = set()
     try:
         given = parse_qsl(query, keep_blank_values=True, errors="replace", max_num_fields=2 * len(FIELDS))
     except ValueError:
@@ -170,17 +149,16 @@ def read(query: str) -> Values:
     for name, text in given:
         if name not in FIELDS:
             errors["address"] = f"the address has an unknown value {_shown(name)}; drop it."
-        elif name in seen:
+        elif name in values or name in errors:
             errors[name] = f"{name} is given twice; keep one."
         else:
-            seen.add(name)
             try:
                 values[name] = FIELDS[name].read(name, text.strip())
             except ValueError as error:
                 errors[name] = str(error)
     if errors:
         raise BadValues(errors)
-    return Values(**values)  # type: ignore[arg-type]
+    return Values(**values)
 
 
 def _shown(text: str) -> str:
@@ -190,17 +168,12 @@ def _shown(text: str) -> str:
 
 def described() -> list[dict]:
     """The controls that the page is to show."""
-    controls = []
-    for name, field in FIELDS.items():
-        about = {"name": name, "label": field.label, "default": field.default}
-        if isinstance(field, Choice):
-            about |= {"options": [{"value": value, "label": label} for value, label in field.options.items()]}
-        else:
-            about |= {
-                "lowest": field.lowest,
-                "highest": field.highest,
-                "whole": field.whole,
-                "logarithmic": field.logarithmic,
-            }
-        controls.append(about)
-    return controls
+    defaults = Values().to_dict()
+    return [_control(name, field) | {"default": defaults[name]} for name, field in FIELDS.items()]
+
+
+def _control(name: str, field: Choice | Number) -> dict:
+    about = {"name": name} | vars(field)
+    if isinstance(field, Choice):
+        about["options"] = [{"value": value, "label": label} for value, label in field.options.items()]
+    return about

@@ -52,7 +52,7 @@ def solve_document(solved: SolvedRun) -> dict[str, Any]:
         "theory": {
             "error": prediction.error,
             "condition": json_value(prediction.condition),
-            "route": prediction.route,
+            "method": None if prediction.method is None else repr(prediction.method),
             "samples": None if prediction.sampling is None else prediction.sampling.samples,
             "verdict": None if prediction.expansion is None else prediction.verdict,
             "expansion": None if prediction.expansion is None else vars(prediction.expansion),

@@ -12,9 +12,9 @@ from finitewidth.interface.report.tables import (
     agreement_table,
     data_words,
     ensemble_words,
+    method_words,
     number,
     prediction_table,
-    route_words,
 )
 from finitewidth.interface.runs.answers import agreements, conclusion, rows
 from finitewidth.interface.runs.main_job import SolvedRun
@@ -68,7 +68,7 @@ def _facts(solved: SolvedRun) -> dict[str, str]:
         "theory": orders,
     }
     if solved.prediction.order == 1:
-        facts["order 1/n"] = f"{route_words(solved.prediction)}; {solved.prediction.verdict}"
+        facts["order 1/n"] = f"{method_words(solved.prediction)}; {solved.prediction.verdict}"
     return facts if solved.ensemble is None else {**facts, "ensemble": ensemble_words(solved.ensemble)}
 
 

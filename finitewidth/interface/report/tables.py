@@ -88,7 +88,7 @@ def print_solved(solved: SolvedRun, console: Console) -> None:
         "training": repr(run.algorithm),
     }
     if solved.prediction.sampling is not None:
-        facts["order 1/n"] = route_words(solved.prediction)
+        facts["order 1/n"] = method_words(solved.prediction)
     if solved.ensemble is not None:
         facts["ensemble"] = ensemble_words(solved.ensemble)
     _print_facts(facts, console)
@@ -102,11 +102,11 @@ def print_solved(solved: SolvedRun, console: Console) -> None:
     console.print(conclusion(solved), highlight=False, soft_wrap=True)
 
 
-def route_words(prediction: Prediction) -> str:
+def method_words(prediction: Prediction) -> str:
     """How order 1/n was computed: where it was sampled, with how many neurons and which standard error."""
     sampling = prediction.sampling
     if sampling is None:
-        return prediction.route
+        return repr(prediction.method)
     error = f"standard error {sampling.accuracy:.2g} of the largest shift, rms"
     note = "" if sampling.note is None else f"; {sampling.note}"
     return f"{sampling.samples} sampled neurons, {error}{note}"

@@ -36,10 +36,10 @@ steps = 20                       # without this key, training goes on to its end
 
 [theory]                         # optional
 order = 1                        # 0: infinite width; 1: with the correction of order 1/n
-# tolerance = 1e-8               # of Gaussian averages; the default depends on the number of samples
-# route = "sampled"              # or "deterministic"; by itself beyond 64 training and test inputs sampled
-
-# [sampling]                     # optional, of neurons: for hundreds of training inputs
+# method = "tensors"             # the default up to 64 training and test inputs
+# tolerance = 1e-8               # of Gaussian averages; the default depends on the number of inputs
+#
+# method = "sampling"            # of neurons, for hundreds of training inputs; or "leg_by_leg"
 # tolerance = 0.03               # standard error over the largest shift, rms; or samples = 100000
 # variance = true                # also the spread between networks, which takes longer than the mean
 # budget = 1800                  # seconds; what would take longer is refused
@@ -48,7 +48,13 @@ order = 1                        # 0: infinite width; 1: with the correction of 
 [ensemble]                       # optional; without this table no networks are trained
 members = 2000
 key = 0                          # the same key gives the same networks
-# batch_size = 125               # further keys: memory = 1e9, record_at = [0, 10], ntk = true, kernels = true
+# batch_size = 125               # or memory = 1e9
+
+# [record]                       # optional, of the networks beside their outputs at the end
+# at = [0, 10]                   # further keys: ntk = true, kernels = true
+
+# [stepping]                     # optional, for training to its end and for gradient flow
+# training_error = 1e-8          # further keys: max_steps = 100000, tolerance = 1e-8
 """
 
 

@@ -9,12 +9,14 @@ import finitewidth
 from finitewidth.comparison.compare import PredictionComparison, compare, control_variate
 from finitewidth.core.display.progress import Progress
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.methods import LegByLeg, Sampling
+from finitewidth.core.run import Run
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.interface.runs.run_files import TrainingRun
 from finitewidth.network.algorithms.abstract import check_algorithm
+from finitewidth.training.first_order.chosen_method import DENSE
 from finitewidth.training.first_order.learning_problem import check_network
-from finitewidth.training.first_order.prepared import DENSE
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.prediction import predict
 
@@ -43,9 +45,9 @@ def check_run(run: TrainingRun) -> None:
             "[training] loss: solve compares means and covariances, which the theory knows for 'mse' only; "
             "use 'mse', or train without theory with `finitewidth ensemble`."
         )
-    if run.options is not None and run.options.get("keep_members"):
-        raise ValueError("[ensemble] keep_members belongs to `finitewidth ensemble`; remove it.")
-    _check_route(run)
+    if run.options is not None and run.options["record"].members:
+        raise ValueError("[record] members belongs to `finitewidth ensemble`; remove it.")
+    _check_method(run)
     if run.order == 1:
         try:
             check_network(run.network)
@@ -54,23 +56,12 @@ def check_run(run: TrainingRun) -> None:
             raise ValueError(f"[theory] order is 1, but {error}") from None
 
 
-def _check_route(run: TrainingRun) -> None:
-    """Refuse keys about samples where nothing would be sampled."""
-    if run.order == 0 and (run.route["route"] is not None or "sampling" in run.tables):
+def _check_method(run: TrainingRun) -> None:
+    """Refuse a method where there is nothing to choose."""
+    if run.order == 0 and run.method is not None:
         raise ValueError(
-            "[theory] order is 0, and route and [sampling] belong to order 1/n; remove them, or write "
-            "order = 1."
+            "[theory] order is 0, and a method belongs to order 1/n; remove it, or write order = 1."
         )
-    count = _count(run)
-    if "sampling" in run.tables and run.route["route"] is None and count <= DENSE:
-        raise ValueError(
-            f"[sampling]: {count} training and test inputs need no samples, as up to {DENSE} of them; remove "
-            'the table, or write route = "sampled" in [theory].'
-        )
-
-
-def _count(run: TrainingRun) -> int:
-    return len(run.X_train) + len(run.X_test)
 
 
 def predict_run(run: TrainingRun, store: Path | None = None, progress: Progress = False) -> Prediction:
@@ -78,9 +69,6 @@ def predict_run(run: TrainingRun, store: Path | None = None, progress: Progress 
 
     What takes long, neurons and legs of many samples, is kept in `store`, task by task.
     """
-    route = run.route if run.order == 1 else {}
-    if run.order == 0 or (_count(run) <= DENSE and run.route["route"] != "sampled"):
-        store = None
     prediction = predict(
         run.network,
         run.X_train,
@@ -88,18 +76,21 @@ def predict_run(run: TrainingRun, store: Path | None = None, progress: Progress 
         run.X_test,
         algorithm=run.algorithm,
         order=run.order,
-        four_leg_tolerance=run.tolerance,
-        store=store,
-        progress=progress,
-        **route,
+        method=run.method,
+        run=Run(store=store if _takes_long(run) else None, progress=progress),
     )
     assert isinstance(prediction, Prediction)  # the loss is the squared one
     return prediction
 
 
+def _takes_long(run: TrainingRun) -> bool:
+    """Whether order 1/n is drawn or contracted leg by leg."""
+    by_itself = run.method is None and len(run.X_train) + len(run.X_test) > DENSE
+    return run.order == 1 and (by_itself or isinstance(run.method, Sampling | LegByLeg))
+
+
 def train_run(run: TrainingRun, store: Path, progress: Progress = None) -> Ensemble:
     """An ensemble of real networks, with a control variate; finished batches are kept in `store`."""
-    assert run.options is not None
     data = (run.network, run.X_train, run.Y_train, run.X_test)
     control = control_variate(*data, run.algorithm)
     return train_ensemble(
@@ -107,9 +98,7 @@ def train_run(run: TrainingRun, store: Path, progress: Progress = None) -> Ensem
         algorithm=run.algorithm,
         loss=run.loss,
         control=control,
-        store=store,
-        progress=progress,
-        **run.options,
+        **run.options_at(store, progress),
     )
 
 

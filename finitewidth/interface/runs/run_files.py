@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from finitewidth.core.display.progress import Progress
+from finitewidth.core.methods import FirstOrder
 from finitewidth.interface.runs.data_files import read_matrix
 from finitewidth.interface.runs.network_table import read_network
 from finitewidth.interface.runs.toml_tables import check_keys, parse
@@ -15,7 +17,6 @@ from finitewidth.interface.runs.training_tables import (
     read_algorithm,
     read_loss,
     read_options,
-    read_route,
     read_theory,
 )
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
@@ -23,7 +24,7 @@ from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.learning_problem import check_network
 
-_TABLES = ("training", "ensemble", "theory", "sampling")
+_TABLES = ("training", "ensemble", "record", "stepping", "theory")
 _ARRAYS = ("train_inputs", "train_targets", "test_inputs")
 
 
@@ -50,12 +51,16 @@ class TrainingRun:
     algorithm: AbstractAlgorithm
     loss: AbstractLoss
     order: int  # of the theory
-    tolerance: float | None  # of its four-leg averages
-    route: dict[str, Any]  # options of `predict` that choose a route and what is asked of samples
+    method: FirstOrder | None  # how order 1/n is computed; None: by the number of inputs
     options: dict[str, Any] | None  # of `train_ensemble`; None: no networks are trained
     source: str  # of the data, in words
     tables: dict[str, dict] = field(repr=False)  # [training], [ensemble] and so on as they were written
     labels: tuple[str, ...] | None = None  # one per test input, for axes
+
+    def options_at(self, store: Path, progress: Progress) -> dict[str, Any]:
+        """The options of `train_ensemble` with a store and a bar."""
+        assert self.options is not None
+        return {**self.options, "run": replace(self.options["run"], store=store, progress=progress)}
 
 
 def read(path: Path) -> InitializationRun | TrainingRun:
@@ -113,10 +118,8 @@ def training_run(
     table = read_network(tables["network"], where)
     algorithm = read_algorithm(training, f"{where}: [training]")
     loss = read_loss(training, f"{where}: [training]")
-    theory = tables.get("theory", {})
-    order, tolerance = read_theory(theory, f"{where}: [theory]")
-    route = read_route(theory, tables.get("sampling"), where)
-    options = read_options(tables.get("ensemble"), training, f"{where}: [ensemble]")
+    order, method = read_theory(tables.get("theory", {}), f"{where}: [theory]")
+    options = read_options(tables, where)
     arrays = {key: read_matrix(key, value, folder) for key, value in data.items()}
     network = table.network(input_scale=_mean_square(arrays["train_inputs"]))
     arrays = _checked_arrays(network, arrays)
@@ -130,8 +133,7 @@ def training_run(
         algorithm=algorithm,
         loss=loss,
         order=_order(order, network, where),
-        tolerance=tolerance,
-        route=route,
+        method=method,
         options=options,
         source=source,
         tables={key: dict(tables[key]) for key in _TABLES if key in tables},

@@ -44,10 +44,11 @@ def choice(name: str, value: Any, known: Mapping, where: str) -> str:
 
 
 def check_kind(name: str, value: Any, kind: str, where: str) -> None:
-    """Refuse a value that is not "a number", "true or false" or "a list of numbers", as `kind` says."""
+    """Refuse a value that is not what `kind` says."""
     right = {
         "a number": _is_number,
         "true or false": lambda given: isinstance(given, bool),
+        "true, false or a number": lambda given: isinstance(given, bool) or _is_number(given),
         "a list of numbers": lambda given: isinstance(given, list) and all(map(_is_number, given)),
     }
     if not right[kind](value):

@@ -1,23 +1,28 @@
 """What every training algorithm is: a frozen value that answers for itself, in theory and for real networks.
 
-Every update is theta -= learning_rate * lambda * dL/dtheta with rates lambda_b for biases and
-lambda_W / n_{l-1} for weights, and the loss L is a sum over samples.
+Gradients are lambda dL/dtheta with rates lambda_b for biases and lambda_W / n_{l-1} for weights, and the loss
+L is a sum over samples.
 """
 
 import abc
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.keys import as_key
+from finitewidth.network.algorithms.batches import mask_of
 from finitewidth.network.algorithms.clock import Clock
 from finitewidth.network.algorithms.symbols import Symbols
 from finitewidth.network.losses.abstract import AbstractLoss
 
 Motion = Literal["steps", "flow", "leaps"]
-Force = Callable[[np.ndarray], np.ndarray]
+Force = Callable[[np.ndarray, int], np.ndarray]
+State = tuple[Any, ...]
 
 
 class AbstractAlgorithm(abc.ABC):
@@ -26,13 +31,13 @@ class AbstractAlgorithm(abc.ABC):
     | wanted | methods |
     |---|---|
     | infinite width, to the end of training | none: every path leads to the same networks |
-    | infinite width, before the end | `response`, and `at_time` for trajectories |
-    | the same with a loss that is not quadratic | `advance` |
-    | order 1/n | `symbols`, and `clock` for hundreds of training points |
-    | real networks | `motion`, and `learning_rate_at` for steps of gradient descent |
+    | steps along gradients, in theory and real networks | `motion`, and `learning_rate_at` or `accumulate` |
+    | trajectories | `at_time` |
+    | another motion before its end, at infinite width | `response`, or `replay` for any loss |
+    | another motion at order 1/n | `symbols`, and `clock` for hundreds of training points |
 
-    Theory sees an algorithm through `response` and `symbols` alone, real networks through `motion` and
-    `learning_rate_at`, so that their agreement is evidence for both.
+    Theory accumulates coefficients of gradients and real networks the gradients themselves, by the same
+    method `accumulate`; closed forms are in `response` and `symbols`.
 
     ```python
     import dataclasses
@@ -54,8 +59,13 @@ class AbstractAlgorithm(abc.ABC):
     motion: ClassVar[Motion | None] = None
     """How real networks move: steps of gradient descent, gradient flow, or second-order updates ("leaps")."""
 
-    mixes_modes: ClassVar[bool] = False
-    """Whether it is not enough to know the response to single eigenvalues of the training NTK."""
+    draws_batches: ClassVar[bool] = False
+    """Whether every network has random batches of its own."""
+
+    @property
+    def mixes_modes(self) -> bool:
+        """Whether it is not enough to know the response to single eigenvalues of the training NTK."""
+        return False
 
     @property
     @abc.abstractmethod
@@ -74,17 +84,27 @@ class AbstractAlgorithm(abc.ABC):
 
         $1/l$ at the end of training (PDLT 10.35), infinite at $l = 0$.
         """
-        if not self.is_finished:
-            raise ValueError(
-                f"algorithm={self!r} has no response to the single eigenvalues of the training NTK; use "
-                "fw.GradientFlow or fw.GradientDescent, or define its method response."
-            )
-        with np.errstate(divide="ignore"):
-            return 1 / eigenvalues
+        if self.is_finished:
+            with np.errstate(divide="ignore"):
+                return 1 / eigenvalues
+        if self.motion == "steps":
+            return self._accumulated(lambda F, step: 1 - eigenvalues * F, np.zeros_like(eigenvalues))
+        raise ValueError(
+            f"algorithm={self!r} has no response to the single eigenvalues of the training NTK; use "
+            "fw.GradientFlow or fw.GradientDescent, or define its method response."
+        )
 
     def response_matrix(self, Theta: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N N"]:
         """The response as a matrix between samples, for algorithms that mix the modes of the training NTK."""
-        raise ValueError(f"algorithm={self!r} mixes no modes; use its method response.")
+        masks, one = self.masks(len(Theta)), np.eye(len(Theta))
+
+        def force(F: np.ndarray, step: int) -> np.ndarray:
+            return masks[0, step][:, None] * (one - Theta @ F)
+
+        return self._accumulated(force, np.zeros_like(Theta))
+
+    def _accumulated(self, force: Force, start: np.ndarray) -> np.ndarray:
+        return self.replay(force, start, (self.end,))[0]
 
     def check_stable(self, largest: float, loss: AbstractLoss) -> None:
         """Refuse settings at which training diverges; `largest` is the top eigenvalue of the training NTK."""
@@ -96,16 +116,70 @@ class AbstractAlgorithm(abc.ABC):
             f"a trajectory needs fw.GradientFlow() or fw.GradientDescent(learning_rate), got {self!r}."
         )
 
-    def advance(self, force: Force, c: np.ndarray, duration: float) -> np.ndarray:
-        r"""$c$ after training for another `duration` (time or steps), from a given $c$.
+    def replay(self, force: Force, start: np.ndarray, ends: Sequence[float]) -> list[np.ndarray]:
+        r"""What has been accumulated of `force(c, step)` at ascending times or steps, from c = 0.
 
         Outputs of infinitely wide networks are $z - \Theta c$ for every loss. Gradient flow is
-        $dc/dt = \mathrm{force}(c)$, and one step of descent adds the learning rate times $\mathrm{force}(c)$.
+        $dc/dt = \mathrm{force}(c)$.
         """
-        raise ValueError(
-            f"algorithm={self!r} is for loss=fw.MSE(); with loss=fw.CrossEntropy() use fw.GradientFlow or "
-            "fw.GradientDescent."
-        )
+        if self.motion != "steps":
+            raise ValueError(
+                f"algorithm={self!r} is for loss=fw.MSE(); with loss=fw.CrossEntropy() use fw.GradientFlow "
+                "or fw.GradientDescent."
+            )
+        state, numbers, found = self.begin(start), self.numbers, []
+        for end, before in zip(ends, (0, *ends), strict=False):
+            for step in range(int(before), int(end)):
+                with np.errstate(over="ignore", invalid="ignore"):
+                    state = self.accumulate(state, force(state[0], step), np.float64(step), numbers)
+                if not np.isfinite(state[0]).all():
+                    raise ValueError(f"{self!r} diverges at step {step}; lower its learning rates.")
+            found.append(state[0])
+        return found
+
+    # --- steps along gradients ------------------------------------------------------------------------
+
+    @property
+    def memory(self) -> int:
+        """How many arrays an accumulator keeps beside what it has summed, such as a velocity."""
+        return 0
+
+    def begin(self, zero: Any) -> State:
+        """An accumulator before the first step."""
+        return (zero,) * (1 + self.memory)
+
+    def accumulate(self, state: State, x: Any, step: Any, numbers: Mapping[str, Any]) -> State:
+        """One step of a sum over past steps: (sum, *memory) after the signal x; `step` counts from 0.0.
+
+        It is linear in state and signal. Parameters move by minus such a sum of gradients, and the theory
+        sums everything else that grows with training in the same way.
+        """
+        (total,) = state
+        return (total + self.learning_rate_at(step, numbers) * x,)
+
+    def batch(self, step: Any, key: Any, numbers: Mapping[str, Any], count: int) -> tuple[Any, Any] | None:
+        """The samples of one step and their weights, in JAX arithmetic; None for all, with weight 1."""
+        return None
+
+    def check_batches(self, count: int) -> None:
+        """Refuse batches that do not fit the number of training samples."""
+        return None
+
+    def masks(self, count: int, networks: int = 1, key=0) -> Float[np.ndarray, "networks steps N"]:
+        """The weight of each sample in each step, for several networks."""
+        self.check_batches(count)
+        steps = int(self.end)
+        if self.batch(0, as_key(key), self.numbers, count) is None:
+            return np.ones((networks, steps, count))
+
+        def mask(network, step):
+            own = jax.random.fold_in(as_key(key), network)
+            found = self.batch(step, own, self.numbers, count)
+            assert found is not None
+            return mask_of(*found, count)
+
+        every = jax.vmap(jax.vmap(mask, (None, 0)), (0, None))
+        return np.asarray(every(jnp.arange(networks), jnp.arange(steps))).reshape(networks, steps, count)
 
     # --- order 1/n ------------------------------------------------------------------------------------
 
@@ -119,10 +193,18 @@ class AbstractAlgorithm(abc.ABC):
         sampled along the way, which reaches hundreds of training points."""
         return None
 
+    @property
+    def has_symbols(self) -> bool:
+        """Whether order 1/n is known in eigenmodes of the training NTK."""
+        return type(self).symbols is not AbstractAlgorithm.symbols
+
     def refusal(self, order: int) -> str | None:
         """Why the theory at this order does not know the algorithm, in one sentence; None where it does."""
-        if order == 0 or type(self).symbols is not AbstractAlgorithm.symbols:
+        replayed = self.motion == "steps" and not self.is_finished
+        if order == 0 or self.has_symbols or replayed:
             return None
+        if self.motion == "steps":
+            return f"algorithm={self!r} has no closed end at order 1/n; give it a finite number of steps."
         return (
             f"algorithm={self!r} has no solution at order 1/n; use fw.GradientFlow(), "
             "fw.GradientDescent(learning_rate), fw.TwoStep() or fw.algorithms.Projectors(...), or order=0."
@@ -135,7 +217,7 @@ class AbstractAlgorithm(abc.ABC):
         raise ValueError(f"algorithm={self!r} has no learning rates; define its method learning_rate_at.")
 
     @property
-    def numbers(self) -> dict[str, float]:
+    def numbers(self) -> dict[str, Any]:
         """Numbers that may change without compiling the training loop again."""
         return {}
 
@@ -143,11 +225,6 @@ class AbstractAlgorithm(abc.ABC):
     def pattern(self) -> "AbstractAlgorithm":
         """The algorithm with these numbers and its end left open, for which the training loop is compiled."""
         return self
-
-    @property
-    def mini_batch(self) -> int | None:
-        """The number of samples in a randomly drawn mini-batch; None for all samples in every step."""
-        return None
 
     # --- stores ---------------------------------------------------------------------------------------
 

@@ -1,46 +1,72 @@
-"""Full-batch gradient descent."""
+"""Gradient descent: full batches or given ones, with schedules, momentum and a ridge."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.core.inputs import as_count, as_positive
-from finitewidth.network.algorithms.abstract import AbstractAlgorithm, Force
+from finitewidth.network.algorithms.batches import Batches
 from finitewidth.network.algorithms.clock import Clock
+from finitewidth.network.algorithms.descent import AbstractDescent, first_steps
 from finitewidth.network.algorithms.symbols import Symbols
-from finitewidth.network.losses.abstract import AbstractLoss
 
 
-@dataclass(frozen=True)
-class GradientDescent(AbstractAlgorithm):
-    """Full-batch gradient descent.
+@dataclass(frozen=True, repr=False)
+class GradientDescent(AbstractDescent):
+    """Gradient descent. The loss is a sum over samples; where others take means over a batch of b samples,
+    as PyTorch does, the weight of its samples is 1/b.
 
     Args:
-        learning_rate: The rate of every step.
-        steps: The number of updates, a whole number or infinity, which is the end of training.
+        learning_rate: The rate of every step, or one for each step.
+        steps: The number of updates, a whole number or infinity, which is the end of training. It is the
+            number of rates or batches where these are given.
+        momentum: The share of the velocity that is left in the next step; the rate stands outside of the
+            velocity, as in PyTorch.
+        nesterov: Whether a step looks ahead along its velocity.
+        batches: The weight of each training sample in each step (steps, N), zero outside its batch; None for
+            all samples, with weight 1, in every step.
+        ridge: A number a that adds a/2 times the squared distance from the initialization, in units of the
+            learning rates, to the loss.
 
     ```python
     fw.predict(net, X, Y, X_test, algorithm=fw.GradientDescent(0.1, steps=100), order=0)
+    fw.GradientDescent([0.2, 0.1], momentum=0.9, batches=[[2, 2, 0], [0, 2, 2]])  # two steps
     ```
     """
 
-    learning_rate: float
+    learning_rate: Any
     steps: float = math.inf  # a whole number, or infinity
-
-    motion = "steps"
+    momentum: float = 0.0
+    nesterov: bool = False
+    batches: Any = None
+    ridge: float = 0.0
 
     def __post_init__(self):
-        object.__setattr__(self, "learning_rate", as_positive("learning_rate", self.learning_rate))
-        object.__setattr__(self, "steps", as_count("steps", self.steps, lowest=0, or_infinite=True))
+        if self.batches is not None:
+            batches = Batches.of(self.batches)
+            object.__setattr__(self, "batches", batches)
+            if self.steps == math.inf:
+                object.__setattr__(self, "steps", len(batches))
+        self._check(or_infinite=self.batches is None)
+        if self.batches is not None and len(self.batches) != self.steps:
+            raise ValueError(
+                f"batches has {len(self.batches)} rows but steps={self.steps}; give one row for each step."
+            )
+
+    # --- infinite width -------------------------------------------------------------------------------
 
     @property
-    def end(self) -> float:
-        return float(self.steps)
+    def mixes_modes(self) -> bool:
+        """Batches do: they do not commute with the training NTK."""
+        return self.batches is not None
 
     def response(self, eigenvalues: np.ndarray) -> np.ndarray:
-        r"""$(1 - (1 - \eta l)^t) / l$."""
-        if self.is_finished:
+        r"""$(1 - (1 - \eta l)^t) / l$ for plain steps, $1/(l + a)$ at the end of training with a ridge."""
+        if self.is_finished and self.ridge:
+            return 1 / (eigenvalues + self.ridge)
+        if self.is_finished or not self.is_plain or self.mixes_modes:
             return super().response(eigenvalues)
         l, eta, steps = eigenvalues, self.learning_rate, self.steps
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -49,42 +75,54 @@ class GradientDescent(AbstractAlgorithm):
             decayed = np.where(eta * l < 0.5, small, 1 - (1 - eta * l) ** steps)
             return np.where(l > 0, decayed / l, eta * steps)
 
-    def check_stable(self, largest: float, loss: AbstractLoss) -> None:
-        """Refuse learning rates from 2 over the fastest rate of learning."""
-        curvature = loss.largest_curvature
-        if curvature is None or largest * curvature <= 0:
-            return
-        limit = 2 / (largest * curvature)
-        if self.learning_rate >= limit:
-            also = "" if loss.is_squared_error else f" times the largest curvature {curvature:g} of {loss!r}"
-            raise ValueError(
-                f"learning_rate={self.learning_rate:g} is not below 2 / {largest * curvature:.6g} = "
-                f"{limit:g}, 2 over the largest eigenvalue of the training NTK{also}: descent diverges; "
-                "lower it."
-            )
-
     def at_time(self, time: float) -> "GradientDescent":
-        return GradientDescent(self.learning_rate, time)
+        batches = self.batches
+        if batches is not None:
+            if not (0 < time <= len(batches) and time == int(time)):
+                raise ValueError(
+                    f"times must lie between 1 and the {len(batches)} batches of {self!r}, got {time:g}."
+                )
+            batches = batches.until(int(time))
+        return replace(self, **first_steps(self, time), batches=batches)
 
-    def advance(self, force: Force, c: np.ndarray, duration: float) -> np.ndarray:
-        for _ in range(int(duration)):
-            c = c + self.learning_rate * force(c)
-        return c
+    # --- order 1/n ------------------------------------------------------------------------------------
 
     @property
-    def clock(self) -> Clock:
-        return Clock(self.learning_rate, self.steps)
+    def clock(self) -> Clock | None:
+        plain = self.is_plain and self.batches is None
+        return Clock(self.learning_rate, self.steps) if plain else None
+
+    @property
+    def has_symbols(self) -> bool:
+        return self.clock is not None
 
     def symbols(self, eigenvalues: np.ndarray) -> Symbols:
-        return self.clock.symbols(eigenvalues)
+        clock = self.clock
+        if clock is None:
+            raise ValueError(
+                f"algorithm={self!r} has no projector symbols; use fw.predict, which replays its steps."
+            )
+        return clock.symbols(eigenvalues)
 
-    def learning_rate_at(self, step, numbers):
-        return numbers["learning_rate"]
+    # --- real networks --------------------------------------------------------------------------------
+
+    def check_batches(self, count: int) -> None:
+        if self.batches is not None and self.batches.masks.shape[1] != count:
+            raise ValueError(
+                f"batches are made for {self.batches.masks.shape[1]} training samples, but X_train has "
+                f"{count}; give one column for each sample."
+            )
+
+    def batch(self, step, key, numbers, count):
+        if "samples" not in numbers:
+            return None
+        step = jnp.asarray(step).astype(jnp.int64)
+        return jnp.asarray(numbers["samples"])[step].astype(jnp.int64), jnp.asarray(numbers["weights"])[step]
 
     @property
-    def numbers(self) -> dict[str, float]:
-        return {"learning_rate": self.learning_rate}
+    def numbers(self) -> dict[str, Any]:
+        return super().numbers | ({} if self.batches is None else self.batches.numbers())
 
     @property
     def pattern(self) -> "GradientDescent":
-        return GradientDescent(1.0)
+        return GradientDescent(**self._open(), nesterov=self.nesterov)

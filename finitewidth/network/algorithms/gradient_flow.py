@@ -1,6 +1,7 @@
 """Gradient flow."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,23 +60,28 @@ class GradientFlow(AbstractAlgorithm):
     def at_time(self, time: float) -> "GradientFlow":
         return GradientFlow(time)
 
-    def advance(self, force: Force, c: np.ndarray, duration: float) -> np.ndarray:
+    def replay(self, force: Force, start: np.ndarray, ends: Sequence[float]) -> list[np.ndarray]:
         from scipy.integrate import solve_ivp  # slow to import, and rarely needed
 
-        if duration == 0:
-            return c
-        solution = solve_ivp(
-            lambda _, state: force(state.reshape(c.shape)).ravel(),
-            (0.0, duration),
-            c.ravel(),
-            method="DOP853",
-            rtol=1e-9,
-            atol=1e-12,
-            t_eval=(duration,),
-        )
-        if not solution.success:
-            raise ValueError(f"gradient flow could not be integrated ({solution.message}); stop earlier.")
-        return solution.y[:, -1].reshape(c.shape)
+        c, found = start, []
+        for end, before in zip(ends, (0.0, *ends), strict=False):
+            if end > before:
+                solution = solve_ivp(
+                    lambda _, state: force(state.reshape(start.shape), 0).ravel(),
+                    (0.0, end - before),
+                    c.ravel(),
+                    method="DOP853",
+                    rtol=1e-9,
+                    atol=1e-12,
+                    t_eval=(end - before,),
+                )
+                if not solution.success:
+                    raise ValueError(
+                        f"gradient flow could not be integrated ({solution.message}); stop earlier."
+                    )
+                c = solution.y[:, -1].reshape(start.shape)
+            found.append(c)
+        return found
 
     @property
     def clock(self) -> Clock:

@@ -28,14 +28,16 @@ class Schedule(AbstractAlgorithm):
 
     updates: tuple[np.ndarray, ...]
 
-    mixes_modes = True
-
     def __init__(self, updates: Iterable):
         object.__setattr__(self, "updates", tuple(_update(step, u) for step, u in enumerate(updates)))
 
     @property
     def end(self) -> float:
         return float(len(self.updates))
+
+    @property
+    def mixes_modes(self) -> bool:
+        return True
 
     def response_matrix(self, Theta: np.ndarray) -> np.ndarray:
         """F after all updates M: F += M (1 - Theta F), starting from zero."""

@@ -1,63 +1,100 @@
 """Stochastic gradient descent: mini-batches drawn at random."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from finitewidth.core.inputs import as_count, as_positive
-from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+import jax.numpy as jnp
+import numpy as np
+
+from finitewidth.core.inputs import as_count
+from finitewidth.network.algorithms import batches
+from finitewidth.network.algorithms.descent import AbstractDescent, first_steps
+from finitewidth.network.algorithms.gradient_descent import GradientDescent
 
 
-@dataclass(frozen=True)
-class StochasticGradientDescent(AbstractAlgorithm):
-    """Mini-batches drawn anew in each epoch. It trains real networks only.
+@dataclass(frozen=True, repr=False)
+class StochasticGradientDescent(AbstractDescent):
+    """Mini-batches drawn anew for each network. The sum over a batch of b of N samples is scaled by N/b, so
+    that its mean is the full gradient.
 
     Args:
-        learning_rate: The rate of the first step; step t has learning_rate / (1 + decay * t).
+        learning_rate: The rate of every step, or one for each step. A mean over the batch, as PyTorch takes
+            it, is a rate that is smaller by a factor of N.
         steps: The number of updates.
         batch_size: Samples of a mini-batch.
-        decay: How the rate falls.
+        replacement: With True samples of all batches are drawn independently. Otherwise each epoch has a new
+            order of the samples, and a remainder smaller than a batch waits for the next epoch.
+        momentum: As in `fw.GradientDescent`.
+        nesterov: As in `fw.GradientDescent`.
+        ridge: As in `fw.GradientDescent`.
 
     ```python
-    fw.StochasticGradientDescent(0.1, steps=100, batch_size=2)
+    fw.StochasticGradientDescent(0.1, steps=100, batch_size=2, momentum=0.9)
     ```
     """
 
-    learning_rate: float
+    learning_rate: Any
     steps: int
     batch_size: int
-    decay: float = 0.0
+    replacement: bool = False
+    momentum: float = 0.0
+    nesterov: bool = False
+    ridge: float = 0.0
 
-    motion = "steps"
+    draws_batches = True
 
     def __post_init__(self):
-        object.__setattr__(self, "learning_rate", as_positive("learning_rate", self.learning_rate))
-        object.__setattr__(self, "steps", as_count("steps", self.steps, lowest=0))
+        self._check(or_infinite=False)
         object.__setattr__(self, "batch_size", as_count("batch_size", self.batch_size, lowest=1))
-        object.__setattr__(self, "decay", as_positive("decay", self.decay, or_zero=True))
+        if not isinstance(self.replacement, bool | np.bool_):
+            raise ValueError(f"replacement must be True or False, got {self.replacement!r}.")
 
     @property
-    def end(self) -> float:
-        return float(self.steps)
+    def mixes_modes(self) -> bool:
+        return True
 
-    def refusal(self, order: int) -> str | None:
-        if order == 1:
-            return super().refusal(order)
-        return (
-            "algorithm=StochasticGradientDescent draws its batches at random; give the batches themselves "
-            "in fw.algorithms.Schedule, or use fw.GradientFlow(): at infinite width the end of training is "
-            "the same."
+    def response_matrix(self, Theta: np.ndarray) -> np.ndarray:
+        raise ValueError(
+            f"algorithm={self!r} draws its batches at random, so there is no single response; use "
+            f"fw.predict, or algorithm.fixed({len(Theta)}, key=0) for batches that all networks share."
         )
 
-    def learning_rate_at(self, step, numbers):
-        return numbers["learning_rate"] / (1 + numbers["decay"] * step)
+    def at_time(self, time: float) -> "StochasticGradientDescent":
+        return replace(self, **first_steps(self, time))
 
-    @property
-    def numbers(self) -> dict[str, float]:
-        return {"learning_rate": self.learning_rate, "decay": self.decay}
+    def check_batches(self, count: int) -> None:
+        if self.batch_size > count:
+            raise ValueError(
+                f"the mini-batch of algorithm={self!r} is {self.batch_size}, but there are {count} "
+                "training inputs; make it smaller."
+            )
+
+    def batch(self, step, key, numbers, count):
+        drawn = batches.with_replacement if self.replacement else batches.shuffled
+        step = jnp.asarray(step).astype(jnp.int64)
+        samples = drawn(self.batch_size, step, key, count)
+        return samples, jnp.full(self.batch_size, count / self.batch_size)
+
+    def fixed(self, count: int, key) -> GradientDescent:
+        """Descent with batches drawn once, the same for every network.
+
+        Args:
+            count: The number of training samples.
+            key: The randomness.
+
+        Returns:
+            An `fw.GradientDescent` with these batches.
+
+        ```python
+        fw.StochasticGradientDescent(0.1, steps=100, batch_size=2).fixed(6, key=0)
+        ```
+        """
+        masks = self.masks(count, 1, key)[0]
+        return GradientDescent(
+            self.learning_rate, self.steps, self.momentum, self.nesterov, masks, ridge=self.ridge
+        )
 
     @property
     def pattern(self) -> "StochasticGradientDescent":
-        return StochasticGradientDescent(1.0, 0, self.batch_size)
-
-    @property
-    def mini_batch(self) -> int:
-        return self.batch_size
+        open_fields = {**self._open(), "steps": 0}
+        return replace(self, **open_fields)

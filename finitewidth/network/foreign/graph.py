@@ -117,8 +117,8 @@ def _light_from(source: Node, target: Node) -> Node:
     return target
 
 
-def between(source: Node, target: Node) -> Iterator[Node]:
-    """The nodes on the ways from one node to another, without the first."""
+def between(source: Node | None, target: Node) -> Iterator[Node]:
+    """The nodes on the ways from one node to another, without the first; from the input on for None."""
     seen, waiting = set(), [target]
     while waiting:
         node = waiting.pop()
@@ -126,6 +126,31 @@ def between(source: Node, target: Node) -> Iterator[Node]:
             seen.add(id(node))
             yield node
             waiting += node.inputs
+
+
+def ordered(gap: Gap) -> list[Node]:
+    """The light nodes of a gap in order of computation."""
+    return sorted(between(gap.source, gap.target), key=lambda node: node.number)
+
+
+def text_of(gap: Gap) -> str:
+    """The operations of a gap, for messages."""
+    return ", ".join(node.text for node in ordered(gap))
+
+
+def dominators(first: Node, target: Node) -> Iterator[Node]:
+    """The nodes through which every way passes, from the target down to the first."""
+    while target is not first:
+        yield target
+        assert target.dominator is not None
+        target = target.dominator
+    yield first
+
+
+def start(first: Node, target: Node) -> Node:
+    """The last node before the first layer through which everything passes."""
+    light = (one for one in dominators(first, target) if all(n.layer is None for n in between(first, one)))
+    return max(light, key=lambda node: node.number)
 
 
 def _name_at(part: Part | None) -> str:

@@ -6,7 +6,7 @@ is an activation or a layer norm, told by its values.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
+from finitewidth.core.inputs import reason
 from finitewidth.network.foreign import graph
 from finitewidth.network.foreign.graph import Gap, MissingInputs, Node
 from finitewidth.network.foreign.jax_layers import KNOWN, convolution, norm, window_pool, with_variance
@@ -134,8 +135,9 @@ class _Reader:
         try:
             closed = jax.make_jaxpr(trace.function)(trace.parameters, trace.example)
         except Exception as error:  # a user's function may raise anything on a symbolic input
-            reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else "no reason"
-            raise ValueError(f"the model cannot be traced ({type(error).__name__}: {reason}).") from error
+            raise ValueError(
+                f"the model cannot be traced ({type(error).__name__}: {reason(error)})."
+            ) from error
         leaves = jax.tree.leaves(trace.parameters)
         *before, last = closed.jaxpr.invars
         self.values |= dict(zip(before, leaves, strict=True))
@@ -147,7 +149,7 @@ class _Reader:
             raise ValueError(f"the model does not return one array that depends on its input; {KNOWN}.")
         graph.number_nodes([first, *self.operations])
         target = self.places[output][0]
-        way = graph.parts(_start(first, target), target)
+        way = graph.parts(graph.start(first, target), target)
         if not any(not isinstance(part, Gap) for part in way):
             raise ValueError(f"the model has no linear layer; {KNOWN}.")
         if isinstance(way[-1], Gap):
@@ -271,9 +273,8 @@ class _Reader:
         try:
             return (self._activation(gap),)
         except ValueError:
-            for middle in list(_dominators(gap.source, gap.target))[
-                1:-1
-            ]:  # a norm right before an activation
+            # a norm right before an activation
+            for middle in list(graph.dominators(gap.source, gap.target))[1:-1]:
                 if (layer := self._norm(gap._replace(target=middle))) is not None:
                     return layer, self._activation(gap._replace(source=middle))
             raise
@@ -294,13 +295,12 @@ class _Reader:
 
     def _activation(self, gap: Gap) -> Activation:
         shape = gap.source.origin.shape
-        text = ", ".join(node.text for node in sorted(graph.between(gap.source, gap.target), key=_number))
-        place = f"between {gap.below!r} and {gap.above!r}"
+        place, text = f"between {gap.below!r} and {gap.above!r}", graph.text_of(gap)
         return activation_of(self._function(gap, shape), int(np.prod(shape)), None, place=place, text=text)
 
     def _function(self, gap: Gap, shape: Shape) -> Callable[[np.ndarray], np.ndarray]:
         """The operations of a gap on matrices whose rows are flattened values."""
-        nodes = sorted(graph.between(gap.source, gap.target), key=_number)
+        nodes = graph.ordered(gap)
 
         def one(row: jax.Array) -> jax.Array:
             known = {gap.source: [row.reshape(shape)]}
@@ -324,34 +324,5 @@ class _Reader:
         return (*shape[1:], shape[0]) if channels_first and len(shape) > 1 else tuple(shape)
 
 
-def _number(node: Node) -> int:
-    return node.number
-
-
-def _start(first: Node, target: Node) -> Node:
-    """The last node before the first layer through which everything passes."""
-    dominators = list(_dominators(first, target))
-    light = [one for one in dominators if all(n.layer is None for n in graph.between(first, one))]
-    return max(light, key=_number)
-
-
-def _dominators(first: Node, target: Node) -> Iterator[Node]:
-    while target is not first:
-        yield target
-        assert target.dominator is not None
-        target = target.dominator
-    yield first
-
-
 def _behind_convolution(node: Node) -> bool:
-    return any(isinstance(one.layer, Conv) for one in _ancestors(node))
-
-
-def _ancestors(node: Node) -> Iterator[Node]:
-    seen, waiting = set(), [node]
-    while waiting:
-        one = waiting.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            waiting += one.inputs
+    return any(isinstance(one.layer, Conv) for one in graph.between(None, node))

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from finitewidth.core.inputs import reason
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.mlp import ActivationLike
 
@@ -82,10 +83,9 @@ def _evaluated(
     try:
         value = np.asarray(function(entries.reshape(shape)))
     except (RuntimeError, TypeError, IndexError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
         raise ValueError(
-            f"the operation {place} ({text}) cannot be evaluated on numbers ({reason}); the theory needs an "
-            "elementwise activation."
+            f"the operation {place} ({text}) cannot be evaluated on numbers ({reason(error)}); the theory "
+            "needs an elementwise activation."
         ) from error
     if value.shape != shape:
         raise ValueError(

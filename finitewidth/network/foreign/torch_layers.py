@@ -15,7 +15,6 @@ from finitewidth.network.foreign.torch_trace import Traced, Weights, checked
 from finitewidth.network.layers.abstract import AbstractLayer
 from finitewidth.network.layers.conv import Conv
 from finitewidth.network.layers.dense import Dense
-from finitewidth.network.layers.dropout import Dropout
 from finitewidth.network.layers.layer_norm import LayerNorm
 from finitewidth.network.layers.pooling import AveragePool, Flatten, GlobalAveragePool
 
@@ -230,11 +229,6 @@ def dropout_of(trace: Traced, node: fx.Node) -> float | None:
     names = ("input", "p", "training")
     training = trace.argument(node, names, "training", True)
     return float(trace.argument(node, names, "p", 0.5)) if training else 0.0
-
-
-def dropping(drop: float) -> Dropout:
-    """Dropout as a layer."""
-    return Dropout(drop)
 
 
 def refuse_modules(module: nn.Module) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import fx, nn
 
+from finitewidth.core.inputs import reason
 from finitewidth.network.foreign import graph
 from finitewidth.network.foreign.graph import Gap, Held, MissingInputs, Node
 from finitewidth.network.foreign.recognition import Given, activation_of, passed
@@ -15,7 +16,6 @@ from finitewidth.network.foreign.torch_layers import (
     KNOWN,
     SHAPES,
     dropout_of,
-    dropping,
     layer_of,
     norm_of,
     refuse_by_name,
@@ -28,6 +28,7 @@ from finitewidth.network.layers.abstract import AbstractLayer, Shape
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.layers.conv import Conv
 from finitewidth.network.layers.dense import Dense
+from finitewidth.network.layers.dropout import Dropout
 from finitewidth.network.layers.layer_norm import LayerNorm
 from finitewidth.network.layers.residual import Residual
 from finitewidth.network.network import Network
@@ -187,7 +188,7 @@ class _Reader:
 
     def _dropout(self, node: fx.Node, before: Node, drop: float) -> Node:
         if drop and self.with_dropout:
-            return Node(self.trace.described(node), (before,), dropping(drop), origin=node)
+            return Node(self.trace.described(node), (before,), Dropout(drop), origin=node)
         if drop:
             self.dropout.append(str(node.target) if node.op == "call_module" else self.trace.described(node))
         return before
@@ -205,10 +206,9 @@ class _Reader:
         try:
             return self.trace.value(node, self.values)
         except (RuntimeError, TypeError, IndexError, AssertionError) as error:
-            reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else "no reason"
             raise ValueError(
-                f"module cannot be evaluated at {self.trace.described(node)} ({reason}); pass inputs, a "
-                "batch that it accepts."
+                f"module cannot be evaluated at {self.trace.described(node)} ({reason(error)}); pass inputs, "
+                "a batch that it accepts."
             ) from error
 
     def _own(self, weights: Weights) -> None:
@@ -239,7 +239,7 @@ class _Reader:
         if not isinstance(output.args[0], fx.Node) or output.args[0] not in self.nodes:
             raise ValueError(f"module does not return one tensor; {KNOWN}.")
         target, first = self.nodes[output.args[0]], next(iter(self.nodes.values()))
-        self.source = self._source(first, target)
+        self.source = graph.start(first, target)  # inputs are prepared there
         way = graph.parts(self.source, target)
         if way and isinstance(way[-1], Gap):
             self._check_end(way[-1])
@@ -247,15 +247,6 @@ class _Reader:
         gaps = list(_gaps(way))
         wanted = dict(zip(_places(way, gaps), passed(given, _count(way, gaps)), strict=False))
         return graph.sequence(way, lambda gap: self._recognized(gap, wanted.get(gaps.index(gap))))
-
-    def _source(self, first: Node, target: Node) -> Node:
-        """The last node before the first layer through which everything passes: inputs are prepared there."""
-        dominators = [target]
-        while dominators[-1] is not first:
-            assert dominators[-1].dominator is not None
-            dominators.append(dominators[-1].dominator)
-        light = [one for one in dominators if all(n.layer is None for n in graph.between(first, one))]
-        return max(light, key=lambda one: one.number)
 
     def _recognized(self, gap: Gap, wanted: Activation | None) -> tuple[Activation]:
         def function(entries: np.ndarray) -> np.ndarray:
@@ -265,11 +256,7 @@ class _Reader:
 
         width = self._width(gap.source)
         place = f"between layers {gap.below!r} and {gap.above!r}"
-        return (activation_of(function, width, wanted, place=place, text=self._text(gap)),)
-
-    def _text(self, gap: Gap) -> str:
-        nodes = sorted(graph.between(gap.source, gap.target), key=lambda one: one.number)
-        return ", ".join(node.text for node in nodes)
+        return (activation_of(function, width, wanted, place=place, text=graph.text_of(gap)),)
 
     def _width(self, node: Node) -> int:
         while node.dominator is not None and not isinstance(node.layer, Dense | Conv):
@@ -335,8 +322,7 @@ def as_batch(inputs: Any, module: nn.Module) -> torch.Tensor:
     try:
         batch = inputs if isinstance(inputs, torch.Tensor) else torch.as_tensor(np.asarray(inputs))
     except (TypeError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise ValueError(f"inputs must be a batch that the module accepts ({reason}).") from error
+        raise ValueError(f"inputs must be a batch that the module accepts ({reason(error)}).") from error
     reference = next(module.parameters(), None)
     if reference is None:
         return batch.detach()

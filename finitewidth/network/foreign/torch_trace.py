@@ -9,6 +9,8 @@ import torch
 from torch import fx, nn
 from torch.fx.node import map_arg
 
+from finitewidth.core.inputs import reason
+
 _SIZES = {"size", "getattr", "shape", "dim", "len"}  # operations whose results are no tensors
 
 
@@ -123,10 +125,9 @@ def traced(module: nn.Module) -> Traced:
     try:
         return Traced(module, fx.Tracer().trace(module))
     except Exception as error:  # a user's forward may raise anything on a symbolic input
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
         raise ValueError(
             f"module {type(module).__name__} cannot be traced ({type(error).__name__}: "
-            f"{reason.rstrip('.')}); write its forward without Python control flow on tensors, and pass the "
+            f"{reason(error)}); write its forward without Python control flow on tensors, and pass the "
             "plain module."
         ) from error
 

@@ -99,6 +99,38 @@ class AbstractLayer(abc.ABC):
         """The layer that `to_plain` wrote down, without its kind."""
         return cls(**{name: _tupled(value) for name, value in fields.items()})
 
+    def __repr__(self) -> str:
+        return shown(self)
+
+
+class AbstractWeights(AbstractLayer):
+    """Weights and biases with a `width`, variances `C_b` and `C_W`, and rates `lambda_b` and `lambda_W`."""
+
+    C_b: float
+    lambda_b: float
+
+    @property
+    def has_weights(self) -> bool:
+        return True
+
+    @property
+    def is_homogeneous(self) -> bool:
+        return self.C_b == 0 and self.lambda_b == 0
+
+    @abc.abstractmethod
+    def fan_in(self, shape: Shape) -> int:
+        """The number of inputs of a neuron."""
+
+    def with_rates(self, rule: RateRule, shape: Shape) -> "AbstractWeights":
+        lambda_b, lambda_W = rule(self, self.fan_in(shape))
+        return dataclasses.replace(self, lambda_b=lambda_b, lambda_W=lambda_W)  # type: ignore[type-var]
+
+    def frozen(self) -> "AbstractWeights":
+        return dataclasses.replace(self, lambda_b=0.0, lambda_W=0.0)  # type: ignore[type-var]
+
+    def values_behind(self, values: Values) -> Values:
+        return Values.GAUSSIAN
+
 
 def shown(layer: Any) -> str:
     """A frozen layer as one would type it: the fields that differ from their defaults."""

@@ -55,7 +55,7 @@ class Positions:
         return shown(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SelfAttention(AbstractLayer):
     r"""Attention of all positions to all.
 
@@ -141,6 +141,3 @@ class SelfAttention(AbstractLayer):
         positions = fields.get("positions")
         given = Positions(**positions) if isinstance(positions, Mapping) else positions
         return cls(**{**fields, "positions": given})
-
-    def __repr__(self) -> str:
-        return shown(self)

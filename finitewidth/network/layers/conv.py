@@ -1,16 +1,15 @@
 """Convolutions: one small filter with shared weights at every position."""
 
-import dataclasses
 import math
 from dataclasses import dataclass
 
-from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values, shown
-from finitewidth.network.layers.weights import RateRule, check_weights
+from finitewidth.network.layers.abstract import AbstractWeights, Shape
+from finitewidth.network.layers.weights import check_weights
 from finitewidth.network.layers.windows import Axis, Padding, as_padding, as_sizes, axes
 
 
-@dataclass(frozen=True)
-class Conv(AbstractLayer):
+@dataclass(frozen=True, repr=False)
+class Conv(AbstractWeights):
     r"""A convolution over one or two axes, $z_{p,i} = b_i + \sum_{f,j} W_{f,ij}\, x_{sp+f,j}$.
 
     Args:
@@ -45,34 +44,13 @@ class Conv(AbstractLayer):
         object.__setattr__(self, "stride", as_sizes("stride", self.stride))
         object.__setattr__(self, "padding", as_padding(self.padding))
 
-    @property
-    def has_weights(self) -> bool:
-        return True
-
     def axes(self, shape: Shape) -> tuple[Axis, ...]:
         """The filter along each axis of positions."""
         return axes("Conv", shape, self.filter, self.stride, self.padding)
-
-    @property
-    def is_homogeneous(self) -> bool:
-        return self.C_b == 0 and self.lambda_b == 0
 
     def fan_in(self, shape: Shape) -> int:
         """The number of inputs of a neuron: channels times taps."""
         return shape[-1] * math.prod(axis.taps for axis in self.axes(shape))
 
-    def with_rates(self, rule: RateRule, shape: Shape) -> "Conv":
-        lambda_b, lambda_W = rule(self, self.fan_in(shape))
-        return dataclasses.replace(self, lambda_b=lambda_b, lambda_W=lambda_W)
-
-    def frozen(self) -> "Conv":
-        return dataclasses.replace(self, lambda_b=0.0, lambda_W=0.0)
-
     def output_shape(self, shape: Shape) -> Shape:
         return (*(axis.output for axis in self.axes(shape)), self.width)
-
-    def values_behind(self, values: Values) -> Values:
-        return Values.GAUSSIAN
-
-    def __repr__(self) -> str:
-        return shown(self)

@@ -3,12 +3,12 @@
 import dataclasses
 from dataclasses import dataclass
 
-from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values, shown
-from finitewidth.network.layers.weights import RateRule, check_weights
+from finitewidth.network.layers.abstract import AbstractWeights, Shape
+from finitewidth.network.layers.weights import check_weights
 
 
-@dataclass(frozen=True)
-class Dense(AbstractLayer):
+@dataclass(frozen=True, repr=False)
+class Dense(AbstractWeights):
     r"""Weights and biases, $z_i = b_i + \sum_j W_{ij} x_j$, the same at every position (PDLT chapter 2).
 
     Args:
@@ -32,33 +32,12 @@ class Dense(AbstractLayer):
     def __post_init__(self):
         check_weights(self)
 
-    @property
-    def has_weights(self) -> bool:
-        return True
-
-    @property
-    def is_homogeneous(self) -> bool:
-        return self.C_b == 0 and self.lambda_b == 0
-
     def fan_in(self, shape: Shape) -> int:
         """The number of inputs of a neuron."""
         return shape[-1]
-
-    def with_rates(self, rule: RateRule, shape: Shape) -> "Dense":
-        lambda_b, lambda_W = rule(self, self.fan_in(shape))
-        return dataclasses.replace(self, lambda_b=lambda_b, lambda_W=lambda_W)
-
-    def frozen(self) -> "Dense":
-        return dataclasses.replace(self, lambda_b=0.0, lambda_W=0.0)
 
     def with_outputs(self, width: int) -> "Dense":
         return dataclasses.replace(self, width=width)
 
     def output_shape(self, shape: Shape) -> Shape:
         return (*shape[:-1], self.width)
-
-    def values_behind(self, values: Values) -> Values:
-        return Values.GAUSSIAN
-
-    def __repr__(self) -> str:
-        return shown(self)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from finitewidth.core.inputs import as_number
-from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values, shown
+from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dropout(AbstractLayer):
     """Each value is zero with probability `drop`, drawn for each sample on its own, and else over 1 - drop.
 
@@ -36,6 +36,3 @@ class Dropout(AbstractLayer):
 
     def values_behind(self, values: Values) -> Values:
         return Values.DROPPED if values.is_gaussian else values
-
-    def __repr__(self) -> str:
-        return shown(self)

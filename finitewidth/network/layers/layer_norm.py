@@ -3,13 +3,13 @@
 import dataclasses
 from dataclasses import dataclass
 
-from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values, shown
+from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
 from finitewidth.network.layers.weights import as_variance
 
 AXES = ("channels", "all")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LayerNorm(AbstractLayer):
     """Each sample minus its mean, over its standard deviation, with a gain of 1 and an offset of 0 at first.
 
@@ -58,6 +58,3 @@ class LayerNorm(AbstractLayer):
             f"LayerNorm follows {values.value}, behind which the mean of the channels is not zero; "
             "put it before, right behind weights."
         )
-
-    def __repr__(self) -> str:
-        return shown(self)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from finitewidth.core.rooms import import_modules
-from finitewidth.network.layers.abstract import AbstractLayer
+from finitewidth.network.layers.abstract import AbstractLayer, AbstractWeights
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.layers.sequence import as_layer, refuse_without_kernel
 
@@ -19,8 +19,8 @@ def _discover() -> None:
 def kinds() -> dict[str, type[AbstractLayer]]:
     """All kinds of layers that are written as tables, by name."""
     _discover()
-    written = (kind for kind in AbstractLayer.__subclasses__() if kind is not Activation)
-    return {kind.__name__: kind for kind in written}
+    kinds = (*AbstractWeights.__subclasses__(), *AbstractLayer.__subclasses__())
+    return {kind.__name__: kind for kind in kinds if kind not in (Activation, AbstractWeights)}
 
 
 def layers_from_plain(plain: Any) -> list[AbstractLayer]:

@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass
 
-from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values, shown
+from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
 from finitewidth.network.layers.windows import Axis, Padding, as_padding, as_sizes, axes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AveragePool(AbstractLayer):
     """The average over a sliding window of positions.
 
@@ -47,11 +47,8 @@ class AveragePool(AbstractLayer):
     def output_shape(self, shape: Shape) -> Shape:
         return (*(axis.output for axis in self.axes(shape)), shape[-1])
 
-    def __repr__(self) -> str:
-        return shown(self)
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GlobalAveragePool(AbstractLayer):
     """The average over all positions.
 
@@ -69,7 +66,7 @@ class GlobalAveragePool(AbstractLayer):
         return shape[-1:]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Flatten(AbstractLayer):
     """All positions and channels as one vector.
 

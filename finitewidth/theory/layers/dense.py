@@ -6,7 +6,7 @@ with K and Theta of what arrives (PDLT chapters 4 and 8).
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,22 @@ from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.dense import Dense
 from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Counter, register
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
+
+
+class Means(NamedTuple):
+    """K and Theta of one layer: matrices of pairs, or whatever can be added and multiplied."""
+
+    K: Any
+    Theta: Any
+
+    def plus(self, other: "Means", factor: float) -> "Means":
+        """The sum, with a factor on the other."""
+        return Means(self.K + factor * other.K, self.Theta + factor * other.Theta)
+
+
+def behind_weights(layer: Any, K: Any, Theta: Any = 0.0) -> Means:
+    """Means behind the weights of a layer; no NTK arrives from the inputs."""
+    return Means(layer.C_b + layer.C_W * K, layer.lambda_b + (layer.lambda_W * K + layer.C_W * Theta))
 
 
 @dataclass(frozen=True)

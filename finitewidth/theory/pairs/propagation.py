@@ -25,6 +25,7 @@ from finitewidth.gaussian.two_legs.legs import Legs, Side
 from finitewidth.gaussian.two_legs.series_legs import widest_variance
 from finitewidth.network.network import Network
 from finitewidth.theory.layers.activation import ActivationStep
+from finitewidth.theory.layers.dense import Means
 from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Chain, Counter, Like
 from finitewidth.theory.layers.sites import Displacements, Pairs
 from finitewidth.theory.layers.workspace import Workspace
@@ -275,11 +276,11 @@ class Propagation:
         return collected.layers, largest
 
 
-def first_layer(net: Network, X: np.ndarray, accuracy: float) -> tuple[np.ndarray, np.ndarray]:
+def first_layer(net: Network, X: np.ndarray, accuracy: float) -> Means:
     """K and Theta of the first layer."""
     K, Theta = Propagation(net, X, None, accuracy, (1,)).matrices()[0][1]
     assert Theta is not None
-    return K, Theta
+    return Means(K, Theta)
 
 
 class Collected:

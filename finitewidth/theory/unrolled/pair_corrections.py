@@ -14,6 +14,8 @@ import numpy as np
 from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.gaussian.two_legs.two_samples import TwoSamples, two_samples
 from finitewidth.network.network import Network
+from finitewidth.theory import features
+from finitewidth.theory.averages import mean
 from finitewidth.theory.layers.pair_map import PairMap
 from finitewidth.theory.pairs.propagation import first_layer
 from finitewidth.theory.steps import Step, steps
@@ -79,7 +81,8 @@ def _kernel(now: _OnPairs, step: Step, averages: TwoSamples) -> list[np.ndarray]
     """V and D of the next layer."""
     sigma, slope = _responses(step)
     from_kernel = sigma.scaled(step.lambda_W).plus(slope.scaled(step.C_W * step.Theta))
-    value, X, r, C = step.moments.sigma.value, step.X, step.width_ratio, step.C_W
+    value, r, C = step.moments.sigma.value, step.width_ratio, step.C_W
+    X = mean(features.created(step)["x"], step.moments)
     alone, one = _diagonal(value), corners.answer(step.moments.sigma)[..., 0, 0]
     fourth = _diagonal(averages.squares)
     created = corners.covariances(fourth, averages.cube_one, averages.squares, value)

@@ -11,7 +11,7 @@ import numpy as np
 
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.inputs import as_inputs
+from finitewidth.core.inputs import ArrayLike, as_inputs
 from finitewidth.core.memory import require_memory
 from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.two_legs.averages import ACCURACY
@@ -102,7 +102,7 @@ def _shape(name: str) -> Shape:
     return SHAPES[name]
 
 
-def unroll(net: Network, X, *, layer: int | None = None, tolerance: float = ACCURACY) -> Unrolled:
+def unroll(net: Network, X: ArrayLike, *, layer: int | None = None, tolerance: float = ACCURACY) -> Unrolled:
     """The 1/n tensors of a layer as sums over source layers.
 
     Costs two-leg averages only: time and memory grow as N^2 times depth squared.

@@ -1,0 +1,1 @@
+"""The four-point vertex V alone."""

@@ -142,7 +142,7 @@ def fields(net: Network, X: Float[np.ndarray, "N n0"], *, tolerance: float | Non
     walked = tuple(steps(net, first, net.depth, ACCURACY))
     error = max((step.moments.error for step in walked), default=0.0)
     accuracy_or_error(error, ACCURACY, net.activation_name)
-    K = (first[0], *(step.means_above[0] for step in walked))
+    K = (first[0], *(step.above.K for step in walked))
     return Fields(net, X, error, tolerance, K, walked)
 
 

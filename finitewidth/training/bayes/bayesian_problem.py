@@ -1,23 +1,26 @@
-"""A Bayesian problem at order 1/n: networks and data checked, equal inputs merged, statistics prepared."""
+"""A Bayesian problem at order 1/n: network and data checked, equal inputs merged, statistics prepared."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from finitewidth.core import methods
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_inputs, merge_inputs
+from finitewidth.core.methods import Tensors, as_method
+from finitewidth.core.run import Run, as_run
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.network.network import Network
 from finitewidth.theory.vertex.fields import Fields, fields
-from finitewidth.training.bayes.conditioned_prior import Conditioned
+from finitewidth.training.bayes.conditioned_prior import ConditionedPrior
 from finitewidth.training.first_order.learning_problem import check_widths
 from finitewidth.training.infinite.bayes import invert, observations
 
 
 @dataclass(frozen=True, eq=False)
 class BayesianProblem:
-    """A network, noisy observations and test inputs that have passed all checks of order 1/n."""
+    """A network, noisy observations and test inputs that have passed the checks of order 1/n."""
 
     net: Network
     X: Float[np.ndarray, "N_A n0"]
@@ -30,7 +33,7 @@ class BayesianProblem:
     def of(
         cls, net: Network, X_train, Y_train, X_test, noise: float, tolerance: float | None
     ) -> "BayesianProblem":
-        """Check a network and data as a user gave them; nothing behind this point checks them again."""
+        """The problem of a network and data as a user gave them, after all checks."""
         check_prior(net)
         X, Y = observations(net, X_train, Y_train, noise)
         X_test = None if X_test is None else as_inputs(X_test, net.input_shape, name="X_test")
@@ -43,17 +46,17 @@ class BayesianProblem:
         distinct, places = merge_inputs(everything)
         return distinct, places[:count], places[:count] if self.X_test is None else places[count:]
 
-    def prepared(self, running: Runner = HERE, *, tests: bool = True) -> tuple[Fields, Conditioned]:
+    def prepared(self, running: Runner = HERE, *, tests: bool = True) -> tuple[Fields, ConditionedPrior]:
         """Statistics of the preactivations, and the prior of infinite width conditioned on the data.
 
         The training kernel is inverted first: where that is refused, nothing else is computed.
         """
         X, train, places = self.merged() if tests else (*merge_inputs(self.X), np.arange(0))
-        prepare = fields(self.net, X, tolerance=self.tolerance)
-        K = prepare.K[-1]
+        unaveraged = fields(self.net, X, tolerance=self.tolerance)
+        K = unaveraged.K[-1]
         solved = invert(self.net, self.X, self.Y, K[np.ix_(train, train)], self.noise)
-        given = Conditioned.of(K, self.Y, train, places, solved, exact=self.noise == 0)
-        return prepare.with_averages(running), given
+        given = ConditionedPrior.of(K, self.Y, train, places, solved, exact=self.noise == 0)
+        return unaveraged.with_averages(running), given
 
     def described(self) -> dict:
         """Everything that a posterior depends on, for the store of a run."""
@@ -65,6 +68,23 @@ class BayesianProblem:
             "noise": self.noise,
             "four_leg_tolerance": self.tolerance,
         }
+
+
+def checked(order: int, method: Tensors | None, run: Run | None) -> int:
+    """The order, with what acts at it; what order 0 does not look at is refused."""
+    if order not in (0, 1):
+        raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
+    if order == 0:
+        as_method(method, (), where="at order 0")
+        as_run(run, tasks=False)
+    return order
+
+
+def tolerance_of(method: Tensors | None) -> float | None:
+    """The accuracy of four-leg averages, all that a posterior asks of its method."""
+    method = as_method(method, (Tensors,), where="in fw.bayes") or Tensors()
+    methods.only(method, ("tolerance",), "in fw.bayes")
+    return method.tolerance
 
 
 def check_prior(net: Network) -> None:

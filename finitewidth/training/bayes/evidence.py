@@ -1,46 +1,43 @@
 """The evidence of data for a prior, log p(y), through order 1/n, and its gradient."""
 
-import warnings
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
-from finitewidth.core.display.progress import Progress
-from finitewidth.core.tasks import HERE, Runner, runner
+from finitewidth.core.display.user_warnings import warn
+from finitewidth.core.inputs import ArrayLike
+from finitewidth.core.methods import Tensors
+from finitewidth.core.run import Run, runner
+from finitewidth.core.tasks import HERE, Runner
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
-from finitewidth.training.bayes.bayesian_problem import BayesianProblem
-from finitewidth.training.bayes.conditioned_prior import Conditioned
-from finitewidth.training.bayes.posterior_corrections import Slopes, evidence_correction
+from finitewidth.training.bayes.bayesian_problem import BayesianProblem, checked, tolerance_of
+from finitewidth.training.bayes.conditioned_prior import ConditionedPrior
+from finitewidth.training.bayes.posterior_corrections import Derivatives, evidence_correction
 from finitewidth.training.first_order.expansion import ExpansionWarning
 from finitewidth.training.infinite.bayes import Evidence, infinite_evidence
 from finitewidth.training.neglected.posteriors import evidence_truncation
 from finitewidth.training.neglected.truncation import depth_over_width
 
 _STEP = 1e-3  # of central differences, relative to the hyperparameter
-_FINE = 1e-10  # accuracy of four-leg averages whose differences are taken
+_DIFFERENCED = 1e-10  # accuracy of four-leg averages whose differences are taken
 
 
 @takes_models
 def evidence(
     net: Network,
-    X,
-    Y,
+    X: ArrayLike,
+    Y: ArrayLike,
     *,
     noise: float = 0.0,
-    order: int = 0,
+    order: int = 1,
     gradient: bool = True,
-    four_leg_tolerance: float | None = None,
-    client: Any = None,
-    store: str | Path | None = None,
-    progress: Progress = None,
+    method: Tensors | None = None,
+    run: Run | None = None,
 ) -> Evidence:
     """The log probability density of data under the prior, with noise of a given variance.
 
     At order 1 log p is linear in 1/n: a positive correction Q/n prefers narrow networks, a negative one wide
-    networks, and neither knows a best width. Q is quadratic in the data; a correction of the size of one
+    networks, and neither has a best width. Q is quadratic in the data; a correction of the size of one
     makes the value meaningless, see `verdict`.
 
     The gradient is by C_b and C_W of each layer and by the noise; it is None for an activation that jumps and
@@ -55,24 +52,20 @@ def evidence(
         noise: The variance of the observations.
         order: 0 is infinite width, 1 adds Q/n.
         gradient: Whether to compute the gradient.
-        four_leg_tolerance: The accuracy of four-leg averages, as in `prepare`.
-        client: A Dask client, as in `predict`.
-        store: Where finished tasks are kept, as in `predict`.
-        progress: A progress bar, as in `predict`.
+        method: The accuracy of four-leg averages at order 1, an `fw.Tensors`.
+        run: Store, cluster and progress of order 1, an `fw.Run`.
 
     Returns:
         The `value`, its `gradient`, and at order 1 the `correction` and a `verdict`.
 
     ```python
-    fw.bayes.evidence(net, X, Y, noise=0.01).value
+    fw.bayes.evidence(net, X, Y, noise=0.1, gradient=False).value
     ```
     """
-    if order == 0:
+    if checked(order, method, run) == 0:
         return infinite_evidence(net, X, Y, noise=noise, gradient=gradient)
-    if order != 1:
-        raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
-    problem = BayesianProblem.of(net, X, Y, None, noise, four_leg_tolerance)
-    with runner(client, store, progress, kind="evidence", configuration=problem.described) as running:
+    problem = BayesianProblem.of(net, X, Y, None, noise, tolerance_of(method))
+    with runner(run, kind="evidence", configuration=problem.described) as running:
         value = _first_order(running, problem, gradient=gradient)
     _warn_of(value)
     return value
@@ -86,19 +79,21 @@ def _first_order(running: Runner, problem: BayesianProblem, *, gradient: bool) -
     neglected = evidence_truncation(corrected.parts / n, corrected.change / n, depth_over_width(net))
     slope = None
     if infinite.gradient is not None:
-        of_Q = _gradient(problem, given, corrected.slopes)
+        of_Q = _gradient(problem, given, corrected.derivatives)
         slope = {name: part + of_Q[name] / n for name, part in infinite.gradient.items()}
     return Evidence(net, infinite.value + corrected.Q / n, slope, given.condition, 1, infinite, neglected)
 
 
-def _gradient(problem: BayesianProblem, given: Conditioned, slopes: Slopes) -> dict[str, np.ndarray]:
+def _gradient(
+    problem: BayesianProblem, given: ConditionedPrior, derivatives: Derivatives
+) -> dict[str, np.ndarray]:
     """The gradient of Q: in closed form for the last layer and the noise, else by central differences."""
-    net, P = problem.net, slopes.by_kernel
+    net, P = problem.net, derivatives.by_kernel
     C_b, C_W = net.C_b[-1], net.C_W[-1]
     K = given.K[np.ix_(given.train, given.train)]
     gradient = {"C_b": np.zeros(net.depth), "C_W": np.zeros(net.depth), "noise": np.asarray(np.trace(P))}
     gradient["C_b"][-1] = P.sum()
-    gradient["C_W"][-1] = ((P * (K - C_b)).sum() + slopes.by_shift + 2 * slopes.by_vertex) / C_W
+    gradient["C_W"][-1] = ((P * (K - C_b)).sum() + derivatives.by_shift + 2 * derivatives.by_vertex) / C_W
     for name in ("C_b", "C_W"):
         for layer in range(net.depth - 1):
             gradient[name][layer] = _difference(problem, name, layer)
@@ -120,7 +115,7 @@ def _changed(problem: BayesianProblem, name: str, layer: int, value: float) -> f
     """Q with one hyperparameter changed."""
     values = [*getattr(problem.net, name)]
     values[layer] = value
-    tolerance = _FINE if problem.net.is_smooth else problem.tolerance
+    tolerance = _DIFFERENCED if problem.net.is_smooth else problem.tolerance
     net = _with(problem.net, name, values)
     changed = BayesianProblem(net, problem.X, problem.Y, None, problem.noise, tolerance)
     fields, given = changed.prepared(HERE, tests=False)
@@ -135,10 +130,9 @@ def _with(net: Network, name: str, values: list[float]) -> Network:
 
 def _warn_of(value: Evidence) -> None:
     if value.verdict != "trusted":
-        warnings.warn(
+        warn(
             f"order 1/n of the log evidence is {value.verdict}: it adds {value.correction:.3g} and leaves it "
             f"uncertain by {value.uncertainty:.2g}; widen the network, use fewer data, or take a prior and a "
             "noise that fit the scale of the data.",
             ExpansionWarning,
-            stacklevel=4,
         )

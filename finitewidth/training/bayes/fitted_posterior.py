@@ -1,4 +1,4 @@
-"""Data conditioned on once, and asked about many test inputs in blocks."""
+"""A network conditioned on data once, which predicts many test inputs in blocks."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ BLOCKS = {0: 1000, 1: 16}  # test inputs at a time by order; at order 1 the cost
 
 @dataclass(frozen=True, eq=False)
 class FittedPosterior:
-    """A network of a width, or of infinite width, with the data that it has been given."""
+    """A network of finite or infinite width with the data that it is conditioned on."""
 
     net: Network
     X: Float[np.ndarray, "N ..."] = field(repr=False)
@@ -37,7 +37,9 @@ class FittedPosterior:
             n = int(as_count("width", width, lowest=2))
             net = net.with_widths((n_0, *[n] * len(hidden), n_L))
         X, Y = observations(net, X.reshape(-1, *net.input_shape), Y, noise)
-        invert(net, X, Y, kernels(net, X).K, noise)  # refused here and not at the first prediction
+        invert(
+            net, X, Y, kernels(net, X).K, noise
+        )  # refuses a singular kernel here, not at the first prediction
         return cls(net, X, Y, float(noise), 0 if width is None else 1)
 
     def mean(self, X_test: np.ndarray) -> Float[np.ndarray, "M n_L"]:
@@ -50,8 +52,10 @@ class FittedPosterior:
         """Mean outputs, and standard deviations of new noisy observations."""
         size = BLOCKS[self.order]
         blocks = [self._posterior(X_test[start : start + size]) for start in range(0, len(X_test), size)]
-        means, spreads = ([getattr(block, name) for block in blocks] for name in ("mean", "observed_std"))
-        return np.concatenate(means), np.concatenate(spreads)
+        mean, std = (
+            np.concatenate([getattr(one, name) for one in blocks]) for name in ("mean", "observed_std")
+        )
+        return mean, std
 
     def _posterior(self, X_test: np.ndarray) -> Posterior:
         return posterior(self.net, self.X, self.Y, X_test, noise=self.noise, order=self.order)
@@ -66,10 +70,10 @@ def most_likely_noise(net: Network, X: np.ndarray, Y: np.ndarray) -> float:
     basis = eigenbasis(kernels(net, X).K)
     squares = np.sum((basis.vectors.T @ Y) ** 2, axis=1)
 
-    def surprise(log_noise: float) -> float:
+    def twice_minus_log_evidence(log_noise: float) -> float:
         total = basis.values + np.exp(log_noise)
         return float(np.sum(squares / total) + Y.shape[1] * np.sum(np.log(total)))
 
     bounds = tuple(np.log((np.mean(Y**2) or 1.0) * np.array([1e-8, 10.0])))
-    best: Any = minimize_scalar(surprise, bounds=bounds, method="bounded")
+    best: Any = minimize_scalar(twice_minus_log_evidence, bounds=bounds, method="bounded")
     return float(np.exp(best.x))

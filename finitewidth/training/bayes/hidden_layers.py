@@ -1,7 +1,6 @@
 r"""Hidden layers given data: at order 1/n Bayesian networks learn representations.
 
-With $g^{(l)} = d \log p_0(y) / d K^{(l)}$, carried down from $g^{(L)} = \Psi/2$ as in the gradient of the
-evidence,
+With $g^{(l)} = d \log p_0(y) / d K^{(l)}$, backpropagated from $g^{(L)} = \Psi/2$,
 
 $$\mathrm{E}[\hat G^{(l)}_{12}|y] = K + \tfrac{1}{n_{l-1}} [G^{\{1\}} + V_{(12)(34)} g_{34}], \qquad
   \mathrm{E}[z_{j1} z_{j2}|y] = \mathrm{E}[\hat G^{(l)}_{12}|y] + \tfrac{2}{n_l} (K g K)_{12},$$
@@ -22,7 +21,7 @@ from finitewidth.gaussian.two_legs.averages import relative_two_legs
 from finitewidth.theory.checks import check_layer
 from finitewidth.theory.steps import Step
 from finitewidth.theory.vertex.fields import Fields
-from finitewidth.training.bayes.conditioned_prior import Conditioned
+from finitewidth.training.bayes.conditioned_prior import ConditionedPrior
 
 
 @shown(
@@ -62,7 +61,7 @@ class HiddenLayer:
         return float(np.linalg.norm(self.shift) / np.linalg.norm(self.infinite_width))
 
 
-def hidden_layer(fields: Fields, given: Conditioned, index: int) -> HiddenLayer:
+def hidden_layer(fields: Fields, given: ConditionedPrior, index: int) -> HiddenLayer:
     """Layer `index` given the data."""
     net = fields.net
     check_layer(index, net.depth)
@@ -99,12 +98,12 @@ def kernel_gradients(steps: Sequence[Step], by_kernel: np.ndarray) -> list[Float
         slope = step.moments.sigma.slope
         assert slope is not None and slope.first is not None and slope.both is not None
         g = step.C_W * slope.both * gradients[0]
-        alone = 2 * step.C_W * (slope.first * gradients[0]).sum(axis=1)  # both legs, which are alike
-        gradients.insert(0, g + np.diag(alone))
+        diagonal = 2 * step.C_W * (slope.first * gradients[0]).sum(axis=1)  # both legs are alike
+        gradients.insert(0, g + np.diag(diagonal))
     return gradients
 
 
 def _mean(step: Step, above: np.ndarray) -> np.ndarray:
-    """n_l times the mean of a neuron of the layer that a step starts from."""
+    """n_l E[z_j | y] for the layer below a step; `above` is the gradient by the kernel above it."""
     averages, _ = relative_two_legs(step.activation, step.K, ((1, 0),))
     return 2 * step.C_W * step.K @ (above * averages[1, 0]).sum(axis=1)

@@ -3,23 +3,23 @@
 import dataclasses
 import functools
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
+from finitewidth.core.inputs import ArrayLike
 from finitewidth.core.memory import require_memory
-from finitewidth.core.tasks import Runner, runner
+from finitewidth.core.methods import Tensors
+from finitewidth.core.run import Run, runner
+from finitewidth.core.tasks import Runner
 from finitewidth.network.algorithms.newton import Newton
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
 from finitewidth.theory.ratios import Verdict
 from finitewidth.theory.vertex.fields import Fields
-from finitewidth.training.bayes.bayesian_problem import BayesianProblem
-from finitewidth.training.bayes.conditioned_prior import Conditioned
+from finitewidth.training.bayes.bayesian_problem import BayesianProblem, checked, tolerance_of
+from finitewidth.training.bayes.conditioned_prior import ConditionedPrior
 from finitewidth.training.bayes.hidden_layers import HiddenLayer, hidden_layer
 from finitewidth.training.bayes.posterior_corrections import Corrections, Cumulants, corrections
 from finitewidth.training.first_order.expansion import Wording, judged_posterior, warn_of
@@ -28,7 +28,6 @@ from finitewidth.training.infinite.gaussian import Expansion, Factor, Prediction
 from finitewidth.training.neglected.places import places_of
 from finitewidth.training.neglected.posteriors import posterior_truncation
 
-CONTRIBUTIONS = ("kernel_shift", "vertex_with_data", "vertex_without_data")
 WORDING = Wording(
     "the posterior standard deviation",
     "the posterior variance",
@@ -57,7 +56,7 @@ class Posterior:
     `fw.bayes.posterior` makes it.
 
     ```python
-    posterior = fw.bayes.posterior(net, X, Y, X_test, noise=0.1, order=1)
+    posterior = fw.bayes.posterior(net, X, Y, X_test, noise=0.1)
     posterior.mean, posterior.std, posterior.verdict, posterior.layer(2)
     ```
     """
@@ -67,7 +66,9 @@ class Posterior:
     covariance_contributions: dict[str, np.ndarray] = field(default_factory=dict, repr=False)  # (M, M), 1/n
     log_evidence_correction: float | None = None  # Q/n
     cumulants: Cumulants | None = field(default=None, repr=False)  # divided by n, where asked for
-    given: Conditioned | None = field(default=None, repr=False)  # what the hidden layers know of the data
+    given: ConditionedPrior | None = field(
+        default=None, repr=False
+    )  # what the hidden layers know of the data
     fields: Fields | None = field(default=None, repr=False)  # statistics of the hidden layers
 
     @property
@@ -174,26 +175,22 @@ class Posterior:
 
     def _cumulants(self) -> Cumulants:
         if self.cumulants is None:
-            raise ValueError(
-                "cumulants were not computed; use fw.bayes.posterior(..., order=1, cumulants=True)."
-            )
+            raise ValueError("cumulants were not computed; use fw.bayes.posterior(..., cumulants=True).")
         return self.cumulants
 
 
 @takes_models
 def posterior(
     net: Network,
-    X_train,
-    Y_train,
-    X_test=None,
+    X_train: ArrayLike,
+    Y_train: ArrayLike,
+    X_test: ArrayLike | None = None,
     *,
     noise: float = 0.0,
-    order: int = 0,
+    order: int = 1,
     cumulants: bool = False,
-    four_leg_tolerance: float | None = None,
-    client: Any = None,
-    store: str | Path | None = None,
-    progress: Progress = None,
+    method: Tensors | None = None,
+    run: Run | None = None,
 ) -> Posterior:
     """The distribution of outputs given noisy observations.
 
@@ -210,30 +207,26 @@ def posterior(
         noise: The variance of the observations.
         order: 0 is infinite width, 1 is through order 1/n.
         cumulants: Whether to compute `skewness` and `excess_kurtosis`, at order 1.
-        four_leg_tolerance: The accuracy of four-leg averages, as in `prepare`.
-        client: A Dask client, for which averages of four sigmas are independent tasks.
-        store: Where finished tasks are kept, as in `predict`.
-        progress: A progress bar, as in `predict`.
+        method: The accuracy of four-leg averages at order 1, an `fw.Tensors`.
+        run: Store, cluster and progress of order 1, an `fw.Run`; tasks are averages of four sigmas.
 
     Returns:
         `mean`, `std` and `covariance` on the test inputs.
 
     ```python
-    fw.bayes.posterior(net, X, Y, X_test, noise=0.01).mean
+    fw.bayes.posterior(net, X, Y, X_test, noise=0.1).mean
     ```
     """
-    if order == 0:
+    if checked(order, method, run) == 0:
         if cumulants:
             raise ValueError("cumulants=True is for order=1; at infinite width the posterior is Gaussian.")
         return Posterior(infinite_posterior(net, X_train, Y_train, X_test, noise=noise), float(noise))
-    if order != 1:
-        raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
-    problem = BayesianProblem.of(net, X_train, Y_train, X_test, noise, four_leg_tolerance)
+    problem = BayesianProblem.of(net, X_train, Y_train, X_test, noise, tolerance_of(method))
     configuration = functools.partial(_described, problem, cumulants)
-    with runner(client, store, progress, kind="posterior", configuration=configuration) as running:
+    with runner(run, kind="posterior", configuration=configuration) as running:
         conditioned = _first_order(running, problem, cumulants)
     assert conditioned.expansion is not None
-    warn_of(conditioned.expansion, conditioned.condition, wording=WORDING, stacklevel=4)
+    warn_of(conditioned.expansion, conditioned.condition, wording=WORDING)
     return conditioned
 
 
@@ -250,7 +243,8 @@ def _first_order(running: Runner, problem: BayesianProblem, cumulants: bool) -> 
     untrained = float(np.diag(given.K).max(initial=0.0))
     T, a, K = given.T, given.a, given.K
     left_open, fitted = (np.einsum("ab,ac,cb->b", part, K, part, optimize=True) for part in (T, a))
-    neglected = posterior_truncation(prediction, corrected.change / n, np.maximum(left_open, 0.0), fitted)
+    change, points = corrected.change / n, len(given.train)
+    neglected = posterior_truncation(prediction, change, points, np.maximum(left_open, 0.0), fitted)
     places = places_of(K, given.train, given.tests)
     prediction = judged_posterior(prediction, neglected, untrained, places)
     third_and_fourth = corrected.cumulants
@@ -268,11 +262,11 @@ def _first_order(running: Runner, problem: BayesianProblem, cumulants: bool) -> 
 
 
 def _prediction(
-    problem: BayesianProblem, given: Conditioned, corrected: Corrections, error: float
+    problem: BayesianProblem, given: ConditionedPrior, corrected: Corrections, error: float
 ) -> Prediction:
     n, one = problem.net.ladder.widths[-2], np.eye(given.outputs)
     infinite = Prediction(
-        trained_for(problem.net), Newton(), 0, given.mean, ((one, given.among),), given.condition, error
+        trained_for(problem.net), Newton(), 0, given.mean, ((one, given.covariance),), given.condition, error
     )
     parts = {name: part / n for name, part in corrected.mean.items()}
     shape, wired = infinite.mean.shape, corrected.wired / n
@@ -282,7 +276,7 @@ def _prediction(
         infinite,
         order=1,
         mean=infinite.mean + sum(parts.values()),
-        factors=((one, given.among + sum(corrected.own.values()) / n),),
+        factors=((one, given.covariance + sum(corrected.own.values()) / n),),
         contributions=parts,
         variance_contributions=spread,
         leading=infinite,
@@ -290,7 +284,7 @@ def _prediction(
     )
 
 
-def _require_memory(given: Conditioned, cumulants: bool) -> None:
+def _require_memory(given: ConditionedPrior, cumulants: bool) -> None:
     tests, outputs, N = given.tests.size, given.outputs, len(given.K)
     matrices = tests * (outputs + tests * cumulants)
     require_memory(
@@ -301,5 +295,5 @@ def _require_memory(given: Conditioned, cumulants: bool) -> None:
 
 
 def _relative(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Zero where the data leave nothing open."""
+    """Values over a scale; zero where the data determine the output."""
     return np.divide(values, scale, out=np.zeros_like(scale), where=scale > 0)

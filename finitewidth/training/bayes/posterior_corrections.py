@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.theory.vertex.interface import AbstractVertex
-from finitewidth.training.bayes.conditioned_prior import Conditioned
+from finitewidth.training.bayes.conditioned_prior import ConditionedPrior
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Corrections:
 
 
 @dataclass(frozen=True, eq=False)
-class Slopes:
+class Derivatives:
     """n times the derivatives of Q that are known in closed form."""
 
     by_kernel: Float[np.ndarray, "N_A N_A"]  # P, between training samples
@@ -52,27 +52,27 @@ class Slopes:
 
 
 def corrections(
-    given: Conditioned, vertex: AbstractVertex, *, cumulants: bool = False, running: Runner = HERE
+    given: ConditionedPrior, vertex: AbstractVertex, *, cumulants: bool = False, running: Runner = HERE
 ) -> Corrections:
     """All corrections of order 1/n in one pass over the vertex."""
     T, a, M, Psi = given.T, given.a, given.M, given.Psi
     matrices = {"bi": _pairs(T, a)} | ({"bc": _pairs(T, T)} if cumulants else {})
-    whole = np.concatenate([Psi[None], *(part.reshape(-1, *Psi.shape) for part in matrices.values())])
-    contracted = vertex.contract(whole, M[None], running)
+    stacked = np.concatenate([Psi[None], *(part.reshape(-1, *Psi.shape) for part in matrices.values())])
+    contracted = vertex.contract(stacked, M[None], running)
     dressing = {
         "kernel_shift": contracted.G1,
         "vertex_with_data": contracted.straight[0] / 2,
         "vertex_without_data": -contracted.crossed[0],
     }
-    moved = contracted.straight[1:]
-    wired = _between(matrices["bi"], moved[: T.shape[1] * a.shape[1]])
+    V_pairs = contracted.straight[1:]
+    wired = _between(matrices["bi"], V_pairs[: T.shape[1] * a.shape[1]])
     return Corrections(
         {name: T.T @ part @ a for name, part in dressing.items()},
         {name: _symmetric(T.T @ part @ T) for name, part in dressing.items()},
         _symmetric_pairs(wired),
         float(_parts(given, contracted.G1, contracted.straight[0], contracted.crossed[0]).sum()),
         _change(given, dressing.values()),
-        _cumulants(matrices, moved) if cumulants else None,
+        _cumulants(matrices, V_pairs) if cumulants else None,
     )
 
 
@@ -82,7 +82,7 @@ class EvidenceCorrection:
 
     parts: np.ndarray  # that add up to Q
     change: float  # of the training kernel, relative, root mean square
-    slopes: Slopes
+    derivatives: Derivatives
 
     @property
     def Q(self) -> float:
@@ -90,7 +90,7 @@ class EvidenceCorrection:
 
 
 def evidence_correction(
-    given: Conditioned, vertex: AbstractVertex, *, running: Runner = HERE
+    given: ConditionedPrior, vertex: AbstractVertex, *, running: Runner = HERE
 ) -> EvidenceCorrection:
     """Q and its derivatives."""
     contracted = vertex.contract(given.Psi[None], np.stack([given.M, given.Phi]), running)
@@ -104,17 +104,17 @@ def evidence_correction(
     half = -M @ G @ Phi / 2
     by_kernel = half + half.T + M @ (given.outputs * G + crossed) @ M / 2
     by_shift = float((contracted.G1 * given.Psi).sum()) / 2
-    return EvidenceCorrection(parts, change, Slopes(by_kernel, by_shift, float(parts.sum()) - by_shift))
+    return EvidenceCorrection(parts, change, Derivatives(by_kernel, by_shift, float(parts.sum()) - by_shift))
 
 
-def _parts(given: Conditioned, G1: np.ndarray, straight: np.ndarray, crossed: np.ndarray) -> np.ndarray:
+def _parts(given: ConditionedPrior, G1: np.ndarray, straight: np.ndarray, crossed: np.ndarray) -> np.ndarray:
     """The parts of Q, from V Psi and V_(13)(24) M."""
     M, Phi, Psi = given.M, given.Phi, given.Psi
     sums = (G1 * Psi).sum(), (straight * Psi).sum(), (crossed * Phi).sum(), (crossed * M).sum()
     return np.array([1 / 2, 1 / 8, -1 / 2, given.outputs / 4]) * sums
 
 
-def _change(given: Conditioned, parts: Iterable[np.ndarray]) -> float:
+def _change(given: ConditionedPrior, parts: Iterable[np.ndarray]) -> float:
     """How much the parts of a changed kernel move the training kernel with its noise, as a share of it."""
     relative = [given.M @ part for part in parts]
     squares = sum(float((one * one.T).sum()) for one in relative)
@@ -127,16 +127,16 @@ def _pairs(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return outer + outer.swapaxes(2, 3)
 
 
-def _between(matrices: np.ndarray, moved: np.ndarray) -> np.ndarray:
-    """V between every two of the matrices: (l, r, l', r')."""
+def _between(matrices: np.ndarray, V_pairs: np.ndarray) -> np.ndarray:
+    """V contracted with every two of the matrices, (l, r, l', r'), from V contracted with one."""
     l, r = matrices.shape[:2]
     flat = matrices.reshape(l * r, -1)
-    return (flat @ moved.reshape(l * r, -1).T).reshape(l, r, l, r)
+    return (flat @ V_pairs.reshape(l * r, -1).T).reshape(l, r, l, r)
 
 
-def _cumulants(matrices: dict[str, np.ndarray], moved: np.ndarray) -> Cumulants:
+def _cumulants(matrices: dict[str, np.ndarray], V_pairs: np.ndarray) -> Cumulants:
     tests, outputs = matrices["bi"].shape[:2]
-    both = moved[tests * outputs :]
+    both = V_pairs[tests * outputs :]
     flat = both.reshape(tests * tests, -1)
     third = flat @ matrices["bi"].reshape(tests * outputs, -1).T
     fourth = flat @ matrices["bc"].reshape(tests * tests, -1).T

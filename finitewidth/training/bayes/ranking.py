@@ -2,9 +2,13 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from finitewidth.core.display.records import shown
+from finitewidth.core.inputs import ArrayLike
+from finitewidth.core.methods import Tensors
+from finitewidth.core.run import Run, as_run
 from finitewidth.network.network import Network
 from finitewidth.training.bayes.evidence import evidence
 from finitewidth.training.first_order.expansion import ExpansionWarning
@@ -69,7 +73,14 @@ class Ranking:
 
 
 def rank(
-    networks: Sequence[Network] | Mapping[str, Network], X, Y, *, noise: float = 0.0, order: int = 1
+    networks: Sequence[Network] | Mapping[str, Network],
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    noise: float = 0.0,
+    order: int = 1,
+    method: Tensors | None = None,
+    run: Run | None = None,
 ) -> Ranking:
     """Compare depths, widths, activations and hyperparameters by the evidence of one data set.
 
@@ -83,6 +94,9 @@ def rank(
         Y: Observed targets (N, n_L).
         noise: The variance of the observations.
         order: 0 is infinite width, 1 is through order 1/n.
+        method: The accuracy of four-leg averages at order 1, an `fw.Tensors`.
+        run: Cluster, progress and store of order 1, an `fw.Run`; the store is a folder with one store for
+            each network.
 
     Returns:
         The networks in order, the best first.
@@ -97,12 +111,16 @@ def rank(
             f"networks must be one network or more with different names, got {len(networks)}; pass a "
             "dictionary of names and networks."
         )
+    run = as_run(run)
+
+    def judged(number: int, net: Network) -> Evidence:
+        store = None if run.store is None else Path(run.store) / f"network_{number}.zarr"
+        own = replace(run, store=store)
+        return evidence(net, X, Y, noise=noise, order=order, gradient=False, method=method, run=own)
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExpansionWarning)
-        rows = [
-            RankedNetwork(name, evidence(net, X, Y, noise=noise, order=order, gradient=False))
-            for name, net in named.items()
-        ]
+        rows = [RankedNetwork(name, judged(i, net)) for i, (name, net) in enumerate(named.items())]
     rows.sort(key=lambda row: (not row.is_meaningful, -row.evidence.value))
     return Ranking(tuple(rows), float(noise), order)
 

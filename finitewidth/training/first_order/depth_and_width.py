@@ -11,17 +11,16 @@ can be compared (inf.23)-(inf.26).
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.checkpoint import digest
-from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_count, as_inputs, as_targets
-from finitewidth.core.tasks import HERE, runner
+from finitewidth.core.inputs import ArrayLike, as_count, as_inputs, as_targets
+from finitewidth.core.methods import LegByLeg, Sampling
+from finitewidth.core.run import Run, runner
+from finitewidth.core.tasks import HERE
 from finitewidth.critical.activations.classification import criticality
 from finitewidth.critical.initialization import is_critical
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
@@ -29,10 +28,10 @@ from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.layers.weights import HYPERPARAMETERS
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
+from finitewidth.training.first_order.chosen_method import DENSE, Chosen, Method
 from finitewidth.training.first_order.expansion import warn_of
 from finitewidth.training.first_order.learning_problem import Problem, check_network
 from finitewidth.training.first_order.prepared import Prepared, prepare_with
-from finitewidth.training.first_order.route import Route, RouteName
 from finitewidth.training.infinite.gaussian import Expansion, Prediction
 
 _WIDE = 10_000_000  # corrections of order 1/n^2 are below rounding of those of order 1/n
@@ -99,23 +98,16 @@ class ExpectedLoss:
 
 def expected_loss(
     net: Network | NetworkOfWidths,
-    X_train,
-    Y_train,
-    X_test,
-    Y_test,
+    X_train: ArrayLike,
+    Y_train: ArrayLike,
+    X_test: ArrayLike,
+    Y_test: ArrayLike,
     *,
     depths: Sequence[int],
     widths: Sequence[int],
     algorithm: AbstractAlgorithm = GradientFlow(),
-    four_leg_tolerance: float | None = None,
-    route: RouteName | None = None,
-    tolerance: float | None = None,
-    samples: int | None = None,
-    budget: float | None = None,
-    key=0,
-    client: Any = None,
-    store: str | Path | None = None,
-    progress: Progress = None,
+    method: Method | None = None,
+    run: Run | None = None,
 ) -> ExpectedLoss:
     """Expected test loss at order 1/n for networks of several depths and hidden widths.
 
@@ -134,15 +126,9 @@ def expected_loss(
         depths: Numbers of layers with parameters.
         widths: Widths of the hidden layers.
         algorithm: How and how long networks are trained; by default to the end.
-        four_leg_tolerance: The accuracy of four-leg averages, as in `prepare`.
-        route: "deterministic" or "sampled", as in `predict`.
-        tolerance: The accuracy of sampling, as in `predict`.
-        samples: The number of samples, as in `predict`.
-        budget: The longest time of sampling in seconds, as in `predict`.
-        key: The randomness of sampling.
-        client: A Dask client, for which depths are independent tasks.
-        store: Where finished tasks are kept, as in `predict`.
-        progress: A progress bar, as in `predict`.
+        method: `fw.Tensors` or `fw.Sampling`, which samples the variance here in any case; None chooses by
+            the number of samples.
+        run: Where finished depths are kept, and who computes them, an `fw.Run`.
 
     Returns:
         Losses over depths and widths with their bias, variance and `coefficient` of L/n.
@@ -159,15 +145,35 @@ def expected_loss(
     X_test = as_inputs(X_test, inputs, name="X_test")
     Y_test = as_targets(Y_test, X_test.shape[0], outputs, name="Y_test", inputs="X_test")
     problems = [Problem(_wide(build, inputs, depth, outputs, widths), X, Y, X_test) for depth in depths]
-    way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, variance=True, key=key)
-    sweep = _Sweep(problems, Y_test, widths, algorithm, four_leg_tolerance, way)
-    with runner(client, store, progress, kind="sweep", configuration=sweep.described) as running:
+    chosen = [_with_variance(problem, algorithm, method) for problem in problems]
+    sweep = _Sweep(problems, Y_test, widths, algorithm, chosen)
+    with runner(run, kind="sweep", configuration=sweep.described) as running:
         rows = list(running.results(sweep, len(depths), name="depths", what="solving depths"))
     for row in rows:
         for sizes, condition in zip(row["expansion"], row["condition"], strict=True):
             warn_of(Expansion(*map(float, sizes)), float(condition))
     columns = {name: np.stack([row[name] for row in rows]) for name in _COLUMNS}
     return ExpectedLoss(np.asarray(depths, float), np.asarray(widths, float), **columns)
+
+
+def _with_variance(problem: Problem, algorithm: AbstractAlgorithm, method: Method | None) -> Chosen:
+    """The method for a network, which must give its variance."""
+    if isinstance(method, LegByLeg):
+        raise ValueError(
+            f"method=fw.{method!r} gives the mean alone, and an expected loss has a variance; use fw.Tensors "
+            "or fw.Sampling."
+        )
+    chosen = problem.choose(method)
+    if chosen.method is None and (problem.net.ladder.has_skips or algorithm.clock is None):
+        raise ValueError(
+            f"the variance of {problem.count} inputs is sampled by itself, for dense networks and algorithms "
+            f"that run in time only; pass at most {DENSE} inputs, or use method=fw.Tensors() where memory "
+            "allows."
+        )
+    if chosen.method is None or isinstance(chosen.method, Sampling):
+        sampling = Sampling() if chosen.method is None else chosen.method
+        return replace(chosen, method=replace(sampling, variance=True))
+    return chosen
 
 
 _COLUMNS = (
@@ -190,8 +196,7 @@ class _Sweep:
     Y_test: np.ndarray
     widths: list[int]
     algorithm: AbstractAlgorithm
-    four_leg_tolerance: float | None
-    route: Route
+    chosen: list[Chosen]  # for each depth
 
     def described(self) -> dict:
         """Everything that the result depends on, as plain values."""
@@ -201,8 +206,7 @@ class _Sweep:
             "networks": [problem.net.to_dict() for problem in self.problems],
             "widths": self.widths,
             "algorithm": self.algorithm.fingerprint(),
-            "four_leg_tolerance": self.four_leg_tolerance,
-            **self.route.described(),
+            **self.chosen[0].described(),
             **{name: digest(array) for name, array in arrays.items()},
         }
 
@@ -210,7 +214,7 @@ class _Sweep:
         problem = self.problems[task]
         scale = _target_scale(problem.net)
         scaled = replace(problem, Y=scale * problem.Y)
-        prepared = prepare_with(HERE, scaled, self.four_leg_tolerance, route=self.route)
+        prepared = prepare_with(HERE, scaled, self.chosen[task])
         predictions = [self._predicted(prepared, width) for width in (*self.widths, _WIDE)]
         losses = np.stack([self._loss(prediction, scale) for prediction in predictions], axis=1)
         infinite = self._loss(predictions[-1].infinite_width, scale)

@@ -1,11 +1,11 @@
 """How large the corrections of order 1/n are and what they neglect, and a warning where that is not small."""
 
-import warnings
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from finitewidth.core.display.user_warnings import warn
 from finitewidth.training.infinite.gaussian import Expansion, Prediction, Truncation
 from finitewidth.training.neglected.truncation import Units, depth_over_width
 
@@ -128,9 +128,7 @@ def _in_units(values: np.ndarray, scale: np.ndarray | float) -> np.ndarray:
     return np.divide(np.abs(values), scale, out=np.zeros_like(values), where=np.asarray(scale) > 0)
 
 
-def warn_of(
-    expansion: Expansion, condition: float, *, wording: Wording = DESCENT, stacklevel: int = 3
-) -> None:
+def warn_of(expansion: Expansion, condition: float, *, wording: Wording = DESCENT) -> None:
     """Warn where order 1/n is not to be trusted, or leaves a covariance that no ensemble can have."""
     lowest = expansion.lowest_eigenvalue or 0.0
     negative = (
@@ -153,11 +151,10 @@ def warn_of(
     else:
         return
     decides = f"; {expansion.decided_by} decides" if expansion.decided_by else ""
-    warnings.warn(
+    warn(
         f"{what} (depth over width {expansion.depth_over_width:.2g}, condition number of the "
         f"{wording.kernel} {_plain(condition)}{decides}); {remedy}.",
         ExpansionWarning,
-        stacklevel=stacklevel,
     )
 
 

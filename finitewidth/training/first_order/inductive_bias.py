@@ -17,6 +17,7 @@ from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.algorithms.newton import TwoStep
 from finitewidth.training.first_order.prepared import Prepared
+from finitewidth.training.infinite.solver import largest_eigenvalue
 
 _FRACTIONS = (0.25, 0.5, 0.75, 0.95)  # of the largest stable learning rate
 
@@ -73,7 +74,8 @@ def inductive_bias(
     ```
     """
     l = prepared.modes.l
-    limit = 2 / max(float(l[-1]), float(prepared.infinite.l[-1]))  # descent is refused beyond at either order
+    Theta = prepared.means.Theta[: l.size, : l.size]
+    limit = 2 / max(float(l[-1]), largest_eigenvalue(Theta))  # descent is refused beyond at either order
     chosen = _default(limit) if algorithms is None else dict(algorithms)
     ratios, corrections = {}, {}
     for name, algorithm in chosen.items():

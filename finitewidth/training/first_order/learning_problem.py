@@ -1,6 +1,8 @@
 """A learning problem at order 1/n: its network and data, and all checks of whether the expansion applies."""
 
+import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -10,7 +12,7 @@ from finitewidth.core.inputs import as_inputs, as_targets, merge_inputs
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
-from finitewidth.training.first_order.route import AUTOMATIC, Route
+from finitewidth.training.first_order.chosen_method import Chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,14 +26,15 @@ class Problem:
 
     @classmethod
     def of(cls, net: Network, X_train, Y_train, X_test=None) -> "Problem":
-        """Check a network and data as a user gave them; nothing behind this point checks them again."""
+        """The problem of a network and data as a user gave them; a refusal names the argument."""
         check_network(net)
         n_0 = net.ladder.inputs
         X = as_inputs(X_train, n_0, name="X_train")
         Y = as_targets(Y_train, X.shape[0], net.outputs)
         return cls(net, X, Y, None if X_test is None else as_inputs(X_test, n_0, name="X_test"))
 
-    def merged_inputs(self) -> tuple[np.ndarray, np.ndarray]:
+    @functools.cached_property
+    def merged(self) -> tuple[np.ndarray, np.ndarray]:
         """Training inputs and then the test inputs not among them, and the place of each test input."""
         count = self.X.shape[0]
         if self.X_test is None:
@@ -39,21 +42,22 @@ class Problem:
         together, places = merge_inputs(np.concatenate([self.X, self.X_test]), keep=count)
         return together, places[count:]
 
-    def described(
-        self,
-        four_leg_tolerance: float | None,
-        covariance: bool | None,
-        route: Route = AUTOMATIC,
-        algorithm: AbstractAlgorithm | None = None,
-    ) -> dict:
+    @property
+    def count(self) -> int:
+        """The number of different inputs, training inputs with their repetitions."""
+        return self.merged[0].shape[0]
+
+    def choose(self, method: Any, covariance: bool | None = None) -> Chosen:
+        """The method for this problem."""
+        return Chosen.of(method, covariance, self.count, has_skips=self.net.ladder.has_skips)
+
+    def described(self, chosen: Chosen, algorithm: AbstractAlgorithm | None = None) -> dict:
         """Everything that statistics and, with an algorithm, a prediction depend on."""
         configuration = {
             "network": self.net.to_dict(),
             "X_train": digest(self.X),
             "X_test": None if self.X_test is None else digest(self.X_test),
-            "four_leg_tolerance": four_leg_tolerance,
-            "covariance": covariance,
-            **route.described(),
+            **chosen.described(),
         }
         if algorithm is None:
             return configuration

@@ -40,7 +40,7 @@ def require_memory_for(modes: Modes, samples: int) -> None:
     require_memory(
         8 * (len(terms) * modes.outputs * modes.count**3 + _HELD * samples**3),
         f"the end of training of {modes.count} inputs, leg by leg,",
-        'pass at most {fit} inputs, or stop at a finite time with route="sampled"',
+        "pass at most {fit} inputs, or stop at a finite time with method=fw.Sampling()",
         count=modes.count,
         power=3,
     )
@@ -107,4 +107,4 @@ def _earlier(net: Network, modes: Modes, algorithm: AbstractAlgorithm, budget: f
         return ""
     end = QUICK / float(modes.l[-1])
     stop = f"steps={math.floor(end / clock.eta)}" if clock.eta else f"time={end:.4g}"
-    return f', or stop at {stop} (l_max T = {QUICK:.0f}), where route="sampled" takes minutes'
+    return f", or stop at {stop} (l_max T = {QUICK:.0f}), where method=fw.Sampling() takes minutes"

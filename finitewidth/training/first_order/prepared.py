@@ -8,36 +8,36 @@ Statistics at initialization are the costly part: they are prepared once and ser
 """
 
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from finitewidth.core.checkpoint import digest
-from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_targets
+from finitewidth.core.inputs import ArrayLike, as_targets
 from finitewidth.core.memory import require_memory
-from finitewidth.core.tasks import HERE, Runner, runner
+from finitewidth.core.methods import FirstOrder as Method
+from finitewidth.core.methods import LegByLeg, Sampling, Tensors
+from finitewidth.core.run import Run, as_run, runner
+from finitewidth.core.tasks import HERE, Runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
-from finitewidth.theory.kernels import kernels
+from finitewidth.theory.kernels import Kernels, kernels
 from finitewidth.theory.solve import solve_with
 from finitewidth.theory.unrolled.pair_corrections import pair_corrections
 from finitewidth.theory.unrolled.unroll import unroll
+from finitewidth.training.first_order.chosen_method import Chosen
 from finitewidth.training.first_order.eigenmodes import Modes
 from finitewidth.training.first_order.expansion import judged, warn_of
 from finitewidth.training.first_order.learning_problem import Problem
 from finitewidth.training.first_order.mean_and_covariance import free_prediction
 from finitewidth.training.first_order.pairs_with_skips import grouped_corrections
-from finitewidth.training.first_order.route import AUTOMATIC, DENSE, Route, RouteName
 from finitewidth.training.first_order.standard_errors import sampling_of, variance_parts
 from finitewidth.training.first_order.tensor_forms import (
     AbstractTensors,
@@ -47,6 +47,7 @@ from finitewidth.training.first_order.tensor_forms import (
     check_end,
 )
 from finitewidth.training.infinite.conditioning import largest_condition, singular_error
+from finitewidth.training.infinite.fitting import fit_kernels
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.neglected.along_training import Sizes, stops
 from finitewidth.training.neglected.laggards import TrainingModes
@@ -55,11 +56,11 @@ from finitewidth.training.neglected.truncation import SPREAD_OF_NTK, Along, dept
 
 NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
 _REMEDY = (
-    "ask for the mean alone (covariance=False), which never stores them, for the variance of each output of "
-    "a dense network with variance=True, or pass at most {fit} inputs"
+    "ask for the mean alone (covariance=False and no method), which never stores them, for the variance of "
+    "each output of a dense network with method=fw.Sampling(variance=True), or pass at most {fit} inputs"
 )
+_STOP = "stop at a finite time"
 _MATRICES = 60  # of size N^2 for each layer, at most
-_TOLERANCES = {16: 1e-8, 32: 1e-6, math.inf: 1e-5}  # of four-leg averages, by number of samples
 
 
 class Means(NamedTuple):
@@ -71,7 +72,7 @@ class Means(NamedTuple):
     H1: Float[np.ndarray, "N N"]
 
 
-@shown("n", "X", "Y", "error", "four_leg_error", "route", "net")
+@shown("n", "X", "Y", "error", "four_leg_error", "method", "net")
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """Statistics of a network on training and test inputs, ready for any algorithm.
@@ -93,7 +94,7 @@ class Prepared:
     means: Means = field(repr=False)  # K, Theta, G1 and H1
     # tensors of order 1/n, whole or in a form that contracts them
     tensors: AbstractTensors = field(repr=False)
-    route: Route = AUTOMATIC  # how order 1/n is computed
+    method: Method | None  # how order 1/n is computed; None where that depends on the algorithm
 
     @property
     def n(self) -> int:
@@ -105,11 +106,6 @@ class Prepared:
         """Eigenmodes of the mean training NTK at this width."""
         K, Theta, G1, H1 = self.means
         return Modes.of(K, K + G1 / self.n, Theta + H1 / self.n, self.Y)
-
-    @functools.cached_property
-    def infinite(self) -> Modes:
-        """Eigenmodes of the training NTK at infinite width."""
-        return Modes.of(self.means.K, self.means.K, self.means.Theta, self.Y)
 
     def with_width(self, n: int) -> "Prepared":
         """The same where all hidden layers have width n: tensors depend on ratios of widths only."""
@@ -131,25 +127,25 @@ class Prepared:
         algorithm: AbstractAlgorithm = GradientFlow(),
         *,
         covariance: bool | None = None,
-        client: Any = None,
-        store: str | Path | None = None,
-        progress: Progress = None,
+        run: Run | None = None,
     ) -> Prediction:
         """Mean and covariance of trained networks on the test inputs, or the mean alone.
 
-        By default the covariance is given where whole tensors were prepared. Where tensors are contracted leg
-        by leg, legs are tasks for `client`, `store` and `progress` as in `fw.predict`.
+        By default the covariance is given where whole tensors were prepared. Legs that are contracted one by
+        one, and neurons that are drawn, are tasks for an `fw.Run`; whole tensors have no tasks left.
         """
         check_algorithm(algorithm, order=1)
+        run = as_run(run, tasks=self.tensors.have_tasks)
         configuration = functools.partial(self._described, covariance, algorithm)
-        with runner(client, store, progress, kind="prediction", configuration=configuration) as running:
+        with runner(run, kind="prediction", configuration=configuration) as running:
             prediction = self.predict_with(running, algorithm, covariance)
-        return _with_warning(prediction, stacklevel=4)
+        return _with_warning(prediction)
 
     def _described(self, covariance: bool | None, algorithm: AbstractAlgorithm) -> dict:
         count = len(self.Y)
         problem = Problem(self.net, self.X[:count], self.Y, self.X[count:] if len(self.X) > count else None)
-        return problem.described(self.four_leg_error, bool(covariance), self.route, algorithm)
+        chosen = Chosen(self.method, bool(covariance), self.four_leg_error)
+        return problem.described(chosen, algorithm) | {"four_leg_error": self.four_leg_error}
 
     def predict_with(
         self, running: Runner, algorithm: AbstractAlgorithm, covariance: bool | None
@@ -165,14 +161,15 @@ class Prepared:
     def _expanded(self, running: Runner, algorithm: AbstractAlgorithm, covariance: bool | None) -> Prediction:
         """The prediction without what it neglects."""
         covariance = self.tensors.give_covariance if covariance is None else covariance
-        infinite = self._infinite_prediction(algorithm)
-        free, rows = free_prediction(self.modes, self._response(self.modes, algorithm)), self.tests
-        corrected = self.tensors.corrections(running, self.modes, algorithm, rows, covariance=covariance)
+        infinite, tensors = self._infinite_prediction(algorithm), self.tensors.serving(algorithm, len(self.Y))
+        free, rows = free_prediction(self.modes, self._response(algorithm)), self.tests
+        corrected = tensors.corrections(running, self.modes, algorithm, rows, covariance=covariance)
         parts = {"ntk_mean": free.mean[rows] - infinite.mean}
         parts |= {name: part / self.n for name, part in corrected.mean.items()}
         factors, wired, spread = None, None, {}
         if corrected.own is not None and corrected.wired is not None:
-            factors = self._factors(free.among[np.ix_(rows, rows)] + corrected.own / self.n)
+            among = free.among[np.ix_(rows, rows)] + corrected.own / self.n
+            factors = ((np.eye(self.Y.shape[1]), among),)
             wired = corrected.wired / self.n
         varied = variance_parts(corrected)
         if varied is not None:
@@ -189,6 +186,7 @@ class Prepared:
             leading=infinite,
             wired=wired,
             sampling=sampling_of(corrected, self.n),
+            method=tensors.method,
         )
 
     @functools.cached_property
@@ -230,35 +228,30 @@ class Prepared:
         return Along.of([self._sizes[repr(stop)] for stop in on_the_way])
 
     def _infinite_prediction(self, algorithm: AbstractAlgorithm) -> Prediction:
-        modes = self.infinite
-        free = free_prediction(modes, self._response(modes, algorithm))
-        factors = self._factors(free.among[np.ix_(self.tests, self.tests)])
-        return Prediction(
-            self.net, algorithm, 0, free.mean[self.tests], factors, _condition(modes.l), self.error
+        """The prediction at order 0, from the same kernels."""
+        K, Theta, count, tests = self.means.K, self.means.Theta, len(self.Y), self.tests
+        train, cross = (
+            Kernels(self.net, self.net.depth, K[rows, :count].copy(), Theta[rows, :count].copy(), self.error)
+            for rows in (slice(count), tests)
         )
+        fitted = fit_kernels(train, self.X[:count], self.Y, algorithm, MSE(), remedy=_STOP)
+        return fitted.conditioned(cross, K[np.ix_(tests, tests)])
 
-    def _factors(self, among: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray]]:
-        return ((np.eye(self.Y.shape[1]), among),)
-
-    def _response(self, modes: Modes, algorithm: AbstractAlgorithm) -> np.ndarray:
-        """f at the eigenvalues of the modes."""
+    def _response(self, algorithm: AbstractAlgorithm) -> np.ndarray:
+        """f at the eigenvalues of the mean training NTK."""
+        l = self.modes.l
         if algorithm.is_finished:
-            condition = _condition(modes.l)
-            if condition > largest_condition(modes.count):
-                X = self.X[: modes.count]
-                raise singular_error(self.net, X, self.Y, condition, remedy="stop at a finite time")
-        algorithm.check_stable(float(modes.l[-1]), MSE())
-        return algorithm.response(modes.l)
+            condition = float(l[-1] / l[0]) if l[0] > 0 else np.inf
+            if condition > largest_condition(l.size):
+                raise singular_error(self.net, self.X[: l.size], self.Y, condition, remedy=_STOP)
+        algorithm.check_stable(float(l[-1]), MSE())
+        return algorithm.response(l)
 
 
-def _condition(l: np.ndarray) -> float:
-    return float(l[-1] / l[0]) if l[0] > 0 else math.inf
-
-
-def _with_warning(prediction: Prediction, stacklevel: int) -> Prediction:
+def _with_warning(prediction: Prediction) -> Prediction:
     """The same prediction, after a warning where it is not to be trusted."""
     assert prediction.expansion is not None  # predictions of order 1 have it
-    warn_of(prediction.expansion, prediction.condition, stacklevel=stacklevel)
+    warn_of(prediction.expansion, prediction.condition)
     return prediction
 
 
@@ -268,21 +261,13 @@ def _with_warning(prediction: Prediction, stacklevel: int) -> Prediction:
 @takes_models
 def prepare(
     net: Network,
-    X_train,
-    Y_train,
-    X_test=None,
+    X_train: ArrayLike,
+    Y_train: ArrayLike,
+    X_test: ArrayLike | None = None,
     *,
-    four_leg_tolerance: float | None = None,
     covariance: bool | None = None,
-    route: RouteName | None = None,
-    tolerance: float | None = None,
-    samples: int | None = None,
-    budget: float | None = None,
-    variance: bool = False,
-    key=0,
-    client: Any = None,
-    store: str | Path | None = None,
-    progress: Progress = None,
+    method: Method | None = None,
+    run: Run | None = None,
 ) -> Prepared:
     """Prepare statistics through order 1/n once, to ask about many algorithms and times.
 
@@ -295,19 +280,9 @@ def prepare(
         X_train: Training inputs (N, n_0).
         Y_train: Targets (N, n_L).
         X_test: Test inputs (M, n_0); the training inputs by default.
-        four_leg_tolerance: The accuracy of four-leg averages of the deterministic route; inverses of the
-            training NTK amplify their errors 20 to 1000 times. By default 1e-8 for up to 16 samples, 1e-6 up
-            to 32, and 1e-5 beyond.
         covariance: With True tensors are whole at any number of samples that fits into memory.
-        route: "deterministic" or "sampled"; chosen by the number of samples by default.
-        tolerance: The accuracy of sampling, as in `predict`.
-        samples: The number of samples, as in `predict`.
-        budget: The longest time of sampling in seconds, as in `predict`.
-        variance: Whether to sample the variance too, as in `predict`.
-        key: The randomness of sampling.
-        client: A Dask client, as in `predict`.
-        store: Where finished tasks are kept, as in `predict`.
-        progress: A progress bar, as in `predict`.
+        method: `fw.Tensors`, `fw.LegByLeg` or `fw.Sampling`; None chooses by the number of samples.
+        run: Where finished tasks are kept, and who computes them.
 
     Returns:
         Statistics whose `predict` takes any algorithm.
@@ -318,115 +293,76 @@ def prepare(
     ```
     """
     problem = Problem.of(net, X_train, Y_train, X_test)
-    way = Route.of(route, tolerance=tolerance, samples=samples, budget=budget, variance=variance, key=key)
-    covariance = _gives_covariance(problem, covariance, way)
-    configuration = functools.partial(problem.described, four_leg_tolerance, covariance, way)
-    with runner(client, store, progress, kind="statistics", configuration=configuration) as running:
-        return prepare_with(running, problem, four_leg_tolerance, covariance=covariance, route=way)
+    chosen = problem.choose(method, covariance)
+    described = functools.partial(problem.described, chosen)
+    with runner(run, kind="statistics", configuration=described) as running:
+        return prepare_with(running, problem, chosen)
 
 
 def predict_first_order(
-    net: Network,
-    X_train,
-    Y_train,
-    X_test=None,
-    *,
-    algorithm: AbstractAlgorithm = GradientFlow(),
-    four_leg_tolerance: float | None = None,
-    covariance: bool | None = None,
-    route: Route = AUTOMATIC,
-    client: Any = None,
-    store: str | Path | None = None,
-    progress: Progress = None,
+    problem: Problem, algorithm: AbstractAlgorithm, chosen: Chosen, run: Run | None
 ) -> Prediction:
     """`fw.predict` at order 1: statistics and prediction as one run."""
     check_algorithm(algorithm, order=1)
-    problem = Problem.of(net, X_train, Y_train, X_test)
-    covariance = _gives_covariance(problem, covariance, route)
-    check_end(problem, algorithm, covariance, route)
-    configuration = functools.partial(problem.described, four_leg_tolerance, covariance, route, algorithm)
-    with runner(client, store, progress, kind="prediction", configuration=configuration) as running:
-        prepared = prepare_with(running, problem, four_leg_tolerance, covariance=covariance, route=route)
-        prediction = prepared.predict_with(running, algorithm, covariance)
-    return _with_warning(prediction, stacklevel=6)  # behind `fw.predict` and its reader of models
+    check_end(problem, algorithm, chosen)
+    described = functools.partial(problem.described, chosen, algorithm)
+    with runner(run, kind="prediction", configuration=described) as running:
+        prepared = prepare_with(running, problem, chosen)
+        prediction = prepared.predict_with(running, algorithm, chosen.covariance)
+    return _with_warning(prediction)
 
 
 def predict_at_times(
-    problem: Problem,
-    stops: Sequence[AbstractAlgorithm],
-    route: Route,
-    *,
-    client: Any = None,
-    store: str | Path | None = None,
-    progress: Progress = None,
+    problem: Problem, stops: Sequence[AbstractAlgorithm], chosen: Chosen, run: Run | None
 ) -> tuple[Prediction, ...]:
     """`fw.trajectory` at order 1: statistics once, and a prediction for each stop, as one run."""
     for stop in stops:
         check_algorithm(stop, order=1)
-        check_end(problem, stop, False, route)
+        check_end(problem, stop, chosen)
 
-    def configuration() -> dict:
-        described = problem.described(None, None, route)
-        return {**described, "Y_train": digest(problem.Y), "stops": [stop.fingerprint() for stop in stops]}
+    def described() -> dict:
+        ends = [stop.fingerprint() for stop in stops]
+        return {**problem.described(chosen), "Y_train": digest(problem.Y), "stops": ends}
 
-    with runner(client, store, progress, kind="trajectory", configuration=configuration) as running:
-        prepared = prepare_with(running, problem, route=route)
+    with runner(run, kind="trajectory", configuration=described) as running:
+        prepared = prepare_with(running, problem, chosen)
         predictions = [
             prepared.predict_with(replace(running, prefix=f"stop_{index}_"), stop, None)
             for index, stop in enumerate(stops)
         ]
-    return tuple(_with_warning(prediction, stacklevel=6) for prediction in predictions)
+    return tuple(_with_warning(prediction) for prediction in predictions)
 
 
-def prepare_with(
-    running: Runner,
-    problem: Problem,
-    four_leg_tolerance: float | None = None,
-    *,
-    covariance: bool | None = None,
-    route: Route = AUTOMATIC,
-) -> Prepared:
+def prepare_with(running: Runner, problem: Problem, chosen: Chosen) -> Prepared:
     """The result of `prepare` for a checked problem, its tasks run by a runner."""
-    X, tests = problem.merged_inputs()
-    if four_leg_tolerance is None:
-        four_leg_tolerance = next(tol for most, tol in _TOLERANCES.items() if X.shape[0] <= most)
-    covariance = _gives_covariance(problem, covariance, route)
-    whole = covariance or X.shape[0] <= DENSE
-    build = _whole if whole and route.name != "sampled" else _in_parts
-    return replace(build(running, problem, X, tests, four_leg_tolerance, route), route=route)
+    if isinstance(chosen.method, Tensors):
+        return _whole(running, problem, chosen.method)
+    return _in_parts(running, problem, chosen)
 
 
-def _gives_covariance(problem: Problem, covariance: bool | None, route: Route) -> bool:
-    """Whether the covariance is wanted: by default where whole tensors are."""
-    if route.name == "sampled":
-        route.check_sampled(problem.net.ladder.has_skips, covariance)
-        return False
-    return problem.merged_inputs()[0].shape[0] <= DENSE if covariance is None else covariance
-
-
-def _whole(
-    running: Runner, problem: Problem, X: np.ndarray, tests: np.ndarray, tolerance: float, route: Route
-) -> Prepared:
+def _whole(running: Runner, problem: Problem, method: Tensors) -> Prepared:
+    X, tests = problem.merged
     theory = solve_with(
         running,
         problem.net,
         X,
-        four_leg_tolerance=tolerance,
+        tolerance=method.kernel_tolerance,
+        four_leg_tolerance=method.tolerance,
         layers=(problem.net.depth,),
         tensors=NEEDED,
+        remember=method.remember,
         remedy=_REMEDY,
     )
     arrays = theory.output.arrays
     means = Means(*(arrays[name] for name in Means._fields))
-    tensors = WholeTensors({name: arrays[name] for name in NEEDED})
-    return Prepared(problem.net, X, problem.Y, tests, theory.error, theory.four_leg_error, means, tensors)
+    tensors = WholeTensors({name: arrays[name] for name in NEEDED}, method)
+    errors = theory.error, theory.four_leg_error
+    return Prepared(problem.net, X, problem.Y, tests, *errors, means, tensors, method)
 
 
-def _in_parts(
-    running: Runner, problem: Problem, X: np.ndarray, tests: np.ndarray, tolerance: float, route: Route
-) -> Prepared:
+def _in_parts(running: Runner, problem: Problem, chosen: Chosen) -> Prepared:
     """Tensors leg by leg, or in samples."""
-    net = problem.net
+    (X, tests), net, tolerance = problem.merged, problem.net, chosen.tolerance
     require_memory(
         8 * _MATRICES * net.depth * X.shape[0] ** 2,
         f"order 1/n for {X.shape[0]} inputs",
@@ -434,17 +370,19 @@ def _in_parts(
         count=X.shape[0],
         power=2,
     )
-    route.check_variance(net.ladder.has_skips)
     pair = kernels(net, X)
     assert pair.Theta is not None  # the activation is smooth
-    streamed = StreamedTensors(net, X, tolerance, route.accuracy.budget)
+    leg_by_leg = chosen.method if isinstance(chosen.method, LegByLeg) else LegByLeg(tolerance)
+    streamed = StreamedTensors(net, X, leg_by_leg)
     if net.ladder.has_skips:
         means = Means(pair.K, pair.Theta, *grouped_corrections(net, X, tolerance, running))
-        return Prepared(net, X, problem.Y, tests, pair.error, tolerance, means, streamed)
+        return Prepared(net, X, problem.Y, tests, pair.error, tolerance, means, streamed, leg_by_leg)
     corrected = pair_corrections(net, X)
     means = Means(pair.K, pair.Theta, corrected.G1, corrected.H1)
-    if route.name == "deterministic":
-        return Prepared(net, X, problem.Y, tests, pair.error, tolerance, means, streamed)
-    instead = None if route.name == "sampled" else streamed
-    tensors = SampledTensors(unroll(net, X), route.accuracy, route.variance, instead)
-    return Prepared(net, X, problem.Y, tests, pair.error, corrected.error, means, tensors)
+    if isinstance(chosen.method, LegByLeg):
+        return Prepared(net, X, problem.Y, tests, pair.error, tolerance, means, streamed, leg_by_leg)
+    if isinstance(chosen.method, Sampling):
+        tensors = SampledTensors(unroll(net, X), chosen.method)
+    else:
+        tensors = SampledTensors(unroll(net, X), Sampling(), instead=streamed)
+    return Prepared(net, X, problem.Y, tests, pair.error, corrected.error, means, tensors, chosen.method)

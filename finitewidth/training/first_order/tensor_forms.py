@@ -1,24 +1,26 @@
 """The tensors of order 1/n as a prediction meets them: stored whole, contracted leg by leg, or sampled."""
 
 import abc
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
+from finitewidth.core.methods import LegByLeg, Sampling, Tensors
 from finitewidth.core.tasks import Runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.clock import Clock
 from finitewidth.network.network import Network
 from finitewidth.theory.unrolled.unroll import Unrolled
+from finitewidth.training.first_order.chosen_method import DENSE, Chosen, Method
 from finitewidth.training.first_order.eigenmodes import Modes
 from finitewidth.training.first_order.learning_problem import Problem
 from finitewidth.training.first_order.leg_by_leg import streamed_contributions
 from finitewidth.training.first_order.mean_and_covariance import Corrections, corrections, leap
 from finitewidth.training.first_order.mean_terms import TERMS
-from finitewidth.training.first_order.route import DENSE, Route
 from finitewidth.training.many_points.estimation import (
+    TOLERANCE,
     Accuracy,
     SampledEstimate,
     check_samples,
@@ -31,10 +33,13 @@ from finitewidth.training.many_points.sampled_training import FEW, SampledTraini
 class AbstractTensors(abc.ABC):
     """Tensors of the output layer on some samples; they depend on ratios of widths only."""
 
-    @property
-    @abc.abstractmethod
-    def give_covariance(self) -> bool:
-        """Whether the covariance can be had from them."""
+    give_covariance: ClassVar[bool] = False
+    have_tasks: ClassVar[bool] = True  # that are left for a prediction
+    method: Method  # how they are had
+
+    def serving(self, algorithm: AbstractAlgorithm, count: int) -> "AbstractTensors":
+        """The form that serves an algorithm and so many training inputs."""
+        return self
 
     @abc.abstractmethod
     def corrections(
@@ -58,10 +63,9 @@ class WholeTensors(AbstractTensors):
     """All tensors of four samples, by name."""
 
     arrays: Mapping[str, np.ndarray] = field(repr=False)  # (N, N, N, N) each, in samples
-
-    @property
-    def give_covariance(self) -> bool:
-        return True
+    method: Tensors
+    give_covariance: ClassVar[bool] = True
+    have_tasks: ClassVar[bool] = False
 
     def corrections(
         self,
@@ -76,7 +80,7 @@ class WholeTensors(AbstractTensors):
         return corrections(modes, self.arrays.__getitem__, symbols, covariance=covariance).at(rows)
 
     def of_training(self, count: int) -> "WholeTensors":
-        return WholeTensors({name: array[(slice(count),) * 4] for name, array in self.arrays.items()})
+        return replace(self, arrays={k: array[(slice(count),) * 4] for k, array in self.arrays.items()})
 
     def eigenvalue_spread(self, modes: Modes, n: int) -> np.ndarray:
         """The relative variance over networks of each eigenvalue of the training NTK."""
@@ -92,12 +96,7 @@ class StreamedTensors(AbstractTensors):
 
     net: Network
     X: np.ndarray  # (N, n_0)
-    tolerance: float  # of four-leg averages
-    budget: float = math.inf  # seconds
-
-    @property
-    def give_covariance(self) -> bool:
-        return False
+    method: LegByLeg  # with a tolerance
 
     def corrections(
         self,
@@ -111,7 +110,8 @@ class StreamedTensors(AbstractTensors):
         _refuse_covariance(covariance)
         if not algorithm.is_finished:
             raise too_many_before_the_end(self.net, algorithm, len(self.X))
-        options = {"tolerance": self.tolerance, "budget": self.budget, "running": running}
+        assert self.method.tolerance is not None  # a method that was chosen has it
+        options = {"tolerance": self.method.tolerance, "budget": self.method.budget, "running": running}
         mean = streamed_contributions(self.net, self.X, modes, algorithm, **options)
         return Corrections(mean).at(rows)
 
@@ -121,13 +121,12 @@ class SampledTensors(AbstractTensors):
     """Tensors that are never made: neurons are drawn along the training; mean and, if wanted, variance."""
 
     unrolled: Unrolled = field(repr=False)
-    accuracy: Accuracy
-    variance: bool = False  # whether it is wanted
+    method: Sampling
     instead: StreamedTensors | None = None  # for algorithms that cannot be replayed, and few samples
 
-    @property
-    def give_covariance(self) -> bool:
-        return False
+    def serving(self, algorithm: AbstractAlgorithm, count: int) -> AbstractTensors:
+        few = algorithm.is_finished and count <= FEW
+        return self.instead if self.instead is not None and (algorithm.clock is None or few) else self
 
     def corrections(
         self,
@@ -140,23 +139,20 @@ class SampledTensors(AbstractTensors):
     ) -> Corrections:
         _refuse_covariance(covariance)
         clock = algorithm.clock
-        few = algorithm.is_finished and modes.count <= FEW
-        if self.instead is not None and (clock is None or few) and not self.variance:
-            return self.instead.corrections(running, modes, algorithm, rows, covariance=False)
         if clock is None:
             raise ValueError(
                 f"algorithm={algorithm!r} cannot be replayed in time; use fw.GradientFlow or "
-                'fw.GradientDescent, or route="deterministic".'
+                "fw.GradientDescent, or method=fw.LegByLeg()."
             )
         if algorithm.end == 0:
             zero = np.zeros((rows.size, modes.outputs))
             return Corrections(dict.fromkeys(TERMS, zero))
         training = self._training(modes, clock)
         check_length(training)
-        check_samples(training, Variance if self.variance else Mean, self.accuracy)
-        estimates = estimate_by_sampling(training, Mean(rows, modes.outputs), self.accuracy, running)
+        check_samples(training, Variance if self.method.variance else Mean, self._accuracy)
+        estimates = estimate_by_sampling(training, Mean(rows, modes.outputs), self._accuracy, running)
         mean = {name: estimate.value for name, estimate in estimates.contributions.items()}
-        spread = self._spread(running, training, modes, algorithm, rows) if self.variance else None
+        spread = self._spread(running, training, modes, algorithm, rows) if self.method.variance else None
         return Corrections(mean, sampled=estimates, spread=spread)
 
     def _spread(
@@ -172,8 +168,14 @@ class SampledTensors(AbstractTensors):
         kept = modes.back(modes.back(L, 0), 1)[rows]
         kernel = modes.back(L @ modes.K[:, t])[rows]
         return estimate_by_sampling(
-            training, Variance(rows, kept, kernel, modes.y), self.accuracy, running, "variance"
+            training, Variance(rows, kept, kernel, modes.y), self._accuracy, running, "variance"
         )
+
+    @property
+    def _accuracy(self) -> Accuracy:
+        asked = self.method
+        tolerance = TOLERANCE if asked.tolerance is None else asked.tolerance
+        return Accuracy(tolerance, asked.samples, asked.budget, asked.seed)
 
     def _training(self, modes: Modes, clock: Clock) -> SampledTraining:
         in_samples = modes.back(modes.H[:, : modes.count])
@@ -183,14 +185,13 @@ class SampledTensors(AbstractTensors):
         )  # fmt: skip
 
 
-def check_end(problem: Problem, algorithm: AbstractAlgorithm, covariance: bool, route: Route) -> None:
+def check_end(problem: Problem, algorithm: AbstractAlgorithm, chosen: Chosen) -> None:
     """Refuse, before any work, a finite time for which there are neither whole tensors nor samples."""
-    count = problem.merged_inputs()[0].shape[0]
-    if covariance or count <= DENSE or algorithm.is_finished or route.name == "sampled":
+    if algorithm.is_finished or isinstance(chosen.method, Tensors | Sampling):
         return
-    sampled = algorithm.clock is not None and not problem.net.ladder.has_skips
-    if route.name == "deterministic" or not sampled:
-        raise too_many_before_the_end(problem.net, algorithm, count)
+    drawn = algorithm.clock is not None and not problem.net.ladder.has_skips
+    if isinstance(chosen.method, LegByLeg) or not drawn:
+        raise too_many_before_the_end(problem.net, algorithm, problem.count)
 
 
 def too_many_before_the_end(net: Network, algorithm: AbstractAlgorithm, count: int) -> ValueError:
@@ -201,7 +202,7 @@ def too_many_before_the_end(net: Network, algorithm: AbstractAlgorithm, count: i
         also = f", as {algorithm!r} cannot be replayed in time"
     else:
         also = ""
-    instead = "fw.predict with covariance=True where memory allows" if also else 'route="sampled"'
+    instead = "method=fw.Tensors() where memory allows" if also else "method=fw.Sampling()"
     return ValueError(
         f"before the end of training, order 1/n of {count} inputs needs whole tensors{also}; pass at most "
         f"{DENSE} training and test inputs, use {instead}, train to the end (time or steps infinite), or use "
@@ -213,5 +214,5 @@ def _refuse_covariance(covariance: bool) -> None:
     if covariance:
         raise ValueError(
             "the covariance needs whole tensors, which were not prepared; use fw.prepare(..., "
-            'covariance=True, route="deterministic"), or ask for the mean alone with covariance=False.'
+            "method=fw.Tensors()), or ask for the mean alone with covariance=False."
         )

@@ -57,7 +57,7 @@ def rates(net: Network) -> Network:
 
 
 def _never_bayesian(net: Network) -> str | None:
-    """Why no learning rates make Theta equal to K, or None."""
+    """The reason why no learning rates make Theta equal to K, or None."""
     if net.fixed_rates is not None:
         return f"{net.fixed_rates} learns at rates equal to its variances and cannot be frozen"
     if not isinstance(net.layers[-1], Dense):
@@ -66,7 +66,7 @@ def _never_bayesian(net: Network) -> str | None:
 
 
 def trained_for(net: Network) -> Network:
-    """The network whose training gives the posterior, or the network itself if there is none."""
+    """The network with the rates that make training Bayesian, or the network itself if there are none."""
     return net if _never_bayesian(net) is not None else rates(net)
 
 
@@ -130,22 +130,27 @@ class Evidence:
 def infinite_evidence(net: Network, X, Y, *, noise: float = 0.0, gradient: bool = True) -> Evidence:
     r"""$\log p(Y) = -\frac12 \sum_i y_i^T (K + s^2)^{-1} y_i - \frac{n_L}{2} \log\det 2\pi (K + s^2)$.
 
-    The gradient is carried back through the layers; it is None for an activation that jumps. It is also None
-    if there are other layers than dense ones and activations: to carry it back through them would need the
-    kernels of all pairs of positions, which are never stored.
+    The gradient is backpropagated through the layers; it is None for an activation that jumps, and for other
+    layers than dense ones and activations, which would need the kernels of all pairs of positions.
     """
     X, Y = observations(net, X, Y, noise)
     count, outputs = Y.shape
     has_gradient = gradient and net.discontinuous is None and net.not_dense is None
     below, K = _all_kernels(net, X) if has_gradient else ([], kernels(net, X).K)
     solved = invert(net, X, Y, K, noise)
-    log_determinant = 2 * float(np.log(np.diag(solved.factor)).sum()) + count * math.log(2 * math.pi)
-    weights = solved.apply(Y)
-    value = -float((Y * weights).sum() + outputs * log_determinant) / 2
+    value = log_density(solved, Y)
     if not has_gradient:
         return Evidence(net, value, None, solved.condition)
+    weights = solved.apply(Y)
     by_kernel = (weights @ weights.T - outputs * solved.apply(np.eye(count))) / 2
-    return Evidence(net, value, _carried_back(net, X, below, by_kernel), solved.condition)
+    return Evidence(net, value, _backpropagated(net, X, below, by_kernel), solved.condition)
+
+
+def log_density(solved: InverseMatrix, Y: np.ndarray) -> float:
+    """log p(Y) of independent outputs with the covariance whose inverse is given."""
+    count, outputs = Y.shape
+    log_determinant = 2 * float(np.log(np.diag(solved.factor)).sum()) + count * math.log(2 * math.pi)
+    return -float((Y * solved.apply(Y)).sum() + outputs * log_determinant) / 2
 
 
 def _all_kernels(net: Network, X: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
@@ -154,7 +159,7 @@ def _all_kernels(net: Network, X: np.ndarray) -> tuple[list[np.ndarray], np.ndar
     return [theory.layer(l).K for l in range(1, net.depth)], theory.output.K.copy()
 
 
-def _carried_back(net: Network, X, K: list[np.ndarray], by_kernel: np.ndarray) -> dict[str, np.ndarray]:
+def _backpropagated(net: Network, X, K: list[np.ndarray], by_kernel: np.ndarray) -> dict[str, np.ndarray]:
     """d log p / d (C_b, C_W, noise), from d log p / d K of the output layer down.
 
     A change of K changes <s s> of a pair by <s''s> K_11/2 + <s's'> K_12 + <s s''> K_22/2.
@@ -166,8 +171,8 @@ def _carried_back(net: Network, X, K: list[np.ndarray], by_kernel: np.ndarray) -
         averages, _ = relative_two_legs(net.activations[layer - 1], K[layer - 1], orders)
         gradient["C_b"][layer] = by_kernel.sum()
         gradient["C_W"][layer] = (by_kernel * averages[0, 0]).sum()
-        on_diagonal = (averages[2, 0] * by_kernel).sum(axis=1)
-        by_kernel = net.C_W[layer] * (by_kernel * averages[1, 1] + np.diag(on_diagonal))
+        diagonal = (averages[2, 0] * by_kernel).sum(axis=1)
+        by_kernel = net.C_W[layer] * (by_kernel * averages[1, 1] + np.diag(diagonal))
     gradient["C_b"][0] = by_kernel.sum()
     gradient["C_W"][0] = (by_kernel * (X @ X.T / X.shape[1])).sum()
     return gradient

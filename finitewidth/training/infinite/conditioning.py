@@ -40,7 +40,7 @@ def check_independent(
 
 
 def dependent_inputs(net: Network, X: np.ndarray, Y: np.ndarray) -> str | None:
-    """Inputs between which no network of this kind can tell, and what to do about them."""
+    """Equal, zero or parallel inputs that make the kernel singular, and what to do about them; or None."""
     X = X.reshape(X.shape[0], -1)
     pair = equal_rows(X)
     if pair is not None:

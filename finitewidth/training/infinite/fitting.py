@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.core.display.progress import Progress
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_inputs, as_positive, as_targets
+from finitewidth.core.inputs import ArrayLike, as_inputs, as_positive, as_targets
 from finitewidth.core.memory import require_memory
-from finitewidth.core.tasks import runner
+from finitewidth.core.run import QUIET, Run, as_run, runner
 from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
@@ -30,11 +29,12 @@ from finitewidth.network.network import Network
 from finitewidth.theory.checks import accuracy_or_error
 from finitewidth.theory.kernels import Kernels, kernels
 from finitewidth.theory.pairs.panels import Request, run_panels
-from finitewidth.training.infinite.conditioning import check_independent, singular_error
+from finitewidth.training.infinite.conditioning import REMEDY, check_independent, singular_error
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.iterative import IterativeInverse, StoredMatrix
 from finitewidth.training.infinite.solver import ResponseMatrix, Singular, response_matrix
 
+_ACCURACY = 1e-8  # of conjugate gradients
 BLOCK = 1024  # test inputs at a time, for means and standard deviations alone
 
 
@@ -103,19 +103,24 @@ class Fitted:
             deviations.append(np.sqrt(np.maximum(variance, 0.0)))
         return np.concatenate(means), np.concatenate(deviations)
 
-    def predict(self, X_test) -> Prediction:
-        """Mean and full covariance."""
+    def predict(self, X_test: ArrayLike, *, covariance: bool = True) -> Prediction:
+        """Mean and full covariance, or the mean alone."""
         X_test = as_inputs(X_test, self.net.input_shape, name="X_test")
+        if not covariance:
+            mean = self.mean(X_test)
+            return Prediction(self.net, self.algorithm, 0, mean, None, self.condition, self.error)
         M, N = X_test.shape[0], self.X.shape[0]
         require_memory(
             8 * (4 * M * N + 4 * M**2),
             f"the covariance of {M} test inputs given {N} training inputs",
             "use fw.fit(...).mean_and_std(X_test), which works in blocks",
         )
-        cross = self._kernels(X_test)
-        mean = ntk(cross) @ self.weights
-        among = self._covariance(cross, kernels(self.net, X_test).K)
-        factors = ((np.eye(self.net.outputs), among),)
+        return self.conditioned(self._kernels(X_test), kernels(self.net, X_test).K)
+
+    def conditioned(self, cross: Kernels, K_test: Float[np.ndarray, "M M"]) -> Prediction:
+        """Mean and covariance from kernels of test inputs with training inputs, and among themselves."""
+        mean, among = ntk(cross) @ self.weights, self._covariance(cross, K_test)
+        factors = ((np.eye(mean.shape[1]), among),)
         return Prediction(self.net, self.algorithm, 0, mean, factors, self.condition, self.error)
 
     def gain(self, X) -> Float[np.ndarray, "M N"]:
@@ -171,16 +176,14 @@ def require_ntk(net: Network) -> None:
 @takes_models
 def fit(
     net: Network,
-    X_train,
-    Y_train,
+    X_train: ArrayLike,
+    Y_train: ArrayLike,
     *,
     algorithm: AbstractAlgorithm = GradientFlow(),
     ridge: float = 0.0,
     cutoff: float = 0.0,
-    store: str | Path | None = None,
-    client: Any = None,
-    progress: Progress = False,
-    accuracy: float = 1e-8,
+    accuracy: float | None = None,
+    run: Run | None = None,
 ) -> Fitted:
     """Train infinitely wide networks on the loss 1/2 sum (z - y)^2 once, to predict at any test inputs.
 
@@ -192,13 +195,11 @@ def fit(
         ridge: A number that is added to the diagonal of the training NTK.
         cutoff: Eigenvalues below this share of the largest count as zero, and their modes stay as they were
             at initialization: the limit of a vanishing ridge.
-        store: A path that ends in .zarr, where the kernel of the training set stays in panels. Networks
-            trained to the end are then found by conjugate gradients, and memory grows with the number of
-            samples, not with its square.
-        client: A Dask client, for which panels are tasks.
-        progress: A progress bar, as in `train_ensemble`, but none is shown by itself.
-        accuracy: The relative residual of conjugate gradients; `fitted.response.reached` lists the residuals
-            reached.
+        accuracy: The relative residual of conjugate gradients, which take over with a store, 1e-8 by default;
+            `fitted.response.reached` lists the residuals reached.
+        run: With a store the kernel of the training set stays there in panels. Networks trained to the end
+            are then found by conjugate gradients, and memory grows with the number of samples, not with its
+            square. Panels are tasks for a client; a progress bar is shown where it is asked for.
 
     Returns:
         Trained networks, whose `mean`, `std` and `predict` take test inputs.
@@ -210,25 +211,16 @@ def fit(
     """
     check_algorithm(algorithm, order=0)
     check_ridge(ridge, cutoff, MSE())
+    X, Y = checked_data(net, X_train, Y_train)
+    options = {"ridge": float(ridge), "cutoff": float(cutoff), "accuracy": accuracy}
+    return fit_outputs(net, X, Y, algorithm, MSE(), run=run, **options)
+
+
+def checked_data(net: Network, X_train, Y_train) -> tuple[np.ndarray, np.ndarray]:
+    """Training inputs and targets of a network that gradients can train."""
     require_ntk(net)
     X = as_inputs(X_train, net.input_shape, name="X_train")
-    Y = as_targets(Y_train, X.shape[0], net.outputs)
-    if store is None:
-        return fit_outputs(net, X, Y, algorithm, MSE(), ridge=float(ridge), cutoff=float(cutoff))
-    if cutoff or not algorithm.is_finished or algorithm.mixes_modes:
-        raise ValueError(
-            f"store needs networks trained to the end and no cutoff, got {algorithm!r}, cutoff={cutoff!r}; "
-            "use algorithm=fw.GradientFlow() and a ridge."
-        )
-    as_positive("accuracy", accuracy)
-    request = Request(net, X, None, net.depth, ACCURACY)
-    with runner(client, store, progress, kind="kernel", configuration=request.configuration) as running:
-        error = max(float(arrays["error"]) for _, arrays in run_panels(running, request))
-    accuracy_or_error(error, ACCURACY, net.activation_name)
-    K, Theta = (StoredMatrix(Path(store), name, request.panels) for name in ("K", "Theta"))
-    F = IterativeInverse.of(Theta, float(ridge), accuracy)
-    algorithm.check_stable(F.largest, MSE())
-    return Fitted(net, algorithm, X, K, F.apply(Y), F, error)
+    return X, as_targets(Y_train, X.shape[0], net.outputs)
 
 
 def fit_outputs(
@@ -240,14 +232,72 @@ def fit_outputs(
     *,
     ridge: float = 0.0,
     cutoff: float = 0.0,
+    accuracy: float | None = None,
+    run: Run | None = None,
 ) -> Fitted:
     """Networks trained towards outputs Y, given checked data; `loss` says which learning rates are stable."""
+    run = QUIET if run is None else as_run(run)
+    if run.store is not None:
+        accuracy = as_positive("accuracy", _ACCURACY if accuracy is None else accuracy)
+        _check_for_store(algorithm, cutoff)
+        return _fit_on_disk(net, X, Y, algorithm, loss, ridge=ridge, accuracy=accuracy, run=run)
+    if accuracy is not None:
+        raise ValueError(
+            f"accuracy={accuracy!r} is that of conjugate gradients, which need a store; add "
+            "run=fw.Run(store=...), or remove it: in memory the solution is exact."
+        )
     require_memory(8 * 6 * X.shape[0] ** 2, f"training on {X.shape[0]} inputs", "train on fewer inputs")
     if algorithm.is_finished and ridge == 0 and cutoff == 0:
-        check_independent(net, X, Y)
-    train = kernels(net, X)
+        check_independent(net, X, Y)  # before the kernel, which takes time
+    train = kernels(net, X, run=run)
+    return fit_kernels(train, X, Y, algorithm, loss, ridge=ridge, cutoff=cutoff)
+
+
+def _check_for_store(algorithm: AbstractAlgorithm, cutoff: float) -> None:
+    if cutoff or not algorithm.is_finished or algorithm.mixes_modes:
+        raise ValueError(
+            f"store needs networks trained to the end and no cutoff, got {algorithm!r}, cutoff={cutoff!r}; "
+            "use algorithm=fw.GradientFlow() and a ridge."
+        )
+
+
+def _fit_on_disk(
+    net: Network,
+    X: np.ndarray,
+    Y: np.ndarray,
+    algorithm: AbstractAlgorithm,
+    loss: AbstractLoss,
+    *,
+    ridge: float,
+    accuracy: float,
+    run: Run,
+) -> Fitted:
+    """The same by conjugate gradients, with the kernel in panels on disk."""
+    assert run.store is not None
+    request = Request(net, X, None, net.depth, ACCURACY)
+    with runner(run, kind="kernel", configuration=request.configuration) as running:
+        error = max(float(arrays["error"]) for _, arrays in run_panels(running, request))
+    accuracy_or_error(error, ACCURACY, net.activation_name)
+    K, Theta = (StoredMatrix(Path(run.store), name, request.panels) for name in ("K", "Theta"))
+    F = IterativeInverse.of(Theta, ridge, accuracy)
+    algorithm.check_stable(F.largest, loss)
+    return Fitted(net, algorithm, X, K, F.apply(Y), F, error)
+
+
+def fit_kernels(
+    train: Kernels,
+    X: np.ndarray,
+    Y: np.ndarray,
+    algorithm: AbstractAlgorithm,
+    loss: AbstractLoss,
+    *,
+    ridge: float = 0.0,
+    cutoff: float = 0.0,
+    remedy: str = REMEDY,
+) -> Fitted:
+    """The same from the kernels of the training inputs; the NTK is overwritten."""
     try:
         F = response_matrix(ntk(train), algorithm, loss, ridge=ridge, cutoff=cutoff)
     except Singular as singular:
-        raise singular_error(net, X, Y, singular.condition) from None
-    return Fitted(net, algorithm, X, train.K, F.apply(Y), F, train.error)
+        raise singular_error(train.net, X, Y, singular.condition, remedy=remedy) from None
+    return Fitted(train.net, algorithm, X, train.K, F.apply(Y), F, train.error)

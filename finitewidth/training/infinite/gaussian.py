@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 
 from finitewidth.core.display.records import shown
 from finitewidth.core.memory import require_memory
+from finitewidth.core.methods import FirstOrder as Method
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.losses.squared_error import MSE
@@ -86,7 +87,7 @@ class Sampling:
     "variance_uncertainty",
     "order",
     "condition",
-    "route",
+    "method",
     "samples",
     "note",
     "algorithm",
@@ -126,11 +127,7 @@ class Prediction:
     expansion: Expansion | None = None  # at order 1
     sampling: Sampling | None = None  # where order 1/n was sampled
     truncation: Truncation | None = field(default=None, repr=False)  # at order 1
-
-    @property
-    def route(self) -> str:
-        """How order 1/n was computed: "deterministic" or "sampled"."""
-        return "deterministic" if self.sampling is None else "sampled"
+    method: Method | None = None  # how order 1/n was computed; None at infinite width
 
     @property
     def samples(self) -> int | None:
@@ -252,8 +249,8 @@ class Prediction:
     def _factors(self) -> tuple[Factor, ...]:
         if self.factors is None:
             raise ValueError(
-                "the covariance was not computed; predict with covariance=True, or with variance=True for "
-                "prediction.variance alone."
+                "the covariance was not computed; predict with covariance=True, or with "
+                "method=fw.Sampling(variance=True) for prediction.variance alone."
             )
         return self.factors
 

@@ -9,7 +9,6 @@ Conjugate gradients are written out here because all right-hand sides must share
 which is read from disk each time; the library routine takes one at a time.
 """
 
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import numpy as np
 import scipy.linalg
 
 from finitewidth.core.checkpoint import open_group
+from finitewidth.core.display.user_warnings import warn
 from finitewidth.theory.pairs.panels import NAME, Panels
 
 LANDMARKS = 1000
@@ -134,11 +134,10 @@ class IterativeInverse:
         solution, reached = _conjugate_gradients(self, B)
         self.reached.append(reached)
         if reached > self.accuracy:
-            warnings.warn(
+            warn(
                 f"conjugate gradients reached a relative residual of {reached:.1e}, not accuracy="
                 f"{self.accuracy:g}, in {MOST_ITERATIONS} iterations; add a ridge.",
                 AccuracyWarning,
-                stacklevel=2,
             )
         return solution
 

@@ -1,8 +1,8 @@
-r"""Networks trained on all samples but one, in closed form: the ridge they choose and the noise they see.
+r"""Networks trained on all samples but one, in closed form: the best ridge, and the noise of targets.
 
-With $G = \tilde\Theta + a$ such a network misses the target of the sample left out by
+With $G = \tilde\Theta + a$ the residual of such a network on the sample left out is
 $(G^{-1} y)_i / (G^{-1})_{ii}$, with a variance over initializations of
-$(G^{-1} K G^{-1})_{ii} / (G^{-1})_{ii}^2$. The part of the mean square of misses that this variance does not
+$(G^{-1} K G^{-1})_{ii} / (G^{-1})_{ii}^2$. The part of the mean squared residual that this variance does not
 explain is noise of the targets. Before the end of training $1 - \tilde\Theta F$ stands in place of $G^{-1}$,
 which is an approximation then.
 """
@@ -25,15 +25,15 @@ _SMALLEST = 1e-9  # below this a share of the residual is rounding
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """What networks trained on all other samples say of each sample."""
+    """Residuals on each sample of networks trained on all others."""
 
-    misses: Float[np.ndarray, "N n_L"]  # target minus mean prediction
+    residuals: Float[np.ndarray, "N n_L"]  # target minus mean prediction
     variances: Float[np.ndarray, " N"]  # of the prediction, over networks; all outputs share it
 
     @property
     def noise(self) -> Float[np.ndarray, " n_L"]:
         """The variance of targets, by output, that networks do not explain."""
-        return np.maximum(np.mean(self.misses**2, axis=0) - np.mean(self.variances), 0.0)
+        return np.maximum(np.mean(self.residuals**2, axis=0) - np.mean(self.variances), 0.0)
 
 
 def fit_by_leave_one_out(
@@ -55,7 +55,7 @@ def fit_by_leave_one_out(
 
 
 def left_out(fitted: Fitted, Y: Float[np.ndarray, "N n_L"]) -> LeftOut:
-    """The misses of networks that were fitted to targets Y, had each sample been left out."""
+    """Residuals on each sample of networks fitted to the targets Y of all others."""
     residual = fitted.response.apply(np.eye(len(fitted.X)))
     if not fitted.algorithm.is_finished or isinstance(fitted.response, FullMatrix):
         residual = np.eye(len(fitted.X)) - ntk(kernels(fitted.net, fitted.X)) @ residual

@@ -1,8 +1,8 @@
 r"""How large a ridge should be: leave-one-out and generalized cross-validation in closed form.
 
-With $G = \tilde\Theta + a$ the prediction for sample i by a network trained on all the others misses its
-target by $(G^{-1}y)_i / (G^{-1})_{ii}$; nothing is trained again. Generalized cross-validation puts the mean
-of the diagonal in its place. Both stay finite as $a \to 0^+$.
+With $G = \tilde\Theta + a$ a network trained on all samples but i has the residual
+$(G^{-1}y)_i / (G^{-1})_{ii}$ there; nothing is trained again. Generalized cross-validation puts the mean of
+the diagonal in its place. Both stay finite as $a \to 0^+$.
 """
 
 from collections.abc import Sequence
@@ -72,9 +72,9 @@ def ridge_path(
     train: Kernels,
     ridges: Sequence[float] | np.ndarray | None = None,
 ) -> RidgePath:
-    """The same for checked data with its kernels, whose NTK is overwritten."""
+    """The result of `choose_ridge` for checked data with its kernels, whose NTK is overwritten."""
     if X.shape[0] < 2:
-        raise ValueError("X_train has one sample, and none is left when it is left out; pass two or more.")
+        raise ValueError("X_train has one sample, and leaving it out leaves none; pass two or more.")
     basis = eigenbasis(ntk(train))
     if basis.largest == 0:
         raise ValueError("the training NTK is zero and nothing is learned; set lambda_b or lambda_W.")

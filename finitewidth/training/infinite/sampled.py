@@ -9,6 +9,7 @@ from jaxtyping import Float
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.keys import as_key
+from finitewidth.core.methods import FunctionSpace
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.losses.squared_error import MSE
@@ -23,6 +24,7 @@ from finitewidth.training.infinite.test_loss import LossOfSample, TestLoss, samp
     "condition",
     "algorithm",
     "loss",
+    "method",
     "net",
     dimensions={"mean": "sample output", "std": "sample output", "outputs": "member sample output"},
 )
@@ -36,7 +38,8 @@ class SampledPrediction:
     two = fw.MLP((2, 64, 64, 2), "tanh")
     flow, entropy = fw.GradientFlow(2.0), fw.CrossEntropy()
     prediction = fw.predict(
-        two, X, fw.losses.one_hot([0, 1, 0], 2), X_test, algorithm=flow, loss=entropy, order=0, members=20
+        two, X, fw.losses.one_hot([0, 1, 0], 2), X_test, algorithm=flow, loss=entropy, order=0,
+        method=fw.FunctionSpace(members=20),
     )
     prediction.mean.value, prediction.probabilities.value
     ```
@@ -49,6 +52,7 @@ class SampledPrediction:
     probabilities_of_members: Float[np.ndarray, "members M n_L"] | None = field(repr=False)  # of classes
     condition: float  # of the training NTK
     error: float  # of the Gaussian averages in the kernels
+    method: FunctionSpace  # how members were drawn
 
     @property
     def mean(self) -> Estimate:

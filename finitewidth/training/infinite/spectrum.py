@@ -58,9 +58,9 @@ class Spectrum:
         """The part of each mode's target that training has reached: l f(l), from 0 to 1."""
         check_algorithm(algorithm, order=0).check_stable(float(self.eigenvalues[-1]), MSE())
         positive = self.eigenvalues > 0
-        reached = np.zeros_like(self.eigenvalues)
-        reached[positive] = self.eigenvalues[positive] * algorithm.response(self.eigenvalues[positive])
-        return reached
+        learned = np.zeros_like(self.eigenvalues)
+        learned[positive] = self.eigenvalues[positive] * algorithm.response(self.eigenvalues[positive])
+        return learned
 
 
 @takes_models

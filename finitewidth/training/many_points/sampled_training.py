@@ -152,10 +152,10 @@ def _stop(training: SampledTraining, time: float) -> str:
 
 
 def _end(training: SampledTraining, least: float) -> str:
-    """Advice to ask for the end of training itself, where it is reached and another route computes it."""
+    """Advice to ask for the end of training itself, where it is reached and another method computes it."""
     if least < _ENDED and not training.clock.has_converged or training.count > FEW:
         return ""
     if training.clock.has_converged:
-        return ', use route="deterministic"'
+        return ", use method=fw.LegByLeg()"
     name = "steps" if training.clock.eta else "time"
-    return f', ask for the end of training ({name}=math.inf, route="deterministic"), which is reached here'
+    return f", ask for the end of training ({name}=math.inf, method=fw.LegByLeg()), which is reached here"

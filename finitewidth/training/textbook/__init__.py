@@ -1,0 +1,1 @@
+"""The analytical chapters of the book: generalization, nearby inputs, star-polation, linear models."""

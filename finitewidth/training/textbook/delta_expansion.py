@@ -8,11 +8,10 @@ $$X_{[0]} = X_{00} + \delta\delta X_{[0]}, \quad X_{[1]} = \delta X_{[1]},
   \quad X_{[2]} = \delta\delta X_{[2]},$$
 
 through second order in $\delta x$, with $X_{00}$ the value at the midpoint. Recursions as (10.67) and
-(10.70), here with the terms in $\delta X_{[1]}$ that inputs of different norms bring.
+(10.70), here with the terms in $\delta X_{[1]}$ of inputs with different norms.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -23,6 +22,8 @@ from finitewidth.gaussian.two_legs import quadrature
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import require_dense
+from finitewidth.theory.layers.dense import behind_weights
+from finitewidth.theory.steps import TwoLegs, over_depth
 
 _ORDERS = ((0, 0), (1, 1), (2, 0), (2, 2), (3, 1), (4, 0), (3, 3), (4, 2), (5, 1))
 
@@ -62,17 +63,22 @@ class DeltaExpansion:
         return self.Theta0 / self.Theta00
 
 
-class _Expanded(NamedTuple):
+@dataclass(frozen=True)
+class _Expanded:
     """A pair matrix through second order: midpoint, first order, second order on and off the diagonal."""
 
     midpoint: float
-    first: float  # X_{++} minus X_{--}, halved
-    on: float
-    off: float
+    first: float = 0.0  # X_{++} minus X_{--}, halved
+    on: float = 0.0
+    off: float = 0.0
 
-    def __mul__(self, other: "_Expanded") -> "_Expanded":  # type: ignore[override]
+    def __add__(self, other: "_Expanded | float") -> "_Expanded":
+        b = _as_expanded(other)
+        return _Expanded(self.midpoint + b.midpoint, self.first + b.first, self.on + b.on, self.off + b.off)
+
+    def __mul__(self, other: "_Expanded | float") -> "_Expanded":
         """Entry by entry; the two signs of the first order cancel off the diagonal."""
-        a, b = self, other
+        a, b = self, _as_expanded(other)
         return _Expanded(
             a.midpoint * b.midpoint,
             a.midpoint * b.first + a.first * b.midpoint,
@@ -80,13 +86,16 @@ class _Expanded(NamedTuple):
             a.midpoint * b.off + a.off * b.midpoint,
         )
 
-    def scaled(self, factor: float, shift: float = 0.0) -> "_Expanded":
-        return _Expanded(
-            shift + factor * self.midpoint, factor * self.first, factor * self.on, factor * self.off
-        )
+    __radd__, __rmul__ = __add__, __mul__
 
-    def plus(self, other: "_Expanded") -> "_Expanded":
-        return _Expanded(*(a + b for a, b in zip(self, other, strict=True)))
+    @property
+    def components(self) -> tuple[float, float, float, float]:
+        """Midpoint, [0], [1], [2]."""
+        return self.midpoint, (self.on + self.off) / 2, self.first, (self.on - self.off) / 2
+
+
+def _as_expanded(value: "_Expanded | float") -> _Expanded:
+    return value if isinstance(value, _Expanded) else _Expanded(value)
 
 
 def delta_expansion(net: Network, x_plus, x_minus) -> DeltaExpansion:
@@ -112,63 +121,53 @@ def delta_expansion(net: Network, x_plus, x_minus) -> DeltaExpansion:
             "activations."
         )
     plus, minus = two_inputs(net, x_plus, x_minus)
-    K, Theta = _first_layer(net, (plus + minus) / 2, plus - minus)
-    layers = [(K, Theta)]
-    for layer in range(1, net.depth):
-        sigma, slope = _averages(net.activations[layer - 1], K)
-        Theta = sigma.scaled(net.lambda_W[layer], net.lambda_b[layer]).plus(
-            (slope * Theta).scaled(net.C_W[layer])
-        )
-        K = sigma.scaled(net.C_W[layer], net.C_b[layer])
-        layers.append((K, Theta))
-    columns = [np.asarray([_components(pair[which]) for pair in layers]).T for which in (0, 1)]
-    return DeltaExpansion(*columns[0], *columns[1])
+    first = behind_weights(net.dense[0], _products((plus + minus) / 2, plus - minus))
+
+    def averages(layer: int, K: _Expanded) -> TwoLegs:
+        return _averages(net.activations[layer - 1], K)
+
+    means = [first, *(above for _, _, above in over_depth(net.ladder, first, averages))]
+    columns = ([pair.components for pair in column] for column in zip(*means, strict=True))
+    K, Theta = (np.asarray(column).T for column in columns)
+    return DeltaExpansion(*K, *Theta)
 
 
 def two_inputs(
     net: Network, x_plus, x_minus, *, names: tuple[str, str] = ("x_plus", "x_minus")
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Two single inputs, checked."""
-    both = zip((x_plus, x_minus), names, strict=True)
-    shape = net.input_shape
-    rows = ((np.atleast_1d(x), name) for x, name in both)
-    pair = ((x[None] if x.ndim == len(shape) else x, name) for x, name in rows)
-    plus, minus = (as_inputs(x, shape, name=name) for x, name in pair)
+    """Two checked inputs, which may be rows of one."""
+    shape, pair = net.input_shape, (np.atleast_1d(x) for x in (x_plus, x_minus))
+    rows = (x[None] if x.ndim == len(shape) else x for x in pair)
+    plus, minus = (as_inputs(x, shape, name=name) for x, name in zip(rows, names, strict=True))
     if plus.shape[0] != 1 or minus.shape[0] != 1:
         raise ValueError(f"{names[0]} and {names[1]} must be one input each; pass rows of n_0 numbers.")
     return plus[0], minus[0]
 
 
-def _components(pair: _Expanded) -> tuple[float, float, float, float]:
-    """Midpoint, [0], [1], [2]."""
-    return pair.midpoint, (pair.on + pair.off) / 2, pair.first, (pair.on - pair.off) / 2
-
-
-def _first_layer(net: Network, middle: np.ndarray, difference: np.ndarray) -> tuple[_Expanded, _Expanded]:
-    """Products of inputs end at second order: [2] is |dx|^2 / 4 and [0] has no second order."""
-    n_0 = net.widths[0]
+def _products(middle: np.ndarray, difference: np.ndarray) -> _Expanded:
+    """x.x / n_0 ends at second order: [2] is |dx|^2 / 4 n_0 and [0] has no second order."""
+    n_0 = middle.size
     square = float(difference @ difference) / (4 * n_0)
-    gram = _Expanded(float(middle @ middle) / n_0, float(middle @ difference) / n_0, square, -square)
-    return gram.scaled(net.C_W[0], net.C_b[0]), gram.scaled(net.lambda_W[0], net.lambda_b[0])
+    return _Expanded(float(middle @ middle) / n_0, float(middle @ difference) / n_0, square, -square)
 
 
-def _averages(activation: Activation, K: _Expanded) -> tuple[_Expanded, _Expanded]:
+def _averages(activation: Activation, K: _Expanded) -> TwoLegs:
     """<s s> and <s' s'> of the pair, from averages at the midpoint's variance."""
-    largest = 2.0 ** np.ceil(np.log2(max(K.midpoint, 1e-300)))  # few values, so that they are remembered
+    largest = 2.0 ** np.ceil(np.log2(max(K.midpoint, 1e-300)))  # few values, so that the rule is cached
     precision = quadrature.precision(activation, float(largest), _ORDERS, 1e-12)
     averages = quadrature.one_sample(activation, np.asarray([K.midpoint]), _ORDERS, count=precision.count)
     e = dict(zip(_ORDERS, averages.fine[:, 0].tolist(), strict=True))
-    return _average(e, 0, K), _average(e, 1, K)
+    return TwoLegs(_average(e, 0, K), _average(e, 1, K))
 
 
 def _average(e: dict[tuple[int, int], float], u: int, K: _Expanded) -> _Expanded:
     """<f f> with f the derivative of order u: its first and second derivatives by the entries of K."""
-    slopes, bent = e[u + 1, u + 1], e[u + 2, u]
+    slopes, curvature = e[u + 1, u + 1], e[u + 2, u]
     fourth, third, second = e[u + 4, u], e[u + 3, u + 1], e[u + 2, u + 2]
-    whole = slopes + bent  # the derivative by a common variance
+    by_variance = slopes + curvature  # the derivative by a common variance
     return _Expanded(
         e[u, u],
-        whole * K.first,
-        whole * K.on + (2 * fourth + 8 * third + 6 * second) * K.first**2 / 8,
-        slopes * K.off + bent * K.on + (fourth - second) * K.first**2 / 4,
+        by_variance * K.first,
+        by_variance * K.on + (2 * fourth + 8 * third + 6 * second) * K.first**2 / 8,
+        slopes * K.off + curvature * K.on + (fourth - second) * K.first**2 / 4,
     )

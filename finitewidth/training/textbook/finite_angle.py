@@ -1,4 +1,4 @@
-r"""Two inputs of equal norm through a scale-invariant network, to any depth, by their angles.
+r"""Kernel and NTK of two inputs of equal norm in a scale-invariant network, at any depth, from their angles.
 
 $$K = K_d \begin{pmatrix} 1 & \cos\psi \\ \cos\psi & 1 \end{pmatrix}, \qquad
   \Theta = \Theta_d \begin{pmatrix} 1 & \cos\zeta \\ \cos\zeta & 1 \end{pmatrix}$$
@@ -18,6 +18,8 @@ from finitewidth.core.display.records import shown
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import require_dense
+from finitewidth.theory.layers.dense import behind_weights
+from finitewidth.theory.steps import TwoLegs, over_depth
 from finitewidth.training.textbook.delta_expansion import two_inputs
 
 
@@ -93,22 +95,19 @@ def _moments(activation: Activation) -> tuple[float, float]:
 def _through_layers(
     net: Network, square: float, product: float, A_2: np.ndarray, rho: np.ndarray
 ) -> FiniteAngle:
-    """From the inputs up; A_2 and rho have one entry for each hidden layer."""
-    n_0 = net.widths[0]
-    K, K_off = (net.C_b[0] + net.C_W[0] * g / n_0 for g in (square, product))
-    Theta, Theta_off = (net.lambda_b[0] + net.lambda_W[0] * g / n_0 for g in (square, product))
-    rows = []
-    for layer in range(1, net.depth + 1):
-        cosine = min(max(K_off / K, -1.0), 1.0) if K else 1.0
-        psi = math.acos(cosine)
-        rows.append((K, psi, Theta, Theta_off / Theta if Theta else 1.0))
-        if layer == net.depth:
-            break
-        C_b, C_W = net.C_b[layer], net.C_W[layer]
-        lambda_b, lambda_W = net.lambda_b[layer], net.lambda_W[layer]
-        mean, chi, bend = A_2[layer - 1] * K, C_W * A_2[layer - 1], rho[layer - 1]
-        mean_off = mean * (cosine + bend * (math.sin(psi) - psi * cosine))
-        Theta = lambda_b + lambda_W * mean + chi * Theta
-        Theta_off = lambda_b + lambda_W * mean_off + chi * (1 - bend * psi) * Theta_off
-        K, K_off = C_b + C_W * mean, C_b + C_W * mean_off
+    """The recursion, entries (++) and (+-); A_2 and rho have one entry for each hidden layer."""
+    first = behind_weights(net.dense[0], np.array([square, product]) / net.widths[0])
+
+    def averages(layer: int, K: np.ndarray) -> TwoLegs:
+        psi, share = _angle(*K), rho[layer - 1]
+        cosine = math.cos(psi) + share * (math.sin(psi) - psi * math.cos(psi))
+        slope = A_2[layer - 1] * np.array([1.0, 1 - share * psi])
+        return TwoLegs(A_2[layer - 1] * K[0] * np.array([1.0, cosine]), slope)
+
+    means = [first, *(above for _, _, above in over_depth(net.ladder, first, averages))]
+    rows = [(K[0], _angle(*K), t[0], t[1] / t[0] if t[0] else 1.0) for K, t in means]
     return FiniteAngle(*np.asarray(rows).T)
+
+
+def _angle(K: float, K_off: float) -> float:
+    return math.acos(min(max(K_off / K, -1.0), 1.0)) if K else 0.0

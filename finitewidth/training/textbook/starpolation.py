@@ -49,22 +49,22 @@ class Starpolation:
 
     @property
     def curvature(self) -> float:
-        """The second-order part of Theta_[0] over Theta_00: how far nearby predictions bend from a line."""
-        return float(self._known_expansion().curvature[-1])
+        """The second-order part of Theta_[0] over Theta_00: how far nearby predictions are from a line."""
+        return float(self._require_expansion().curvature[-1])
 
     @property
     def expanded_mean(self) -> Float[np.ndarray, "S n_L"]:
         """The mean for nearby inputs of equal norm and nearly equal targets."""
-        expansion = self._known_expansion()
+        expansion = self._require_expansion()
         if abs(expansion.Theta1[-1]) > 1e-9 * abs(expansion.Theta00[-1]):
             raise ValueError(
                 "the expansion of the mean is for inputs of equal norm, which x_plus and x_minus have not; "
                 "use .mean, which is exact."
             )
-        bend = self.curvature * (self.s * (1 - self.s))[:, None] * self.targets.sum(axis=0)
-        return self.linear - bend
+        curved = self.curvature * (self.s * (1 - self.s))[:, None] * self.targets.sum(axis=0)
+        return self.linear - curved
 
-    def _known_expansion(self) -> DeltaExpansion:
+    def _require_expansion(self) -> DeltaExpansion:
         if self.expansion is None:
             raise ValueError(
                 "a kinked activation has no expansion in the distance of two inputs, and only dense layers "

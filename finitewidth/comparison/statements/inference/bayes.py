@@ -11,6 +11,7 @@ from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, extrapolated, pull, significant
 from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, Y, mlp
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.run import QUIET
 from finitewidth.critical.mutual_information import Information
 from finitewidth.experiment.weighted import SampledPosterior
 from finitewidth.experiment.weighted import sample as sample_posterior
@@ -27,7 +28,7 @@ HOW = f"sampled networks: {MEMBERS} of each of the widths {WIDTHS}, weighted by 
 @functools.cache
 def sampled(n: int) -> SampledPosterior:
     return sample_posterior(
-        mlp(n, outputs=2), *DATA, members=MEMBERS, key=n, noise=NOISE, layers=True, progress=False
+        mlp(n, outputs=2), *DATA, members=MEMBERS, key=n, noise=NOISE, layers=True, run=QUIET
     )
 
 

@@ -20,6 +20,8 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from finitewidth.core.inputs import reason
+
 _OUTPUTS = 16  # output neurons whose gradients are taken
 _WEIGHTED = {
     F.linear: 0,
@@ -157,9 +159,8 @@ def run(model: nn.Module, inputs: torch.Tensor) -> tuple[list[Call], torch.Tenso
         with _watched(model) as watched:
             output = model(inputs)
     except Exception as error:  # a user's forward may raise anything
-        reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else "no reason given"
         raise ValueError(
-            f"sample must be a batch of inputs that the module accepts, one row each ({reason})."
+            f"sample must be a batch of inputs that the module accepts, one row each ({reason(error)})."
         ) from error
     first = output[0] if isinstance(output, tuple | list) else output
     if not isinstance(first, torch.Tensor) or first.ndim < 1 or len(first) != len(inputs):

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from finitewidth.core.inputs import as_number, as_positive
+from finitewidth.core.inputs import as_number, as_positive, reason
 from finitewidth.critical.tuning import BIAS_SHARE
 from finitewidth.interface.adapters.modules.curvature import Curvature, curvature, softmax, squared
 from finitewidth.interface.adapters.modules.measure import copied, differentiable
@@ -262,9 +262,8 @@ def _curvature(
         with differentiable():
             result = curvature(double, rows, relative, loss.root(len(rows), outputs[0].numel()))
     except (RuntimeError, NotImplementedError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
         raise ValueError(
-            f"module has an operation without the derivatives that are needed ({reason})."
+            f"module has an operation without the derivatives that are needed ({reason(error)})."
         ) from error
     if not (math.isfinite(result.largest) and result.largest > 0):
         raise ValueError(
