@@ -29,6 +29,7 @@ from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.sampled import SampledPrediction
 from finitewidth.training.infinite.spectrum import Spectrum
 from finitewidth.training.infinite.test_loss import TestLoss
+from finitewidth.training.replay.replayed import Expectation, ReplayedPrediction
 from finitewidth.training.textbook.linear import KernelMachine, LinearModel
 from finitewidth.training.trajectories import Trajectory
 
@@ -41,6 +42,7 @@ __all__ = [
     "Criticality",
     "Ensemble",
     "Evidence",
+    "Expectation",
     "ExpectedLoss",
     "Extrapolation",
     "Fitted",
@@ -57,6 +59,7 @@ __all__ = [
     "Prediction",
     "Prepared",
     "Ranking",
+    "ReplayedPrediction",
     "SampledPosterior",
     "SampledPrediction",
     "SampledStatistics",

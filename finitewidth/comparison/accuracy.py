@@ -1,13 +1,14 @@
 """How often trained networks name the right class: expected accuracy, and its spread between networks."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.inputs import as_count
+from finitewidth.core.inputs import ArrayLike, as_count
 from finitewidth.core.memory import require_memory
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.training.infinite.gaussian import Prediction
@@ -34,7 +35,11 @@ class Accuracy:
 
 
 def accuracy(
-    trained: Prediction | SampledPrediction | Ensemble, labels, *, members: int = 4096, key=0
+    trained: Prediction | SampledPrediction | Ensemble,
+    labels: ArrayLike,
+    *,
+    members: int = 4096,
+    key: Any = 0,
 ) -> Accuracy:
     """The expected accuracy of trained networks on their test inputs.
 

@@ -17,6 +17,7 @@ from finitewidth.network.network import Network
 from finitewidth.theory.records import Layer
 from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.replay.replayed import ReplayedPrediction
 
 
 @shown("worst", "pulls", "covariance_pulls", dimensions={"pulls": "sample output"})
@@ -24,7 +25,7 @@ from finitewidth.training.infinite.gaussian import Prediction
 class PredictionComparison:
     """Pulls, (theory - estimate) / standard error, of trained outputs on the test inputs."""
 
-    prediction: Prediction = field(repr=False)
+    prediction: Prediction | ReplayedPrediction = field(repr=False)
     ensemble: Ensemble = field(repr=False)
     pulls: Float[np.ndarray, "M n_L"]  # of the mean, with the control variate where there is one
     covariance_pulls: Float[np.ndarray, "M n_L M n_L"] | None = field(repr=False)
@@ -58,7 +59,7 @@ class LayerComparison:
 
 
 def compare(
-    theory: Prediction | Layer, experiment: Ensemble | SampledStatistics
+    theory: Prediction | ReplayedPrediction | Layer, experiment: Ensemble | SampledStatistics
 ) -> PredictionComparison | LayerComparison:
     """Pulls of a prediction against a trained ensemble, or of a layer against sampled statistics.
 
@@ -75,7 +76,7 @@ def compare(
     fw.compare(fw.solve(net, X, tensors=("V",)).output, sampled).worst
     ```
     """
-    if isinstance(theory, Prediction) and isinstance(experiment, Ensemble):
+    if isinstance(theory, Prediction | ReplayedPrediction) and isinstance(experiment, Ensemble):
         return _compare_prediction(theory, experiment)
     if isinstance(theory, Layer) and isinstance(experiment, SampledStatistics):
         return _compare_layer(theory, experiment)
@@ -85,7 +86,9 @@ def compare(
     )
 
 
-def _compare_prediction(prediction: Prediction, ensemble: Ensemble) -> PredictionComparison:
+def _compare_prediction(
+    prediction: Prediction | ReplayedPrediction, ensemble: Ensemble
+) -> PredictionComparison:
     if prediction.mean.shape != ensemble.mean.value.shape:
         raise ValueError(
             f"the prediction has {prediction.mean.shape} test outputs but the ensemble "
@@ -93,7 +96,7 @@ def _compare_prediction(prediction: Prediction, ensemble: Ensemble) -> Predictio
         )
     mean = ensemble.best_mean
     covariance = None
-    if prediction.factors is not None:
+    if isinstance(prediction, Prediction) and prediction.factors is not None:
         covariance = pulls_of(prediction.covariance, ensemble.best_covariance)
     both = Estimate(mean.value, np.hypot(mean.stderr, prediction.stderr))  # theory may be sampled too
     return PredictionComparison(prediction, ensemble, pulls_of(prediction.mean, both), covariance)

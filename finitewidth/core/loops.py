@@ -160,11 +160,11 @@ def _tie(line, Theta, labels, ties):
 def _add_columns(line, moved, parts, present):
     """Add the map of column pairs: the new pair (c d) of the old (c c), (c d) and (d d)."""
     N = np.uintp(parts.shape[1])
-    alone = np.empty(N)
+    diagonal = np.empty(N)
     for c in range(N):
-        alone[c] = moved[np.uintp(c) * (N + np.uintp(1))]
+        diagonal[c] = moved[np.uintp(c) * (N + np.uintp(1))]
     for c in range(N):
-        start, x, first, both, second = np.uintp(c) * N, alone[c], parts[0, c], parts[1, c], parts[2, c]
+        start, x, first, both, second = np.uintp(c) * N, diagonal[c], parts[0, c], parts[1, c], parts[2, c]
         if present[1]:
             for d in range(N):
                 line[start + d] += both[d] * moved[start + d]
@@ -173,7 +173,7 @@ def _add_columns(line, moved, parts, present):
                 line[start + d] += first[d] * x
         if present[2]:
             for d in range(N):
-                line[start + d] += second[d] * alone[d]
+                line[start + d] += second[d] * diagonal[d]
 
 
 @compiled

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_count, as_inputs
+from finitewidth.core.inputs import ArrayLike, as_count, as_inputs
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
 from finitewidth.theory.solve import solve
@@ -102,7 +102,7 @@ class Information:
 
 
 @takes_models
-def information(net: Network, x) -> Information:
+def information(net: Network, x: ArrayLike) -> Information:
     """Entropy and mutual information of outputs at initialization, for one input.
 
     Args:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
+from finitewidth.core.inputs import ArrayLike
 from finitewidth.core.precision import require_double_precision
 from finitewidth.critical.activations.classification import Criticality, criticality
 from finitewidth.critical.activations.susceptibilities import CRITICAL
@@ -117,11 +118,11 @@ class PhaseDiagram:
 
 def phase_diagram(
     activation: str | Activation | Callable,
-    C_b,
-    C_W,
+    C_b: ArrayLike,
+    C_W: ArrayLike,
     *,
     start: float = 1.0,
-    gamma=0.0,
+    gamma: ArrayLike = 0.0,
 ) -> PhaseDiagram:
     r"""Fixed point, susceptibilities and correlation lengths over a grid of initializations.
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from finitewidth.core.inputs import as_inputs, as_number
+from finitewidth.core.inputs import ArrayLike, as_inputs, as_number
 from finitewidth.core.precision import require_double_precision
 from finitewidth.experiment.functions import Function, as_function, as_parameters
 from finitewidth.experiment.ntk_blocks import AbstractBlocks, Model, StructuredBlocks, cheaper_blocks
@@ -25,8 +25,8 @@ from finitewidth.network.network import Network
 def ntk(
     f: Function,
     parameters: Any,
-    X,
-    X_other=None,
+    X: ArrayLike,
+    X_other: ArrayLike | None = None,
     *,
     rates: Any = None,
     average_outputs: bool = False,

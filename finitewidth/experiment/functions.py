@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from finitewidth.core.inputs import as_inputs
+from finitewidth.core.inputs import ArrayLike, as_inputs
 from finitewidth.core.keys import as_key
 from finitewidth.core.precision import require_double_precision
 from finitewidth.experiment.sampling import Parameters, draw, outputs, real_network
@@ -17,7 +17,7 @@ from finitewidth.network.network import Network
 Function = Network | Callable[[Any, Any], Array]  # of parameters and inputs, samples along the first axis
 
 
-def initialize(net: Network, key) -> Parameters:
+def initialize(net: Network, key: Any) -> Parameters:
     """The parameters of one network at initialization.
 
     Args:
@@ -35,7 +35,7 @@ def initialize(net: Network, key) -> Parameters:
     return draw(net, as_key(key))
 
 
-def apply(net: Network, parameters: Parameters, X) -> Float[Array, "N nL"]:
+def apply(net: Network, parameters: Parameters, X: ArrayLike) -> Float[Array, "N nL"]:
     """The outputs of one network with given parameters.
 
     Works under `jax.jit`, `jax.vmap` and `jax.grad`.
@@ -53,8 +53,9 @@ def apply(net: Network, parameters: Parameters, X) -> Float[Array, "N nL"]:
     ```
     """
     require_double_precision()
-    fits = isinstance(X, jax.Array) and X.shape[1:] == net.input_shape  # perhaps traced
-    return outputs(net, parameters, X if fits else jnp.asarray(as_inputs(X, net.input_shape)))
+    if isinstance(X, jax.Array) and X.shape[1:] == net.input_shape:  # perhaps traced
+        return outputs(net, parameters, X)
+    return outputs(net, parameters, jnp.asarray(as_inputs(X, net.input_shape)))
 
 
 def as_function(f: Function) -> Callable[[Any, Any], Array]:

@@ -23,6 +23,14 @@ from finitewidth.network.layers.sequence import (
 from finitewidth.network.layers.weights import as_width, ntk_rates, standard_rates
 
 
+def _of_dense_layers(name: str, description: str) -> functools.cached_property[tuple[float, ...]]:
+    def values(self: "Network") -> tuple[float, ...]:
+        return tuple(getattr(layer, name) for layer in self.dense)
+
+    values.__doc__ = description
+    return functools.cached_property(values)
+
+
 class Network:
     """A network: the shape of one input and the layers behind it, in order.
 
@@ -216,25 +224,12 @@ class Network:
         """n_0 ... n_L."""
         return (self.input_shape[-1], *(layer.width for layer in self.dense))
 
-    @functools.cached_property
-    def C_b(self) -> tuple[float, ...]:
-        """The variance of the biases of each layer."""
-        return tuple(layer.C_b for layer in self.dense)
-
-    @functools.cached_property
-    def C_W(self) -> tuple[float, ...]:
-        """The variance of the weights of each layer, times their number of inputs."""
-        return tuple(layer.C_W for layer in self.dense)
-
-    @functools.cached_property
-    def lambda_b(self) -> tuple[float, ...]:
-        """The learning rate of the biases of each layer."""
-        return tuple(layer.lambda_b for layer in self.dense)
-
-    @functools.cached_property
-    def lambda_W(self) -> tuple[float, ...]:
-        """The learning rate of the weights of each layer, times their number of inputs."""
-        return tuple(layer.lambda_W for layer in self.dense)
+    C_b = _of_dense_layers("C_b", "The variance of the biases of each layer.")
+    C_W = _of_dense_layers("C_W", "The variance of the weights of each layer, times their number of inputs.")
+    lambda_b = _of_dense_layers("lambda_b", "The learning rate of the biases of each layer.")
+    lambda_W = _of_dense_layers(
+        "lambda_W", "The learning rate of the weights of each layer, times their number of inputs."
+    )
 
     @property
     def parameter_count(self) -> int:

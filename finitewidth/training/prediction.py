@@ -3,13 +3,13 @@
 from finitewidth.core.inputs import ArrayLike, as_inputs
 from finitewidth.core.methods import FunctionSpace, LegByLeg, Sampling, Tensors
 from finitewidth.core.run import Run, as_run
-from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm, as_algorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
-from finitewidth.training.first_order.learning_problem import Problem, check_loss
+from finitewidth.training.first_order.learning_problem import Problem, check_ridge_at_first_order
 from finitewidth.training.first_order.prepared import predict_first_order
 from finitewidth.training.infinite.fitting import check_ridge, checked_data, fit
 from finitewidth.training.infinite.function_space import (
@@ -20,6 +20,8 @@ from finitewidth.training.infinite.function_space import (
 )
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.sampled import SampledPrediction
+from finitewidth.training.replay.replayed import ReplayedPrediction
+from finitewidth.training.replay.replaying import is_replayed, predict_by_replay
 
 
 @takes_models
@@ -37,7 +39,7 @@ def predict(
     covariance: bool | None = None,
     method: Tensors | LegByLeg | Sampling | FunctionSpace | None = None,
     run: Run | None = None,
-) -> Prediction | SampledPrediction:
+) -> Prediction | SampledPrediction | ReplayedPrediction:
     """The distribution of trained networks on test inputs.
 
     Through order 1/n up to 64 samples have the covariance; beyond, the mean alone. At infinite width the
@@ -46,6 +48,10 @@ def predict(
 
     Hundreds of training points at order 1 are reached by drawing neurons along the training:
     `prediction.method` is then an `fw.Sampling`, and `prediction.stderr` is the standard error of the mean.
+
+    Other losses, momentum, schedules and batches are known at order 1 too, for up to 48 inputs and a finite
+    number of steps: training is replayed step by step. The mean for the squared error is deterministic; for
+    other losses, and where each network draws batches of its own, initial outputs are drawn.
 
     The slow parts are independent tasks. At order 1 and for few samples a task is one source layer; for many
     samples it is one leg, or a few batches of neurons; at infinite width it is a panel of the training
@@ -57,7 +63,7 @@ def predict(
         Y_train: Targets (N, n_L).
         X_test: Test inputs (M, n_0); the training inputs by default.
         algorithm: How and how long networks are trained; by default to the end.
-        loss: The loss; at order 1 the squared error.
+        loss: The loss.
         order: 0 is infinite width, 1 is through order 1/n.
         ridge: A number that is added to the diagonal of the training NTK, as in `fit`.
         cutoff: Eigenvalues below this share of the largest count as zero, as in `fit`.
@@ -69,7 +75,7 @@ def predict(
     Returns:
         An `fw.records.Prediction` with `mean` (M, n_L), `std` and `covariance`, at order 1 also
         `contributions`, `uncertainty`, `verdict` and `infinite_width`; an `fw.records.SampledPrediction`
-        where networks are drawn.
+        where networks are drawn at order 0, an `fw.records.ReplayedPrediction` at order 1.
 
     ```python
     prediction = fw.predict(net, X, Y, X_test, algorithm=fw.GradientDescent(0.1, steps=100))
@@ -80,8 +86,10 @@ def predict(
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
     loss = as_loss(loss)
     if order == 1:
-        check_loss(loss, ridge, cutoff)
+        check_ridge_at_first_order(ridge, cutoff)
         problem = Problem.of(net, X_train, Y_train, X_test)
+        if is_replayed(as_algorithm(algorithm), loss):
+            return predict_by_replay(problem, [algorithm], loss, method, run, covariance=covariance)[0]
         return predict_first_order(problem, algorithm, problem.choose(method, covariance), run)
     check_ridge(ridge, cutoff, loss)
     draws = drawing(method, loss, at_end=check_algorithm(algorithm, order=0).is_finished)

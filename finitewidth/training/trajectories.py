@@ -17,7 +17,7 @@ from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.theory.ratios import Verdict, worst
-from finitewidth.training.first_order.learning_problem import Problem, check_loss
+from finitewidth.training.first_order.learning_problem import Problem, check_ridge_at_first_order
 from finitewidth.training.first_order.prepared import predict_at_times
 from finitewidth.training.infinite.dynamics import gaussian_trajectory
 from finitewidth.training.infinite.fitting import check_ridge, checked_data
@@ -25,6 +25,8 @@ from finitewidth.training.infinite.function_space import drawing, refuse_where_d
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.sampled import SampledPrediction
 from finitewidth.training.infinite.test_loss import TestLoss
+from finitewidth.training.replay.replayed import ReplayedPrediction
+from finitewidth.training.replay.replaying import is_replayed, predict_by_replay
 
 
 @shown("time", "loss")
@@ -65,9 +67,11 @@ class Trajectory:
     """
 
     times: Float[np.ndarray, " T"]  # of gradient flow, or numbers of steps of gradient descent
-    predictions: tuple[Prediction | SampledPrediction, ...] = field(repr=False)  # one for each time
+    predictions: tuple[Prediction | SampledPrediction | ReplayedPrediction, ...] = field(
+        repr=False
+    )  # one for each time
 
-    def __getitem__(self, index: int) -> Prediction | SampledPrediction:
+    def __getitem__(self, index: int) -> Prediction | SampledPrediction | ReplayedPrediction:
         return self.predictions[index]
 
     def __len__(self) -> int:
@@ -76,7 +80,7 @@ class Trajectory:
     @property
     def mean(self) -> Float[np.ndarray, "T M n_L"]:
         """Mean predictions at all times; estimates where the ensemble was sampled."""
-        means = [p.mean if isinstance(p, Prediction) else p.mean.value for p in self.predictions]
+        means = [p.mean.value if isinstance(p, SampledPrediction) else p.mean for p in self.predictions]
         return np.stack(means)
 
     @property
@@ -87,26 +91,28 @@ class Trajectory:
                 "the standard deviations were not computed; use fw.trajectory(..., "
                 "method=fw.Sampling(variance=True)) for a dense network, or method=fw.Tensors()."
             )
-        return np.stack([p.std if isinstance(p, Prediction) else p.std.value for p in self.predictions])
+        return np.stack(
+            [p.std.value if isinstance(p, SampledPrediction) else p.std for p in self.predictions]
+        )
 
     @property
     def stderr(self) -> Float[np.ndarray, "T M n_L"]:
         """Standard errors of the mean at all times; zero where nothing was sampled."""
-        errors = [p.stderr if isinstance(p, Prediction) else p.mean.stderr for p in self.predictions]
+        errors = [p.mean.stderr if isinstance(p, SampledPrediction) else p.stderr for p in self.predictions]
         return np.stack(errors)
 
     @property
     def uncertainty(self) -> Float[np.ndarray, "T M n_L"]:
         """What order 1/n neglects in the mean at all times; zero at infinite width."""
-        known = (p.uncertainty if isinstance(p, Prediction) else 0.0 for p in self.predictions)
+        known = (0.0 if isinstance(p, SampledPrediction) else p.uncertainty for p in self.predictions)
         return np.stack([np.broadcast_to(one, self.mean.shape[1:]) for one in known])
 
     @property
     def verdict(self) -> Verdict:
         """Whether order 1/n can be trusted at all times: the worst verdict of them."""
-        return worst(p.verdict for p in self.predictions if isinstance(p, Prediction))
+        return worst(p.verdict for p in self.predictions if not isinstance(p, SampledPrediction))
 
-    def stopping_time(self, Y_validation, *, loss: AbstractLoss = MSE()) -> Stopping:
+    def stopping_time(self, Y_validation: ArrayLike, *, loss: AbstractLoss = MSE()) -> Stopping:
         """Early stopping: the time whose expected loss on the path's test inputs is lowest.
 
         Args:
@@ -146,7 +152,7 @@ def trajectory(
         X_test: Test inputs (M, n_0); the training inputs by default.
         times: Times of gradient flow, or numbers of steps of gradient descent.
         algorithm: How networks are trained; the end that it names itself is not used.
-        loss: The loss; at order 1 the squared error.
+        loss: The loss.
         order: 0 is infinite width, 1 is through order 1/n.
         ridge: A number that is added to the diagonal of the training NTK, as in `fit`.
         cutoff: Eigenvalues below this share of the largest count as zero, as in `fit`.
@@ -166,8 +172,10 @@ def trajectory(
     loss, stops = as_loss(loss), _stops(algorithm, times)
     ends = np.asarray(times, dtype=np.float64)
     if order == 1:
-        check_loss(loss, ridge, cutoff)
+        check_ridge_at_first_order(ridge, cutoff)
         problem = Problem.of(net, X_train, Y_train, X_test)
+        if any(is_replayed(stop, loss) for stop in stops):
+            return Trajectory(ends, predict_by_replay(problem, stops, loss, method, run))
         return Trajectory(ends, predict_at_times(problem, stops, problem.choose(method), run))
     check_ridge(ridge, cutoff, loss)
     as_run(run, tasks=False)

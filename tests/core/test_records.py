@@ -19,7 +19,8 @@ Y = np.array([[0.5], [-0.5], [1.0]])
 NET = fw.MLP((2, 64, 64, 1), "tanh", C_b=0.1, C_W=1.2)
 FLOW = fw.GradientFlow(1.0)
 # described by their settings and not by results, or with a text of their own
-VALUES = ("Control", "Projectors", "Run", "Schedule", "Symbols")
+VALUES = {"Control", "Projectors", "Record", "Run", "Schedule", "Symbols"}
+VALUES |= {"FunctionSpace", "LegByLeg", "Sampling", "Stepping", "Tensors"}
 ROOMS = (fw, fw.bayes, fw.critical, fw.empirical, fw.records, fw.textbook)
 
 

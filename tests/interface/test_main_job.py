@@ -190,7 +190,7 @@ def test_no_number_of_the_table_is_cut(terminal, width):
 
 def test_the_embedded_run_is_critical_and_labelled():
     run = embedded.embedded()
-    assert run.options == {"members": embedded.MEMBERS, "key": 0} and run.order == 1
+    assert (run.options["members"], run.options["key"], run.order) == (embedded.MEMBERS, 0, 1)
     assert run.network == fw.MLP.critical(run.network.widths, "tanh")
     assert run.labels == ("1",) * 3 + ("7",) * 3
     np.testing.assert_array_equal(run.Y_test[:, 0], [1, 1, 1, -1, -1, -1])

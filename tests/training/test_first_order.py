@@ -364,7 +364,7 @@ def test_kinks_are_refused_by_name():
         (dict(algorithm=fw.GradientDescent(50.0)), "learning_rate=50 is not below"),
         (dict(algorithm=fw.GradientDescent(50.0, 10)), "learning_rate=50 is not below"),
         (dict(ridge=0.1), "ridge and cutoff are for order=0"),
-        (dict(loss=fw.CrossEntropy()), r"order=1 knows loss=fw.MSE\(\) only"),
+        (dict(loss=fw.CrossEntropy()), r"order=1 with loss=CrossEntropy"),
         (dict(order=2), "order must be 0 .* or 1"),
     ],
 )

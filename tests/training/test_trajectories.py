@@ -156,7 +156,7 @@ def test_spectrum_says_how_fast_and_how_long(tmp_path):
     )
     np.testing.assert_allclose(spectrum.learned(fw.GradientFlow()), 1, rtol=1e-14)
     for name in ("spectrum.svg", "spectrum.png"):
-        fw.plots.save_spectrum(spectrum, tmp_path / name)
+        fw.plots.save(spectrum.plot(), tmp_path / name)
         assert (tmp_path / name).stat().st_size > 5000
     with refused("path must end in .svg, .png or .pdf"):
-        fw.plots.save_spectrum(spectrum, tmp_path / "spectrum.txt")
+        fw.plots.save(spectrum.plot(), tmp_path / "spectrum.txt")

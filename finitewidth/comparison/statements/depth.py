@@ -144,9 +144,9 @@ def angles(activation: str, depth: int = RELU_DEPTH):
 
 
 @functools.cache
-def solved_relu(depth: int = 400):
+def solved_relu():
     """The same inputs through a relu network, by Gaussian averages."""
-    net = MLP.critical((2, *[1] * depth), "relu", lambda_b=LB, lambda_W=LW)
+    net = MLP.critical((2, *[1] * 400), "relu", lambda_b=LB, lambda_W=LW)
     return solve(net, [PLUS, MINUS], order=0), net
 
 

@@ -17,6 +17,7 @@ from finitewidth.comparison.statements.problems import (
     Y,
     at_the_end,
     mlp,
+    networks,
     predicted,
 )
 from finitewidth.comparison.statements.sparsity_lecture import (
@@ -29,9 +30,7 @@ from finitewidth.comparison.statements.sparsity_lecture import (
     two_layers,
 )
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.run import QUIET
 from finitewidth.experiment.ensemble.plan import Record
-from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.mlp import MLP
@@ -272,17 +271,7 @@ def ntk_update(net: Network, members: int) -> Estimate:
     """The relative change of the NTK of one training input in a step that fits it at infinite width."""
     Theta = solve(net, X[:1], order=0, layers=[net.depth]).output.Theta.item()
     algorithm = GradientDescent(1 / Theta, 1)
-    ensemble = train_ensemble(
-        net,
-        X[:1],
-        [[1.5]],
-        X[:1],
-        algorithm=algorithm,
-        members=members,
-        key=6,
-        record=Record(ntk=True),
-        run=QUIET,
-    )
+    ensemble = networks(net, (X[:1], [[1.5]], X[:1]), algorithm, members, 6, record=Record(ntk=True))
     return at_the_end(ensemble.ntk_movement)
 
 

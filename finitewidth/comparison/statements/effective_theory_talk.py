@@ -18,6 +18,7 @@ from finitewidth.comparison.evidence import (
 )
 from finitewidth.comparison.statements.problems import (
     ASYMPTOTE,
+    ONE_OUTPUT,
     TRAINING,
     X,
     Y,
@@ -25,15 +26,14 @@ from finitewidth.comparison.statements.problems import (
     descended,
     frozen_ntk,
     mlp,
+    networks,
     of_members,
     predicted,
     trained,
 )
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.run import QUIET
 from finitewidth.experiment.directions import outputs_and_ntk
 from finitewidth.experiment.ensemble.plan import Record
-from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.experiment.sampling import outputs
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
@@ -51,7 +51,6 @@ WIDTHS, MOVED = (32, 128), 100
 ALGORITHM_WIDTH, PAIRED = 24, 20_000
 LEARNING_WIDTH, LEARNING, RATE, STEPS = 128, 2000, 0.12, 12
 LARGE = 3 * Y[:, :1]  # targets that are larger than initial outputs
-DATA = (X[:TRAINING], Y[:, :1], X[TRAINING:])
 DEPTH = 2000
 
 
@@ -65,15 +64,8 @@ DEPTH = 2000
 def no_representation_learning() -> Iterator[Comparison]:
     moved = []
     for n in WIDTHS:
-        ensemble = train_ensemble(
-            mlp(n),
-            *DATA,
-            algorithm=GradientDescent(0.2, 40),
-            members=MOVED,
-            key=2,
-            record=Record(kernels=True),
-            run=QUIET,
-        )
+        descent, record = GradientDescent(0.2, 40), Record(kernels=True)
+        ensemble = networks(mlp(n), ONE_OUTPUT, descent, MOVED, 2, record=record)
         moved.append(at_the_end(ensemble.kernel_movement, -1))
     yield falls("movement of the last hidden kernel", 1.0, WIDTHS, moved)
 
@@ -86,7 +78,7 @@ def no_representation_learning() -> Iterator[Comparison]:
     "closed form, against updates one after another",
 )
 def no_algorithm_dependence() -> Iterator[Comparison]:
-    net, limit = mlp(8), spectrum(mlp(8), DATA[0]).largest_learning_rate
+    net, limit = mlp(8), spectrum(mlp(8), ONE_OUTPUT[0]).largest_learning_rate
     Theta, K = frozen_ntk(net, X), kernels(net, X).K
     inverse = np.linalg.inv(Theta[:TRAINING, :TRAINING])
     batches = [0.4 * limit * np.eye(TRAINING)[step % TRAINING] for step in range(60)]
@@ -99,8 +91,8 @@ def no_algorithm_dependence() -> Iterator[Comparison]:
     gain = Theta[TRAINING:, :TRAINING] @ inverse
     kept = np.concatenate([-gain, np.eye(len(X) - TRAINING)], axis=1)
     for algorithm in ends:
-        end = predicted(net, *DATA, algorithm=algorithm, order=0)
-        yield agree(f"mean by {algorithm!r}", gain @ DATA[1], end.mean, 1e-8)
+        end = predicted(net, *ONE_OUTPUT, algorithm=algorithm, order=0)
+        yield agree(f"mean by {algorithm!r}", gain @ ONE_OUTPUT[1], end.mean, 1e-8)
         yield agree(f"covariance by {algorithm!r}", kept @ K @ kept.T, end.covariance[:, 0, :, 0], 1e-8)
 
 
@@ -138,8 +130,8 @@ def order_L_over_n() -> Iterator[Comparison]:
 
 def trained_twice(members: int):
     """Predictions and sampled means for two learning rates, trained to the end from the same networks."""
-    net, data = mlp(ALGORITHM_WIDTH), (DATA[0], 2 * DATA[1], DATA[2])
-    limit = spectrum(net, DATA[0]).largest_learning_rate
+    net, data = mlp(ALGORITHM_WIDTH), (ONE_OUTPUT[0], 2 * ONE_OUTPUT[1], ONE_OUTPUT[2])
+    limit = spectrum(net, ONE_OUTPUT[0]).largest_learning_rate
     pairs = []
     for fraction in (0.15, 0.85):
         algorithm = GradientDescent(fraction * limit)
@@ -183,7 +175,7 @@ def beyond_its_own_ntk(net: Network, one, X) -> jax.Array:
 def representation_learning() -> Iterator[Comparison]:
     net = mlp(LEARNING_WIDTH)
     beyond = mean_of(of_members(net, X, LEARNING, 4, beyond_its_own_ntk))
-    data = (DATA[0], LARGE, DATA[2])
+    data = (ONE_OUTPUT[0], LARGE, ONE_OUTPUT[2])
     parts = predicted(net, *data, algorithm=GradientDescent(RATE, STEPS)).contributions
     yield significant("mean beyond the frozen NTK", beyond)
     yield pull("mean beyond the frozen NTK", parts["dntk"] + parts["ddntk_1"] + parts["ddntk_2"], beyond)

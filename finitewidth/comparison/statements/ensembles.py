@@ -19,20 +19,20 @@ from finitewidth.comparison.evidence import (
 )
 from finitewidth.comparison.statements.linear_models import stochastic_metric
 from finitewidth.comparison.statements.problems import (
+    DATA,
     PDLT,
     TRAINING,
     X,
     Y,
     derivatives,
     mlp,
+    networks,
     of_members,
     predicted,
     trained,
 )
 from finitewidth.comparison.statements.projectors import printed_projectors, symmetrized
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.run import QUIET
-from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
@@ -44,7 +44,6 @@ from finitewidth.training.first_order.mean_and_covariance import corrections
 from finitewidth.training.first_order.prepared import Prepared, prepare
 from finitewidth.training.infinite.bayes import rates as bayesian_rates
 
-DATA = (X[:TRAINING], Y, X[TRAINING:])
 WIDTH, RATE = 32, 0.2
 QUICK, MANY, WIDE = 6000, 40_000, 64
 STOPPED = GradientDescent(0.12, 12)
@@ -246,12 +245,12 @@ def printed_covariance() -> np.ndarray:
     L[:, t] -= H[:, t] @ inverse
     step = e("ac,bd->abcd", inverse, inverse) / 2  # Z_B
     errors = e("jk,ab->jkab", I, K[t, t]) + e("aj,bk->jkab", Y, Y)  # E[eps eps]
-    met = (L @ K)[:, t]  # E[(L z) z] with training samples
+    overlap = (L @ K)[:, t]  # E[(L z) z] with training samples
     legs = dntk_with_outputs(n_L)[..., t, t, :]  # i0 i1 i2 i3 ; 0 a b 3
     direct = e("ijkmxabd,wd,abcf,jkcf->mwix", legs, L, step, errors)
     # dH meets the residual of one training sample, (L z) that of the other
-    pair = e("ijkjxabc,abcf,wf->kwix", legs[..., t], step, met) + e(
-        "ijkkxabf,abcf,wc->jwix", legs[..., t], step, met
+    pair = e("ijkjxabc,abcf,wf->kwix", legs[..., t], step, overlap) + e(
+        "ijkkxabf,abcf,wc->jwix", legs[..., t], step, overlap
     )
     source = direct + pair  # (output, sample) of L z, (output, sample) of the dNTK term
     on = source - e("xy,jwiy->jwix", H[:, t] @ inverse, source[..., t])
@@ -284,7 +283,7 @@ def wiring() -> Iterator[Comparison]:
     algorithm, covariances = GradientDescent(0.12, 40), []
     for n in WIRED_WIDTHS:
         net = mlp(n, hidden=1, outputs=2)
-        ensemble = train_ensemble(net, *DATA, algorithm=algorithm, members=WIRED, key=13, run=QUIET)
+        ensemble = networks(net, DATA, algorithm, WIRED, 13)
         between = Estimate(*(n * np.einsum("aa->a", part[:, 0, :, 1]) for part in ensemble.covariance))
         yield significant(f"n times the covariance between outputs at width {n}", between)
         covariances.append(between)

@@ -9,14 +9,13 @@ from scipy.special import softmax
 
 from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, mean_of, pull, slope_of_logs
-from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, Y, average, mlp, predicted
+from finitewidth.comparison.statements.problems import DATA, PDLT, TRAINING, X, Y, average, mlp, predicted
 from finitewidth.network.losses.cross_entropy import CrossEntropy
 from finitewidth.training.textbook.delta_expansion import delta_expansion
 from finitewidth.training.textbook.generalization import neighbour
 
 DRAWS = 40_000
 SIZES = (0.04, 0.02, 0.01)  # distances of two inputs
-DATA = (X[:TRAINING], Y, X[TRAINING:])
 TRUTH = np.array([[0.3, -0.2], [0.1, 0.8]])
 
 

@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, extrapolated, mean_of, pull
 from finitewidth.comparison.statements.problems import (
+    DATA,
     EXACT,
     PDLT,
     TRAINING,
@@ -39,7 +40,6 @@ from finitewidth.training.infinite.bayes import rates as bayesian_rates
 
 WIDTHS, STEPPED = (32, 64), 10_000
 TRAINED_WIDTHS, TRAINED = (32, 64), 4000
-DATA = (X[:TRAINING], Y, X[TRAINING:])
 
 
 def small(width: int) -> MLP:

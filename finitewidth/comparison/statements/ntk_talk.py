@@ -10,19 +10,19 @@ from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, falls, root_mean_square
 from finitewidth.comparison.statements.problems import (
     EXACT,
+    ONE_OUTPUT,
     TRAINING,
     X,
     Y,
     at_the_end,
     frozen_ntk,
     kernels_of,
+    networks,
     of_members,
     pair_averages,
     predicted,
 )
-from finitewidth.core.run import QUIET
 from finitewidth.experiment.ensemble.plan import Record, Stepping
-from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.network.mlp import MLP
 from finitewidth.theory.kernels import kernels
@@ -65,17 +65,8 @@ def deterministic() -> Iterator[Comparison]:
 def constant() -> Iterator[Comparison]:
     moved = []
     for n in WIDTHS:
-        ensemble = train_ensemble(
-            of_width(n),
-            X[:TRAINING],
-            TARGETS,
-            X[TRAINING:],
-            algorithm=GradientDescent(0.3, 40),
-            members=TRAINED,
-            key=4,
-            record=Record(ntk=True),
-            run=QUIET,
-        )
+        descent, record = GradientDescent(0.3, 40), Record(ntk=True)
+        ensemble = networks(of_width(n), ONE_OUTPUT, descent, TRAINED, 4, record=record)
         moved.append(at_the_end(ensemble.ntk_movement))
     yield falls("movement of the NTK", 1.0, WIDTHS, moved)
 
@@ -120,17 +111,8 @@ def closed_form_trajectory() -> Iterator[Comparison]:
     "trained networks: 50 of width 64, until the loss is below 1e-16",
 )
 def perfect_fit() -> Iterator[Comparison]:
-    ensemble = train_ensemble(
-        of_width(64),
-        X[:TRAINING],
-        TARGETS,
-        X[TRAINING:],
-        algorithm=GradientDescent(0.4),
-        members=50,
-        key=1,
-        method=Stepping(training_error=1e-16),
-        run=QUIET,
-    )
+    method = Stepping(training_error=1e-16)
+    ensemble = networks(of_width(64), ONE_OUTPUT, GradientDescent(0.4), 50, 1, method=method)
     yield agree("mean on the training data", TARGETS, ensemble.train_mean.value, 1e-6)
     variance = np.einsum("aiai->ai", ensemble.output_covariance.value[-1])[:TRAINING]
     yield agree("variance on the training data", 0.0, variance, 1e-12, scale=1.0)
@@ -151,7 +133,7 @@ def kernel_regression() -> Iterator[Comparison]:
 
     Theta = frozen_ntk(NET, X)
     machine = KernelRidge(alpha=0, kernel="precomputed").fit(Theta[:TRAINING, :TRAINING], TARGETS)
-    theory = predicted(NET, X[:TRAINING], TARGETS, X[TRAINING:], order=0)
+    theory = predicted(NET, *ONE_OUTPUT, order=0)
     yield agree("mean prediction", machine.predict(Theta[TRAINING:, :TRAINING]), theory.mean, EXACT)
 
 

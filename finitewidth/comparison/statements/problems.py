@@ -28,6 +28,8 @@ ASYMPTOTE = 0.01  # a printed law against a recursion, thousands of layers deep
 X = np.array([[1.2, -0.4, 0.3], [-0.5, 1.1, 0.8], [0.2, 0.7, -1.3], [0.6, 0.5, 0.4], [-0.8, -0.3, 0.9]])
 Y = np.array([[1.0, -0.6], [-0.8, 0.9], [0.5, 0.7]])
 TRAINING = 3  # rows of X that are trained on
+DATA = (X[:TRAINING], Y, X[TRAINING:])  # training inputs, targets of two outputs, test inputs
+ONE_OUTPUT = (X[:TRAINING], Y[:, :1], X[TRAINING:])
 
 
 def mlp(width: int, *, hidden: int = 2, outputs: int = 1, activation: str | Activation = "tanh") -> MLP:
@@ -81,13 +83,15 @@ def predicted(net: Network, *data, **options) -> Prediction:
     return prediction
 
 
+def networks(net: Network, data, algorithm, members: int, key: int, **options) -> Ensemble:
+    """Trained networks, without a word on the way."""
+    return train_ensemble(net, *data, algorithm=algorithm, members=members, key=key, run=QUIET, **options)
+
+
 def trained(net: Network, data, algorithm, members: int, key: int) -> tuple[Estimate, Ensemble]:
     """The sampled mean, with a control variate from infinite width, and the ensemble."""
-    X_train, Y_train, X_test = data
-    control = control_variate(net, X_train, Y_train, X_test, algorithm)
-    ensemble = train_ensemble(
-        net, *data, algorithm=algorithm, members=members, key=key, control=control, run=QUIET
-    )
+    control = control_variate(net, *data, algorithm=algorithm)
+    ensemble = networks(net, data, algorithm, members, key, control=control)
     assert ensemble.controlled is not None
     return ensemble.controlled.mean, ensemble
 

@@ -50,16 +50,16 @@ def _next(old: dict[str, float], C_b: float, C: float, lb: float, lW: float) -> 
     Th, V, D, F, B, P, Q = (old[name] for name in ("Theta", "V", "D", "F", "B", "P", "Q"))
     (g, g2), (h, h2) = m.by_kernel(0, 0), m.by_kernel(1, 1)
     chi, X, x = C * m(1, 1), lW * m(0, 0) + C * Th * m(1, 1), lW * g + C * Th * h
-    bent = g * old["G1"] + g2 * V / 2  # <ss> at the mean kernel and its fluctuation
-    slope_bent = h * old["G1"] + h2 * V / 2
+    shift = g * old["G1"] + g2 * V / 2  # <ss> at the mean kernel and its fluctuation
+    slope_shift = h * old["G1"] + h2 * V / 2
     XX = lW**2 * m(0, 0, 0, 0) + 2 * lW * C * Th * m(1, 1, 0, 0) + (C * Th) ** 2 * m(1, 1, 1, 1)
     YY = lW**2 * m(1, 1, 0, 0) + 2 * lW * C * Th * m(2, 1, 1, 0) + (C * Th) ** 2 * m(2, 2, 1, 1)
     leading = lW * m(2, 0) + C * Th * m(3, 1)
     return {
         "K": C_b + C * m(0, 0),
         "Theta": lb + X,
-        "G1": C * bent,
-        "H1": lW * bent + chi * old["H1"] + C * Th * slope_bent + C * h * (D + 2 * F),
+        "G1": C * shift,
+        "H1": lW * shift + chi * old["H1"] + C * Th * slope_shift + C * h * (D + 2 * F),
         "V": C**2 * (m(0, 0, 0, 0) - m(0, 0) ** 2 + g**2 * V),
         "D": C * (lW * m(0, 0, 0, 0) + C * Th * m(1, 1, 0, 0) - X * m(0, 0) + x * g * V + chi * g * D),
         "A": XX - X**2 + x**2 * V + 2 * chi * x * D + chi**2 * old["A"],

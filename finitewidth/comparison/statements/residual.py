@@ -94,11 +94,11 @@ class Trajectory:
             self.change(one) if name in "VF" else self.mean(one[1] ** 2) for one in (self.early, self.late)
         ]
 
-        def met(u: np.ndarray, v: np.ndarray, Theta: float) -> float:
+        def moment(u: np.ndarray, v: np.ndarray, Theta: float) -> float:
             return Theta**ties * (product(u * v) if product else self.covariance(u, v))
 
-        noise = maps[1] ** 2 * met(early, early, self.Theta) + met(late, late, self.Theta_late)
-        memory = met(early, late, SKIP * self.Theta)
+        noise = maps[1] ** 2 * moment(early, early, self.Theta) + moment(late, late, self.Theta_late)
+        memory = moment(early, late, SKIP * self.Theta)
         pairs = (2 if name == "V" else 1) * self.bare[ties] * maps[0] * maps[1]
         return noise + 2 * maps[1] * memory, noise + 2 * maps[1] * pairs
 
@@ -164,14 +164,14 @@ def sampled_memory() -> Iterator[Comparison]:
 
 
 @functools.cache
-def deep_stream(gamma: float, depth: int = DEPTH):
+def deep_stream(gamma: float):
     """One input through a critical tanh network with skips, with the learning rates 1/l and 1."""
     first = Dense(9, 0.0, 1.0)
     blocks = [
         Residual("tanh", Dense(9, 0.0, 1 - gamma**2, lambda_b=1 / l), gamma=gamma)
-        for l in range(2, depth + 1)
+        for l in range(2, DEPTH + 1)
     ]
-    return solve(Network(1, first, *blocks), [[1.0]], layers=[depth // 2, depth])
+    return solve(Network(1, first, *blocks), [[1.0]], layers=[DEPTH // 2, DEPTH])
 
 
 @claim(

@@ -7,10 +7,8 @@ import numpy as np
 from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, slope_of_logs
 from finitewidth.comparison.statements.generalization import SIZES, pair
-from finitewidth.comparison.statements.problems import PDLT, X, Y, frozen_ntk, mlp
-from finitewidth.core.run import QUIET
+from finitewidth.comparison.statements.problems import PDLT, X, Y, frozen_ntk, mlp, networks
 from finitewidth.experiment.ensemble.plan import Stepping
-from finitewidth.experiment.ensemble.training import train_ensemble
 from finitewidth.network.algorithms.gradient_descent import GradientDescent
 from finitewidth.training.textbook.delta_expansion import delta_expansion
 from finitewidth.training.textbook.starpolation import starpolate
@@ -31,17 +29,8 @@ def linear_starpolation() -> Iterator[Comparison]:
     net = mlp(16, activation="linear")
     line = S[:, None] * X[0] + (1 - S)[:, None] * X[1]
     straight = S[:, None] * Y[0, :1] + (1 - S)[:, None] * Y[1, :1]
-    ensemble = train_ensemble(
-        net,
-        X[:2],
-        Y[:2, :1],
-        line,
-        algorithm=GradientDescent(0.2),
-        members=50,
-        key=5,
-        method=Stepping(training_error=1e-18),
-        run=QUIET,
-    )
+    data, method = (X[:2], Y[:2, :1], line), Stepping(training_error=1e-18)
+    ensemble = networks(net, data, GradientDescent(0.2), 50, 5, method=method)
     yield agree("mean of networks", straight, ensemble.mean.value, 1e-7)
     variance = np.einsum("aiai->a", ensemble.covariance.value)
     yield agree("variance of networks", 0.0, variance, 1e-14, scale=1.0)
@@ -71,12 +60,12 @@ def generalized_expansion() -> Iterator[Comparison]:
             s = (1 + e) / 2
             line = frozen_ntk(net, s[:, None] * plus + (1 - s)[:, None] * minus, np.stack([plus, minus]))
             ends = frozen_ntk(net, np.stack([plus, minus]))
-            bent = (
+            printed_line = (
                 s[:, None] * ends[0]
                 + (1 - s)[:, None] * ends[1]
                 - (2 * s * (1 - s) * near.Theta0[-1])[:, None]
             )
-            gaps.append((np.abs(exact - printed).max(), np.abs(line - bent).max()))
+            gaps.append((np.abs(exact - printed).max(), np.abs(line - printed_line).max()))
         for what, gap in zip(("(10.110)", "(10.111)"), np.array(gaps).T, strict=True):
             yield agree(f"power of the error of {what}, {activation}", 3.0, slope_of_logs(SIZES, gap), 0.1)
 

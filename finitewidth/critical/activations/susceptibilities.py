@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
+from finitewidth.core.inputs import ArrayLike
 from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.two_legs.one_leg import leg_averages
 from finitewidth.network.layers.activation import Activation, as_activation
@@ -41,7 +42,9 @@ class Susceptibilities(NamedTuple):
     error: float  # relative to the larger of the two averages
 
 
-def susceptibilities(activation: str | Activation | Callable, K, C_W=1.0) -> Susceptibilities:
+def susceptibilities(
+    activation: str | Activation | Callable, K: ArrayLike, C_W: float = 1.0
+) -> Susceptibilities:
     r"""$\chi_\parallel$ and $\chi_\perp$ at variance K (PDLT section 5.1).
 
     At K = 0 they are limits from above; there chi_parallel is infinite if sigma(0) is not zero at a kink.

@@ -85,6 +85,6 @@ class AbstractElementwise(AbstractRealLayer):
         of_leg = sample_of_leg(record)
         below = record.slopes[0][of_leg][:, None] * change
         if record.tangent is not None:
-            bent = record.slopes[1][of_leg] * record.delta
-            below = below + bent[:, None] * record.tangent[of_leg]
+            curvature = record.slopes[1][of_leg] * record.delta
+            below = below + curvature[:, None] * record.tangent[of_leg]
         return total, below

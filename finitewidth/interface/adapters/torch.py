@@ -26,7 +26,7 @@ try:
 except ImportError:
     raise ImportError('fw.torch needs PyTorch; pip install "finitewidth[torch]".') from None
 
-from finitewidth.core.inputs import as_count, as_positive
+from finitewidth.core.inputs import as_positive
 from finitewidth.interface.adapters.modules.initialize import critical, draw_, with_outputs
 from finitewidth.interface.adapters.modules.rates import (
     OptimizerWarning,
@@ -35,8 +35,8 @@ from finitewidth.interface.adapters.modules.rates import (
     groups_of,
     watch_optimizers,
 )
-from finitewidth.interface.adapters.modules.recommendation import Recommendation, recommended
-from finitewidth.interface.adapters.modules.verdict import ModuleAudit, audited
+from finitewidth.interface.adapters.modules.recommendation import Recommendation, recommend
+from finitewidth.interface.adapters.modules.verdict import ModuleAudit, audit
 from finitewidth.network.foreign.recognition import Given
 from finitewidth.network.foreign.torch_read import declared, read
 from finitewidth.network.network import Network
@@ -224,99 +224,3 @@ def parameter_groups(
     net = _warned(*critical(known, declared(activation), input_scale, lambda_b, lambda_W, bias_share))
     watch_optimizers()
     return groups_of(descent_rates(known, net), float(learning_rate), "SGD")
-
-
-def recommend(
-    module: torch.nn.Module,
-    inputs: Any,
-    *,
-    loss: Any = "cross_entropy",
-    optimizer: Any = "SGD",
-    momentum: float = 0.0,
-    weight_decay: float | None = None,
-    bias_share: float | None = None,
-    activation: Given = None,
-) -> Recommendation:
-    """The learning rate and the parameter groups of a module for a loss and an optimizer, with reasons.
-
-    Initialize the module first (`initialize_`): rates belong to the weights that it has. The module is not
-    changed.
-
-    What is recommended is what trained best (benchmarks/advice/results/tuned.md):
-
-    - SGD, squared loss: rates by layer (`parameter_groups`) at nine tenths of the limit of stable descent,
-      which is two over the largest eigenvalue of the NTK on `inputs` times the curvature of the loss.
-      Networks with skips, and modules that the theory does not know, have one rate for all parameters.
-    - SGD, cross-entropy: one rate for all parameters, which depends on the number of layers and little on
-      the eigenvalue, since the curvature of this loss changes in training. The law was measured.
-    - Adam, AdamW: one rate, 2 over the number of inputs of a neuron, summed over the layers.
-      The product of rate and weight decay stays the same, and biases have none.
-
-    `largest_learning_rate` is the limit of stable descent at initialization; with `momentum` m it is $1+m$
-    times as large, and the recommended rate is smaller by 1 - m. No rate is known to be safe: watch the loss.
-
-    Args:
-        module: The module.
-        inputs: A batch as the module takes it.
-        loss: "squared", "cross_entropy", or a loss module of PyTorch, whose `reduction` counts.
-        optimizer: "SGD", "Adam" or "AdamW", or one of these classes.
-        momentum: That of SGD.
-        weight_decay: That of AdamW at its default rate of 0.001; it is scaled so that rate times decay is the
-            same.
-        bias_share: What biases add to the NTK over what the weights of their layer add, where rates
-            are by layer.
-        activation: Activations that are not recognized, as in `network`.
-
-    Returns:
-        The `learning_rate`, the `groups` for the optimizer, and the `reasons`.
-
-    ```python
-    import torch
-
-    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
-    recommended = fw.torch.recommend(model, torch.as_tensor(X, dtype=torch.float32), loss="squared")
-    torch.optim.SGD(recommended.groups, lr=recommended.learning_rate)
-    ```
-    """
-    return recommended(
-        module,
-        inputs,
-        loss,
-        optimizer,
-        momentum=momentum,
-        weight_decay=weight_decay,
-        bias_share=bias_share,
-        activation=activation,
-    )
-
-
-def audit(module: torch.nn.Module, sample: Any, *, activation: Given = None, draws: int = 8) -> ModuleAudit:
-    """Whether signals and gradients survive a module's depth: measured, and predicted.
-
-    Any module can be measured: mean squares of weights, biases and of what each layer gives, gradients of the
-    outputs, the correlation of two inputs, and the neural tangent kernel, layer by layer. The module is not
-    changed.
-
-    The prediction is that of `fw.audit` for networks whose weights and biases have the same mean squares. A
-    module that the theory does not know has none, and `unknown` names the part. `healthy` is about signals:
-    nothing grows or falls exponentially by more than a factor 300 (1e5 in the mean square).
-    `width_verdict` says whether the width is enough.
-
-    Args:
-        module: The module.
-        sample: A batch of inputs, of which 32 evenly spaced ones are used.
-        activation: Activations that are not recognized, as in `network`.
-        draws: Copies of the module with the entries of every parameter in another order, which show how much
-            networks of the same initialization differ.
-
-    Returns:
-        The verdict, with what was measured and predicted layer by layer.
-
-    ```python
-    import torch
-
-    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
-    fw.torch.audit(model, torch.as_tensor(X, dtype=torch.float32)).findings
-    ```
-    """
-    return audited(module, sample, activation, int(as_count("draws", draws, lowest=2)))

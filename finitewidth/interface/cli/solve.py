@@ -71,14 +71,14 @@ def solve(
 
 
 def _print_example(as_json: bool) -> None:
-    from finitewidth.interface.runs.embedded import EXAMPLE
+    from finitewidth.interface.runs.embedded import example
 
     if as_json:
         import finitewidth
 
-        print_json({"finitewidth": finitewidth.__version__, "command": "solve", "example": EXAMPLE})
+        print_json({"finitewidth": finitewidth.__version__, "command": "solve", "example": example()})
     else:
-        print(EXAMPLE, end="")
+        print(example(), end="")
 
 
 @dataclass(frozen=True)

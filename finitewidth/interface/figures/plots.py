@@ -4,8 +4,6 @@ figure = fw.plots.kernels_over_depth(fw.solve(net, X))
 fw.plots.save(figure, "kernels.svg")
 """
 
-from pathlib import Path
-
 from finitewidth.interface.figures.algorithms import expected_loss, inductive_bias
 from finitewidth.interface.figures.bayes import evidence_of_networks, posterior_and_training
 from finitewidth.interface.figures.depth import fluctuations, kernels_over_depth
@@ -14,7 +12,6 @@ from finitewidth.interface.figures.phases import phase_diagrams
 from finitewidth.interface.figures.saving import save
 from finitewidth.interface.figures.skips import depth_and_skips, memory
 from finitewidth.interface.figures.widths import ntk_ellipses, residuals
-from finitewidth.training.infinite.spectrum import Spectrum
 
 __all__ = [
     "depth_and_skips",
@@ -37,17 +34,3 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__.copy()
-
-
-def save_spectrum(modes: Spectrum, path: str | Path) -> None:
-    """Draw eigenvalues and time scales of learning into a file.
-
-    Args:
-        modes: A result of `fw.textbook.spectrum`.
-        path: The file; its ending (.svg, .png, .pdf) says which type.
-
-    ```python
-    fw.plots.save_spectrum(fw.textbook.spectrum(net, X), "spectrum.svg")
-    ```
-    """
-    save(spectrum(modes), path)

@@ -45,12 +45,14 @@ class Agreement:
     covariance_largest: float | None
 
 
-def rows(solved: SolvedRun) -> list[Row]:
-    """One row for every output on every test input."""
-    run, prediction, measured = solved.run, solved.prediction, solved.measured
+def columns(solved: SolvedRun) -> dict[str, np.ndarray]:
+    """The numbers of all rows that the run has, by the names of the fields of a row, (M, n_L) each."""
+    prediction, measured = solved.prediction, solved.measured
     leading, finite = prediction.infinite_width, prediction if prediction.order == 1 else None
-    columns = {
-        "target": run.Y_test,
+    known = {
+        "infinite_width": leading.mean,
+        "infinite_width_std": leading.std,
+        "target": solved.run.Y_test,
         "finite_width": finite and finite.mean,
         "finite_width_uncertainty": finite and finite.uncertainty,
         "finite_width_stderr": finite.stderr if finite and finite.sampling is not None else None,
@@ -63,20 +65,17 @@ def rows(solved: SolvedRun) -> list[Row]:
         "pull_finite_width": solved.finite and solved.finite.pulls,
         "deviation": solved.finite and solved.finite.deviations,
     }
-    infinite, spread = leading.mean, leading.std
-    samples, outputs = infinite.shape
-    return [
-        Row(
-            test=a + 1,
-            output=i + 1,
-            label=run.labels[a] if run.labels else None,
-            infinite_width=float(infinite[a, i]),
-            infinite_width_std=float(spread[a, i]),
-            **{name: json_value(column[a, i]) for name, column in columns.items() if column is not None},
-        )
-        for a in range(samples)
-        for i in range(outputs)
-    ]
+    return {name: column for name, column in known.items() if column is not None}
+
+
+def rows(solved: SolvedRun) -> list[Row]:
+    """One row for every output on every test input."""
+    numbers, labels = columns(solved), solved.run.labels
+    result = []
+    for a, i in np.ndindex(numbers["infinite_width"].shape):
+        values = {name: json_value(column[a, i]) for name, column in numbers.items()}
+        result.append(Row(a + 1, i + 1, labels[a] if labels else None, **values))
+    return result
 
 
 def _spreads(finite: Prediction | None) -> dict[str, np.ndarray | None]:

@@ -165,7 +165,7 @@ class AbstractAlgorithm(abc.ABC):
         """Refuse batches that do not fit the number of training samples."""
         return None
 
-    def masks(self, count: int, networks: int = 1, key=0) -> Float[np.ndarray, "networks steps N"]:
+    def masks(self, count: int, networks: int = 1, key: Any = 0) -> Float[np.ndarray, "networks steps N"]:
         """The weight of each sample in each step, for several networks."""
         self.check_batches(count)
         steps = int(self.end)

@@ -53,7 +53,7 @@ class Batches:
 
     def numbers(self) -> dict[str, np.ndarray]:
         """The samples of each batch and their weights, (steps, size), filled up by weight 0."""
-        size = max(1, int((self.masks > 0).sum(axis=1).max()))
+        size = max(1, int((self.masks > 0).sum(axis=1).max(initial=0)))
         samples = np.argsort(self.masks == 0, axis=1, kind="stable")[:, :size]
         weights = np.take_along_axis(self.masks, samples, axis=1)
         return {"samples": samples.astype(np.float64), "weights": weights}

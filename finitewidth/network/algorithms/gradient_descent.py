@@ -78,9 +78,9 @@ class GradientDescent(AbstractDescent):
     def at_time(self, time: float) -> "GradientDescent":
         batches = self.batches
         if batches is not None:
-            if not (0 < time <= len(batches) and time == int(time)):
+            if not (0 <= time <= len(batches) and time == int(time)):
                 raise ValueError(
-                    f"times must lie between 1 and the {len(batches)} batches of {self!r}, got {time:g}."
+                    f"times must lie between 0 and the {len(batches)} batches of {self!r}, got {time:g}."
                 )
             batches = batches.until(int(time))
         return replace(self, **first_steps(self, time), batches=batches)

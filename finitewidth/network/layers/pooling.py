@@ -62,7 +62,11 @@ class GlobalAveragePool(AbstractLayer):
         return True
 
     def output_shape(self, shape: Shape) -> Shape:
-        _require_positions("GlobalAveragePool", shape)
+        if len(shape) < 2:
+            raise ValueError(
+                f"GlobalAveragePool needs samples with positions before the channels, got shape {shape}; use "
+                "input_shape=(H, W, C) or (T, C), and put it before fw.Flatten()."
+            )
         return shape[-1:]
 
 
@@ -84,11 +88,3 @@ class Flatten(AbstractLayer):
 
     def values_behind(self, values: Values) -> Values:
         return Values.FLATTENED if values.is_gaussian else values
-
-
-def _require_positions(kind: str, shape: Shape) -> None:
-    if len(shape) < 2:
-        raise ValueError(
-            f"{kind} needs samples with positions before the channels, got shape {shape}; use "
-            "input_shape=(H, W, C) or (T, C), and put it before fw.Flatten()."
-        )

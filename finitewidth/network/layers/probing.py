@@ -35,10 +35,10 @@ def probe(function: Callable, name: str) -> Probe:
     z = np.concatenate([NEAR, [1.0, -1.0], _FAR])
     _check_signature(function, z.shape, name)
     both = jax.jit(lambda z: (function(z), jax.vmap(function)(z[::_EVERY])))
-    values, alone = (np.asarray(part) for part in both(z))
+    values, scalar = (np.asarray(part) for part in both(z))
     near, units, far = np.split(values, [NEAR.size, NEAR.size + 2])
     _check_finite(np.concatenate([near, units]), z, name)
-    if not np.allclose(values[::_EVERY], alone, rtol=1e-10, atol=1e-12, equal_nan=True):
+    if not np.allclose(values[::_EVERY], scalar, rtol=1e-10, atol=1e-12, equal_nan=True):
         raise ValueError(
             f"activation {name!r} must be elementwise, but its value at one entry depends on the "
             "others; let every entry depend on that entry alone."
@@ -49,7 +49,7 @@ def probe(function: Callable, name: str) -> Probe:
 def _check_signature(function: Callable, shape: tuple[int, ...], name: str) -> None:
     """Shapes and type of the result, without evaluating the function."""
     try:
-        together, alone = (
+        together, scalar = (
             jax.eval_shape(function, jax.ShapeDtypeStruct(given, jnp.float64)) for given in (shape, ())
         )
     except (jax.errors.JAXTypeError, TypeError, ValueError) as error:
@@ -58,7 +58,7 @@ def _check_signature(function: Callable, shape: tuple[int, ...], name: str) -> N
             f"activation {name!r} cannot be traced by JAX ({reason}); "
             "write it with jax.numpy and no Python branches on z."
         ) from error
-    shapes = getattr(together, "shape", None), getattr(alone, "shape", None)
+    shapes = getattr(together, "shape", None), getattr(scalar, "shape", None)
     if shapes != (shape, ()):
         raise ValueError(
             f"activation {name!r} must be elementwise, but maps shapes {shape} and () to "

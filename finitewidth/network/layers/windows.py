@@ -67,20 +67,20 @@ def _axis(kind: str, size: int, taps: int, stride: int, padding) -> Axis:
     return Axis(size, taps, stride, low, room // stride + 1, False)
 
 
-def as_sizes(name: str, value, *, lowest: int = 1) -> int | tuple[int, ...]:
+def as_sizes(name: str, value) -> int | tuple[int, ...]:
     """A whole number, or one for each axis."""
     if isinstance(value, list | tuple):
         if len(value) not in (1, 2):
             raise ValueError(f"{name} must be a number or one for each axis, got {value!r}.")
-        return tuple(_as_size(name, part, lowest) for part in value)
-    return _as_size(name, value, lowest)
+        return tuple(_as_size(name, part, 1) for part in value)
+    return _as_size(name, value, 1)
 
 
-def as_padding(value, allowed: tuple[str, ...] = PADDINGS) -> Padding:
+def as_padding(value) -> Padding:
     """A word, a number, or for each axis a number or a pair (before, after)."""
     if isinstance(value, str):
-        if value not in allowed:
-            words = ", ".join(map(repr, allowed))
+        if value not in PADDINGS:
+            words = ", ".join(map(repr, PADDINGS))
             raise ValueError(f"padding must be {words}, a number or pairs of numbers, got {value!r}.")
         return value
     if not isinstance(value, list | tuple):

@@ -3,6 +3,7 @@
 import abc
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -73,9 +74,14 @@ class AbstractLoss(abc.ABC):
         """The projector on components of the outputs that training never moves; None if it moves all."""
         return None
 
-    def probabilities(self, z: Float[np.ndarray, "*samples n_L"]) -> Float[np.ndarray, "*samples n_L"] | None:
-        """Probabilities of the classes, where outputs stand for classes; else None."""
+    def probabilities_in_jax(self, z: Float[Array, "*samples n_L"]) -> Float[Array, "*samples n_L"] | None:
+        """Probabilities of the classes in JAX arithmetic, where outputs stand for classes; else None."""
         return None
+
+    def probabilities(self, z: Float[np.ndarray, "*samples n_L"]) -> Float[np.ndarray, "*samples n_L"] | None:
+        """The same as an array of NumPy."""
+        found = self.probabilities_in_jax(jnp.asarray(z))
+        return None if found is None else np.asarray(found)
 
 
 def as_loss(value: object) -> AbstractLoss:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import softmax
 
 from finitewidth.core.inputs import as_positive
 from finitewidth.network.losses.abstract import AbstractLoss
@@ -64,5 +63,5 @@ class CrossEntropy(AbstractLoss):
         """The mean over components, since probabilities sum to one."""
         return np.full((outputs, outputs), 1 / outputs)
 
-    def probabilities(self, z: np.ndarray) -> np.ndarray:
-        return softmax(z / self.temperature, axis=-1)
+    def probabilities_in_jax(self, z):
+        return jax.nn.softmax(z / self.temperature, axis=-1)

@@ -3,8 +3,10 @@
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.core.inputs import ArrayLike
 
-def one_hot(labels, classes: int, *, smoothing: float = 0.0) -> Float[np.ndarray, "N classes"]:
+
+def one_hot(labels: ArrayLike, classes: int, *, smoothing: float = 0.0) -> Float[np.ndarray, "N classes"]:
     """Labels 0, 1, ... as probabilities: 1 - smoothing for the label, the rest shared by the others.
 
     Args:
@@ -36,7 +38,7 @@ def one_hot(labels, classes: int, *, smoothing: float = 0.0) -> Float[np.ndarray
     return probabilities
 
 
-def outputs_of(probabilities, *, temperature: float = 1.0) -> Float[np.ndarray, "N n_L"]:
+def outputs_of(probabilities: ArrayLike, *, temperature: float = 1.0) -> Float[np.ndarray, "N n_L"]:
     """Outputs y with softmax(y / temperature) = p and mean zero over components.
 
     A common shift of all components would give the same probabilities.

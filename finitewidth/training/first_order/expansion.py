@@ -71,8 +71,16 @@ def _measured(
     prediction: Prediction, neglected: Truncation, scales: Units, untrained: float, places: np.ndarray
 ) -> Prediction:
     """Corrections and uncertainties relative to these scales, one for all outputs or one for each."""
+    expansion = expansion_of(prediction, neglected, scales, untrained)
+    return replace(prediction, truncation=neglected, expansion=expansion)
+
+
+def expansion_of(
+    prediction: Prediction, neglected: Truncation, scales: Units, untrained: float = 0.0
+) -> Expansion:
+    """How large corrections are and what they neglect, in units of these scales."""
     spread, lowest, unsure = _spread(prediction, neglected, scales.variance, untrained)
-    expansion = Expansion(
+    return Expansion(
         depth_over_width(prediction.net),
         _relative(prediction.mean - prediction.infinite_width.mean, scales.mean),
         spread,
@@ -81,7 +89,6 @@ def _measured(
         unsure,
         _decisive(neglected, scales, places),
     )
-    return replace(prediction, truncation=neglected, expansion=expansion)
 
 
 def _decisive(neglected: Truncation, scales: Units, places: np.ndarray) -> str:

@@ -10,7 +10,6 @@ from jaxtyping import Float
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.inputs import as_inputs, as_targets, merge_inputs
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
-from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.chosen_method import Chosen
 
@@ -91,9 +90,10 @@ def check_widths(net: Network) -> None:
         )
 
 
-def check_loss(loss: AbstractLoss, ridge: float, cutoff: float) -> None:
-    """Refuse losses and ridges that order 1/n does not know."""
-    if not loss.is_squared_error:
-        raise ValueError(f"order=1 knows loss=fw.MSE() only, got {loss!r}; use order=0.")
+def check_ridge_at_first_order(ridge: float, cutoff: float) -> None:
+    """Refuse ridges of the kernel, which order 1/n does not know."""
     if ridge or cutoff:
-        raise ValueError("ridge and cutoff are for order=0; at order 1 stop at a finite time instead.")
+        raise ValueError(
+            "ridge and cutoff are for order=0; at order 1 stop at a finite time, or give a ridge to "
+            "fw.GradientDescent(..., ridge=)."
+        )

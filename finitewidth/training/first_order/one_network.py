@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_targets
+from finitewidth.core.inputs import ArrayLike, as_targets
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.symbols import Symbols
 from finitewidth.network.losses.squared_error import MSE
@@ -88,7 +88,15 @@ class NetworkPrediction:
     trained_ntk: Float[np.ndarray, "N n_L M"] | None
 
 
-def trained_outputs(z, ntk, dntk, ddntk_1, ddntk_2, Y, algorithm: AbstractAlgorithm) -> NetworkPrediction:
+def trained_outputs(
+    z: ArrayLike,
+    ntk: ArrayLike,
+    dntk: ArrayLike,
+    ddntk_1: ArrayLike,
+    ddntk_2: ArrayLike,
+    Y: ArrayLike,
+    algorithm: AbstractAlgorithm,
+) -> NetworkPrediction:
     """Outputs and NTK of one network after training, without training it.
 
     Tensors have axes (component, sample) for each index, and training samples come first.

@@ -118,7 +118,7 @@ class Prepared:
             )
         return replace(self, net=self.net.with_widths((n_0, *[n] * len(hidden), n_L)))
 
-    def with_targets(self, Y_train) -> "Prepared":
+    def with_targets(self, Y_train: ArrayLike) -> "Prepared":
         """The same for other targets."""
         return replace(self, Y=as_targets(Y_train, self.Y.shape[0], self.Y.shape[1]))
 

@@ -80,17 +80,17 @@ class Fitted:
         """The condition number of the training NTK, with the ridge; if it is on disk, an upper bound."""
         return self.response.condition
 
-    def mean(self, X_test) -> Float[np.ndarray, "M n_L"]:
+    def mean(self, X_test: ArrayLike) -> Float[np.ndarray, "M n_L"]:
         """The mean prediction alone, in blocks: memory does not grow with the number of test inputs."""
         X_test = as_inputs(X_test, self.net.input_shape, name="X_test")
         return np.concatenate([ntk(self._kernels(block)) @ self.weights for block in _blocks(X_test)])
 
-    def std(self, X_test) -> Float[np.ndarray, " M"]:
+    def std(self, X_test: ArrayLike) -> Float[np.ndarray, " M"]:
         """Standard deviations alone, which all outputs share, in blocks."""
         X_test = as_inputs(X_test, self.net.input_shape, name="X_test")
         return np.concatenate([self.mean_and_std(block)[1] for block in _blocks(X_test)])
 
-    def mean_and_std(self, X_test) -> tuple[Float[np.ndarray, "M n_L"], Float[np.ndarray, " M"]]:
+    def mean_and_std(self, X_test: ArrayLike) -> tuple[Float[np.ndarray, "M n_L"], Float[np.ndarray, " M"]]:
         """Means and standard deviations, from one evaluation of the kernels."""
         X_test = as_inputs(X_test, self.net.input_shape, name="X_test")
         means, deviations = [], []
@@ -123,7 +123,7 @@ class Fitted:
         factors = ((np.eye(mean.shape[1]), among),)
         return Prediction(self.net, self.algorithm, 0, mean, factors, self.condition, self.error)
 
-    def gain(self, X) -> Float[np.ndarray, "M N"]:
+    def gain(self, X: ArrayLike) -> Float[np.ndarray, "M N"]:
         """Theta_{beta A} F: outputs move by minus this times the residual at initialization."""
         return self._gain(self._kernels(as_inputs(X, self.net.input_shape, name="X")))
 

@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from finitewidth.core.display.records import shown
+from finitewidth.core.estimate import Estimate
+from finitewidth.core.inputs import ArrayLike
 from finitewidth.core.memory import require_memory
 from finitewidth.core.methods import FirstOrder as Method
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
@@ -140,6 +142,11 @@ class Prediction:
         return np.zeros_like(self.mean) if self.sampling is None else self.sampling.stderr
 
     @property
+    def correction(self) -> Estimate:
+        """What order 1/n adds to the mean; zero at infinite width."""
+        return Estimate(self.mean - self.infinite_width.mean, self.stderr)
+
+    @property
     def uncertainty(self) -> Float[np.ndarray, "M n_L"]:
         """What order 1/n neglects in the mean, one standard deviation; zero at infinite width."""
         return np.zeros_like(self.mean) if self.truncation is None else self.truncation.mean
@@ -259,7 +266,7 @@ class Prediction:
         """The same at order 0."""
         return self if self.leading is None else self.leading
 
-    def test_loss(self, Y_test, *, loss: AbstractLoss | LossOfSample = MSE()) -> TestLoss:
+    def test_loss(self, Y_test: ArrayLike, *, loss: AbstractLoss | LossOfSample = MSE()) -> TestLoss:
         """Expected loss of the ensemble against the targets of the test inputs.
 
         Args:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_inputs, as_targets
+from finitewidth.core.inputs import ArrayLike, as_inputs, as_targets
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import Kernels, kernels
 from finitewidth.training.infinite.conditioning import check_independent, largest_condition, singular_error
@@ -42,7 +42,11 @@ class RidgePath:
 
 
 def choose_ridge(
-    net: Network, X_train, Y_train, *, ridges: Sequence[float] | np.ndarray | None = None
+    net: Network,
+    X_train: ArrayLike,
+    Y_train: ArrayLike,
+    *,
+    ridges: Sequence[float] | np.ndarray | None = None,
 ) -> RidgePath:
     """Cross-validation errors over ridges.
 

@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.inputs import ArrayLike
 from finitewidth.core.keys import as_key
 from finitewidth.core.methods import FunctionSpace
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
@@ -85,7 +86,7 @@ class SampledPrediction:
             stderr = np.where(value > 0, variance.stderr / (2 * value), 0.0)
         return Estimate(value, stderr)
 
-    def test_loss(self, Y_test, *, loss: AbstractLoss | LossOfSample = MSE()) -> TestLoss:
+    def test_loss(self, Y_test: ArrayLike, *, loss: AbstractLoss | LossOfSample = MSE()) -> TestLoss:
         """Expected loss of the ensemble against the targets of the test inputs.
 
         Args:

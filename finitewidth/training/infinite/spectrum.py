@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_inputs
+from finitewidth.core.inputs import ArrayLike, as_inputs
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.losses.squared_error import MSE
@@ -64,7 +64,7 @@ class Spectrum:
 
 
 @takes_models
-def spectrum(net: Network, X_train) -> Spectrum:
+def spectrum(net: Network, X_train: ArrayLike) -> Spectrum:
     """Eigenvalues, condition number, largest stable learning rate and time scales of the training NTK.
 
     Args:

@@ -8,10 +8,12 @@ Outputs are $z_0 = K^{1/2}\xi$. Given them, networks differ from infinitely wide
 * the density of $z_0$ itself, by the factor $1 + \omega(z_0)/n$ (G1, V).
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -34,6 +36,11 @@ class Given(NamedTuple):
     Q_third: Float[Array, "S N_A N_A N n_L"]
 
 
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("tensors", "root", "half_inverse", "common", "separate"),
+    meta_fields=("count", "outputs"),
+)
 @dataclass(frozen=True, eq=False)
 class InitialNetworks:
     """Statistics of the output layer on all samples, the training ones first."""
@@ -92,10 +99,10 @@ class InitialNetworks:
         D, F, P, Q = (self.tensors[name] for name in "DFPQ")
         excess = jnp.einsum("sdi,sei->sde", y, y) - n * inverse
         same = 0.5 * jnp.einsum("dacf,scf->sda", D[:, :t], excess)
-        same = same - np.einsum("dcaf,cf->da", F[:, :, :t], inverse)
+        same = same - jnp.einsum("dcaf,cf->da", F[:, :, :t], inverse)
         with_y = jnp.einsum("dcaf,sci->sdaif", F[:, :, :t], y)
         between = jnp.einsum("sdaif,sfj->sdiaj", with_y, y) + jnp.einsum("sda,ij->sdiaj", same, jnp.eye(n))
-        mean = np.einsum("da,ij->diaj", self.tensors["H1"][:, :t], np.eye(n))
+        mean = jnp.einsum("da,ij->diaj", self.tensors["H1"][:, :t], jnp.eye(n))
         H = jnp.stack([jnp.broadcast_to(mean, between.shape), between], axis=1)
         return Given(
             H,
@@ -112,13 +119,13 @@ class InitialNetworks:
         q = jnp.einsum("sdi,sei->sde", y, y)
         n, G1, V = self.outputs, self.tensors["G1"], self.tensors["V"]
         inverse = self.half_inverse @ self.half_inverse.T
-        straight = np.einsum("abcd,ab->cd", V, inverse)
-        crossed = np.einsum("abcd,ac->bd", V, inverse)
+        straight = jnp.einsum("abcd,ab->cd", V, inverse)
+        crossed = jnp.einsum("abcd,ac->bd", V, inverse)
         omega = 0.5 * jnp.einsum("de,sde->s", G1, q - n * inverse)
         fourth = jnp.einsum("scd,scd->s", jnp.einsum("abcd,sab->scd", V, q), q)
         fourth = fourth - 2 * n * jnp.einsum("cd,scd->s", straight, q)
         fourth = fourth - 4 * jnp.einsum("bd,sbd->s", crossed, q)
-        constant = n**2 * np.sum(straight * inverse) + 2 * n * np.sum(crossed * inverse)
+        constant = n**2 * jnp.sum(straight * inverse) + 2 * n * jnp.sum(crossed * inverse)
         return omega + (fourth + constant) / 8
 
     @property

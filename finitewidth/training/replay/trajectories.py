@@ -12,13 +12,15 @@ $$\begin{aligned}
 with m the weights of samples in a step. $z_2$ is linear in its sources, and is kept by contribution.
 """
 
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss
@@ -32,19 +34,23 @@ FLUCTUATION = CONTRIBUTIONS.index("ntk_fluctuation")
 class Outputs(NamedTuple):
     """Outputs at recorded steps, in orders of 1/sqrt(n)."""
 
-    z: Float[Array, "S T M n_L"]
-    z1: Float[Array, "S T M n_L"]
-    z2: Float[Array, "P S T M n_L"]  # by contribution
+    z: Float[Array | np.ndarray, "S T M n_L"]
+    z1: Float[Array | np.ndarray, "S T M n_L"]
+    z2: Float[Array | np.ndarray, "P S T M n_L"]  # by contribution
 
 
-class Training(NamedTuple):
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=("Y", "rows"), meta_fields=("algorithm", "loss", "ends")
+)
+@dataclass(frozen=True, eq=False)
+class Training:
     """How networks are trained, and when and where outputs are recorded."""
 
     algorithm: AbstractAlgorithm
     loss: AbstractLoss
     Y: Float[np.ndarray, "N_A n_L"]
     ends: tuple[int, ...]  # steps of records, ascending
-    rows: np.ndarray  # samples of records
+    rows: Int[np.ndarray, " M"]  # samples of records
 
 
 class _State(NamedTuple):

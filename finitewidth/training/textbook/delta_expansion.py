@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_inputs
+from finitewidth.core.inputs import ArrayLike, as_inputs
 from finitewidth.gaussian.two_legs import quadrature
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
@@ -98,7 +98,7 @@ def _as_expanded(value: "_Expanded | float") -> _Expanded:
     return value if isinstance(value, _Expanded) else _Expanded(value)
 
 
-def delta_expansion(net: Network, x_plus, x_minus) -> DeltaExpansion:
+def delta_expansion(net: Network, x_plus: ArrayLike, x_minus: ArrayLike) -> DeltaExpansion:
     """K and Theta of two nearby inputs through second order in their distance, at every layer.
 
     Args:

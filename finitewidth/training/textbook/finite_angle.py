@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
+from finitewidth.core.inputs import ArrayLike
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import require_dense
@@ -52,7 +53,7 @@ class FiniteAngle:
         return self.K_d * (1 - 2 * self.cos_zeta * np.cos(self.psi) + self.cos_zeta**2)
 
 
-def finite_angle(net: Network, x_plus, x_minus) -> FiniteAngle:
+def finite_angle(net: Network, x_plus: ArrayLike, x_minus: ArrayLike) -> FiniteAngle:
     """Kernel and NTK of two inputs of equal norm, at every layer of a scale-invariant network.
 
     Args:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from finitewidth.core.display.records import shown
+from finitewidth.core.inputs import ArrayLike
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
 from finitewidth.training.textbook.delta_expansion import two_inputs
@@ -28,7 +29,7 @@ class Neighbour:
         return self.ratio * np.asarray(y_train) - np.asarray(y_test)
 
 
-def neighbour(net: Network, x_train, x_test) -> Neighbour:
+def neighbour(net: Network, x_train: ArrayLike, x_test: ArrayLike) -> Neighbour:
     """Robustness and variance of the prediction at one input after training on another one alone.
 
     Args:

@@ -9,6 +9,7 @@ kernel is that network's NTK and tends to Theta as the width grows.
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ import scipy.linalg
 from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_inputs
+from finitewidth.core.inputs import ArrayLike, as_inputs
 from finitewidth.core.keys import as_key
 from finitewidth.core.memory import require_memory
 from finitewidth.network.network import Network
@@ -43,7 +44,7 @@ class LinearModel:
     features: Features = field(repr=False)  # function from inputs to features
     weights: Float[np.ndarray, "n_f n_L"]  # one for each feature and output
 
-    def predict(self, X) -> Float[np.ndarray, "M n_L"]:
+    def predict(self, X: ArrayLike) -> Float[np.ndarray, "M n_L"]:
         """W phi(x), PDLT (10.124)."""
         return _evaluate(self.features, X) @ self.weights
 
@@ -66,7 +67,7 @@ class KernelMachine:
     weights: Float[np.ndarray, "N n_L"]  # one for each training sample and output
     condition: float  # of the kernel
 
-    def predict(self, X) -> Float[np.ndarray, "M n_L"]:
+    def predict(self, X: ArrayLike) -> Float[np.ndarray, "M n_L"]:
         """k_{beta A} k~^-1 y, PDLT (10.131)."""
         return (_evaluate(self.features, X) @ self.training_features.T) @ self.weights
 
@@ -87,7 +88,9 @@ def with_constant(features: Features) -> Features:
     return lambda X: np.concatenate([np.ones((len(X), 1)), features(X)], axis=1)
 
 
-def fit_linear_model(features: Features, X_train, Y_train, *, ridge: float = 0.0) -> LinearModel:
+def fit_linear_model(
+    features: Features, X_train: ArrayLike, Y_train: ArrayLike, *, ridge: float = 0.0
+) -> LinearModel:
     """Weights of least squares, PDLT (10.123); of least norm where there are more features than samples.
 
     Args:
@@ -111,7 +114,9 @@ def fit_linear_model(features: Features, X_train, Y_train, *, ridge: float = 0.0
     return LinearModel(features, scipy.linalg.solve(M, phi.T @ Y, assume_a="pos"))
 
 
-def fit_kernel_machine(features: Features, X_train, Y_train, *, ridge: float = 0.0) -> KernelMachine:
+def fit_kernel_machine(
+    features: Features, X_train: ArrayLike, Y_train: ArrayLike, *, ridge: float = 0.0
+) -> KernelMachine:
     """The model of `fit_linear_model` by the kernel of its features.
 
     Args:
@@ -162,7 +167,7 @@ def _training_data(features: Features, X, Y, ridge: float) -> tuple[np.ndarray, 
     return phi, Y
 
 
-def random_features(net: Network, *, key=0, output: int = 0) -> Features:
+def random_features(net: Network, *, key: Any = 0, output: int = 0) -> Features:
     r"""$\sqrt{\lambda_\mu}\, dz_i/d\theta_\mu$ of one network drawn at initialization, for output i (10.137).
 
     The kernel of these features is $\hat H_{ii}$ of that network (10.140).

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
-from finitewidth.core.inputs import as_targets
+from finitewidth.core.inputs import ArrayLike, as_targets
 from finitewidth.network.network import Network
 from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
@@ -73,7 +73,9 @@ class Starpolation:
         return self.expansion
 
 
-def starpolate(net: Network, x_plus, x_minus, y_plus, y_minus, s) -> Starpolation:
+def starpolate(
+    net: Network, x_plus: ArrayLike, x_minus: ArrayLike, y_plus: ArrayLike, y_minus: ArrayLike, s: ArrayLike
+) -> Starpolation:
     """Train on two inputs and predict at s x_plus + (1 - s) x_minus for every s.
 
     Args:

@@ -9,7 +9,7 @@ from scipy.special import gammaln
 
 from finitewidth.comparison.claim import claim
 from finitewidth.comparison.evidence import Comparison, agree, differ, extrapolated, pull, significant
-from finitewidth.comparison.statements.problems import PDLT, TRAINING, X, Y, mlp
+from finitewidth.comparison.statements.problems import DATA, PDLT, mlp
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.run import QUIET
 from finitewidth.critical.mutual_information import Information
@@ -21,7 +21,6 @@ from finitewidth.training.infinite.bayes import rates as bayesian_rates
 from finitewidth.training.prediction import predict
 
 WIDTHS, MEMBERS, NOISE = (16, 32), 40_000, 0.3
-DATA = (X[:TRAINING], Y, X[TRAINING:])
 HOW = f"sampled networks: {MEMBERS} of each of the widths {WIDTHS}, weighted by their likelihood"
 
 

@@ -115,18 +115,58 @@ def _table(advice: Recommendation) -> Table:
     return table
 
 
-def recommended(
-    module: Any,
+def recommend(
+    module: nn.Module,
     inputs: Any,
-    loss: Any,
-    optimizer: Any,
     *,
-    momentum: float,
-    weight_decay: float | None,
-    bias_share: float | None,
-    activation: Given,
+    loss: Any = "cross_entropy",
+    optimizer: Any = "SGD",
+    momentum: float = 0.0,
+    weight_decay: float | None = None,
+    bias_share: float | None = None,
+    activation: Given = None,
 ) -> Recommendation:
-    """The recommendation for a module; nothing in it is changed."""
+    """The learning rate and the parameter groups of a module for a loss and an optimizer, with reasons.
+
+    Initialize the module first (`initialize_`): rates belong to the weights that it has. The module is not
+    changed.
+
+    What is recommended is what trained best (benchmarks/advice/results/tuned.md):
+
+    - SGD, squared loss: rates by layer (`parameter_groups`) at nine tenths of the limit of stable descent,
+      which is two over the largest eigenvalue of the NTK on `inputs` times the curvature of the loss.
+      Networks with skips, and modules that the theory does not know, have one rate for all parameters.
+    - SGD, cross-entropy: one rate for all parameters, which depends on the number of layers and little on
+      the eigenvalue, since the curvature of this loss changes in training. The law was measured.
+    - Adam, AdamW: one rate, 2 over the number of inputs of a neuron, summed over the layers.
+      The product of rate and weight decay stays the same, and biases have none.
+
+    `largest_learning_rate` is the limit of stable descent at initialization; with `momentum` m it is $1+m$
+    times as large, and the recommended rate is smaller by 1 - m. No rate is known to be safe: watch the loss.
+
+    Args:
+        module: The module.
+        inputs: A batch as the module takes it.
+        loss: "squared", "cross_entropy", or a loss module of PyTorch, whose `reduction` counts.
+        optimizer: "SGD", "Adam" or "AdamW", or one of these classes.
+        momentum: That of SGD.
+        weight_decay: That of AdamW at its default rate of 0.001; it is scaled so that rate times decay is the
+            same.
+        bias_share: What biases add to the NTK over what the weights of their layer add, where rates
+            are by layer.
+        activation: Activations that are not recognized, as in `network`.
+
+    Returns:
+        The `learning_rate`, the `groups` for the optimizer, and the `reasons`.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    recommended = fw.torch.recommend(model, torch.as_tensor(X, dtype=torch.float32), loss="squared")
+    torch.optim.SGD(recommended.groups, lr=recommended.learning_rate)
+    ```
+    """
     wanted, kind = as_loss(loss), as_optimizer(optimizer)
     momentum = _momentum(momentum, kind)
     decay = _decay(weight_decay, kind)

@@ -14,9 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 from finitewidth.core.estimate import Estimate
+from finitewidth.core.inputs import as_count
 from finitewidth.critical.architectures.one_signal import contributions_to_ntk
 from finitewidth.critical.architectures.weights import Weights, with_weights
-from finitewidth.critical.audit import Audit, audit
+from finitewidth.critical.audit import Audit
+from finitewidth.critical.audit import audit as audit_network
 from finitewidth.critical.findings import Finding, losses
 from finitewidth.critical.stream_audit import correlation_length
 from finitewidth.interface.adapters.modules.measure import Curves, copied, measured, shuffled
@@ -133,8 +135,36 @@ def _shown(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.2e}"
 
 
-def audited(module: Any, sample: Any, activation: Given, draws: int) -> ModuleAudit:
-    """Measure a model on a batch, and predict the same for networks like it where it is one."""
+def audit(module: torch.nn.Module, sample: Any, *, activation: Given = None, draws: int = 8) -> ModuleAudit:
+    """Whether signals and gradients survive a module's depth: measured, and predicted.
+
+    Any module can be measured: mean squares of weights, biases and of what each layer gives, gradients of the
+    outputs, the correlation of two inputs, and the neural tangent kernel, layer by layer. The module is not
+    changed.
+
+    The prediction is that of `fw.audit` for networks whose weights and biases have the same mean squares. A
+    module that the theory does not know has none, and `unknown` names the part. `healthy` is about signals:
+    nothing grows or falls exponentially by more than a factor 300 (1e5 in the mean square).
+    `width_verdict` says whether the width is enough.
+
+    Args:
+        module: The module.
+        sample: A batch of inputs, of which 32 evenly spaced ones are used.
+        activation: Activations that are not recognized, as in `network`.
+        draws: Copies of the module with the entries of every parameter in another order, which show how much
+            networks of the same initialization differ.
+
+    Returns:
+        The verdict, with what was measured and predicted layer by layer.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    fw.torch.audit(model, torch.as_tensor(X, dtype=torch.float32)).findings
+    ```
+    """
+    draws = int(as_count("draws", draws, lowest=2))
     model, wrapper = unwrapped(module)
     try:
         known, unknown = read(module, sample, activation=activation), None
@@ -254,7 +284,7 @@ def _theory(
     rows = known.front(inputs)
     scales = (rows.reshape(len(rows), -1) ** 2).mean(dim=1).numpy()
     try:
-        theory = audit(net, input_scale=float(scales.mean()))
+        theory = audit_network(net, input_scale=float(scales.mean()))
     except ValueError as error:
         return None, None, str(error)
     curves = _predicted(net, scales, np.array([one.scale**2 for one in known.held]))

@@ -1,0 +1,242 @@
+"""Trained networks at order 1/n for any smooth loss: averages over replayed trainings, as a record."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from finitewidth.core.display.records import shown
+from finitewidth.core.estimate import Estimate
+from finitewidth.core.inputs import as_targets
+from finitewidth.core.methods import Sampling
+from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.losses.abstract import AbstractLoss, as_loss
+from finitewidth.network.network import Network
+from finitewidth.theory.ratios import Verdict
+from finitewidth.training.first_order.expansion import expansion_of
+from finitewidth.training.first_order.truncation import Units, truncation_of
+from finitewidth.training.infinite.gaussian import Expansion, Truncation
+from finitewidth.training.infinite.test_loss import TestLoss
+from finitewidth.training.replay.averages import Average, Draws, average
+
+MemberOutputs = Callable[[jax.Array], jax.Array]  # a function of the outputs (M, n_L) of one network
+
+
+@shown("value", "stderr", "correction", "infinite_width")
+class Expectation(NamedTuple):
+    """The average of a function of trained outputs through order 1/n.
+
+    `prediction.expectation(f)` makes it.
+    """
+
+    value: np.ndarray  # through order 1/n
+    stderr: np.ndarray
+    correction: Estimate  # of order 1/n
+    infinite_width: Estimate  # the same at infinite width
+    contributions: dict[str, np.ndarray]  # to the correction
+
+
+class AtInfiniteWidth(NamedTuple):
+    """Mean and variance of infinitely wide networks, sampled."""
+
+    mean: np.ndarray  # (M, n_L)
+    variance: np.ndarray
+    mean_stderr: np.ndarray
+    variance_stderr: np.ndarray
+
+
+@shown(
+    "mean",
+    "stderr",
+    "uncertainty",
+    "std",
+    "correction",
+    "order",
+    "condition",
+    "method",
+    "samples",
+    "algorithm",
+    "loss",
+    "net",
+    dimensions=dict.fromkeys(("mean", "stderr", "uncertainty", "std", "variance"), "sample output"),
+)
+@dataclass(frozen=True, eq=False)
+class ReplayedPrediction:
+    """Trained networks through order 1/n, averaged over replays from drawn initial outputs.
+
+    `fw.predict` makes it for any loss but the squared error, and where each network draws batches of its own.
+
+    ```python
+    two, labels = fw.MLP((2, 64, 64, 2), "tanh"), fw.losses.one_hot([0, 1, 0], 2)
+    descent = fw.GradientDescent(0.1, steps=5, momentum=0.5)
+    prediction = fw.predict(
+        two, X, labels, X_test, algorithm=descent, loss=fw.CrossEntropy(), method=fw.Sampling(samples=1000)
+    )
+    prediction.mean, prediction.probabilities.value, prediction.correction
+    prediction.expectation(lambda z: z.max(axis=-1)).value
+    ```
+    """
+
+    net: Network
+    algorithm: AbstractAlgorithm  # how it is trained
+    loss: AbstractLoss  # the loss
+    method: Sampling  # how initial outputs were drawn
+    condition: float  # of the training NTK
+    error: float  # of Gaussian averages
+    draws: Draws = field(repr=False)
+    index: int = field(repr=False)  # of the time among those that were recorded
+
+    order = 1
+
+    @functools.cached_property
+    def _outputs(self) -> Average:
+        return self._average(lambda z: z)
+
+    @functools.cached_property
+    def _squares(self) -> Average:
+        """Of outputs about their mean at infinite width."""
+        center = jnp.asarray(self._outputs.leading.value)
+        return self._average(lambda z: (z - center) ** 2)
+
+    def _average(self, function: MemberOutputs) -> Average:
+        return average(self.draws, lambda z: jnp.asarray(function(z[self.index])))
+
+    @property
+    def n(self) -> int:
+        """The width that the expansion is in."""
+        return self.net.ladder.widths[-2]
+
+    @property
+    def samples(self) -> int:
+        """The number of initial outputs that were drawn."""
+        return 2 * self.draws.pairs
+
+    def expectation(self, function: MemberOutputs) -> Expectation:
+        """The average of a smooth function of the outputs of a network.
+
+        Args:
+            function: It takes the outputs (M, n_L) of one network on the test inputs, in JAX arithmetic, to
+                an array.
+
+        Returns:
+            Its `value` through order 1/n with `stderr`, `correction` and `infinite_width`.
+        """
+        return self._expectation(self._average(function))
+
+    def _expectation(self, found: Average) -> Expectation:
+        correction = Estimate(found.correction.value / self.n, found.correction.stderr / self.n)
+        value = found.leading.value + correction.value
+        parts = {name: part.value / self.n for name, part in found.contributions.items()}
+        return Expectation(
+            value, np.hypot(found.leading.stderr, correction.stderr), correction, found.leading, parts
+        )
+
+    @property
+    def mean(self) -> Float[np.ndarray, "M n_L"]:
+        """Mean outputs."""
+        return self._expectation(self._outputs).value
+
+    @property
+    def stderr(self) -> Float[np.ndarray, "M n_L"]:
+        """The standard error of the mean, which is a number of the theory."""
+        return self._expectation(self._outputs).stderr
+
+    @property
+    def correction(self) -> Estimate:
+        """What order 1/n adds to the mean."""
+        return self._expectation(self._outputs).correction
+
+    @property
+    def contributions(self) -> dict[str, np.ndarray]:
+        """Its parts, also that of the distribution of initial outputs."""
+        return self._expectation(self._outputs).contributions
+
+    @property
+    def variance(self) -> Float[np.ndarray, "M n_L"]:
+        """The variance of every output."""
+        return self._expectation(self._squares).value
+
+    @property
+    def variance_stderr(self) -> Float[np.ndarray, "M n_L"]:
+        """Its standard error as a number of the theory."""
+        return self._expectation(self._squares).stderr
+
+    @property
+    def variance_contributions(self) -> dict[str, np.ndarray]:
+        """The parts of the correction to the variance."""
+        return self._expectation(self._squares).contributions
+
+    @property
+    def std(self) -> Float[np.ndarray, "M n_L"]:
+        """Standard deviations over the ensemble; NaN where order 1/n makes a variance negative."""
+        return np.sqrt(np.where(self.variance < 0, np.nan, self.variance))
+
+    @property
+    def probabilities(self) -> Expectation:
+        """Mean class probabilities (M, n_L)."""
+        if self.loss.probabilities_in_jax(jnp.zeros((1, self.net.outputs))) is None:
+            raise ValueError(f"loss={self.loss!r} knows no classes; use loss=fw.CrossEntropy().")
+        return self.expectation(lambda z: cast(jax.Array, self.loss.probabilities_in_jax(z)))
+
+    @property
+    def infinite_width(self) -> AtInfiniteWidth:
+        """Mean and variance at order 0."""
+        mean, variance = self._outputs.leading, self._squares.leading
+        return AtInfiniteWidth(mean.value, variance.value, mean.stderr, variance.stderr)
+
+    # --- what is neglected ----------------------------------------------------------------------------
+
+    gives_variance = True
+    factors = None  # there is no covariance between outputs
+
+    @functools.cached_property
+    def truncation(self) -> Truncation:
+        """One standard deviation of what is neglected, by the recipe that the squared error calibrated."""
+        return truncation_of(cast(Any, self), self._units)
+
+    @property
+    def _units(self) -> Units:
+        """In place of targets, the size of mean outputs at infinite width."""
+        at_infinity = self.infinite_width
+        size = float(np.sqrt(np.mean(at_infinity.mean**2)))
+        return Units(size, size**2 + float(np.mean(at_infinity.variance)))
+
+    @functools.cached_property
+    def expansion(self) -> Expansion:
+        """How large corrections are, and how much is neglected behind them."""
+        return expansion_of(cast(Any, self), self.truncation, self._units)
+
+    @property
+    def uncertainty(self) -> Float[np.ndarray, "M n_L"]:
+        """What order 1/n neglects in the mean, one standard deviation."""
+        return self.truncation.mean
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether order 1/n can be trusted, by its uncertainty alone."""
+        return self.expansion.verdict
+
+    def test_loss(self, Y_test, *, loss: AbstractLoss | None = None) -> TestLoss:
+        """Expected loss of the ensemble against the targets of the test inputs.
+
+        Args:
+            Y_test: Targets of the test inputs (M, n_L).
+            loss: A loss; by default the one of training.
+
+        Returns:
+            `bias`, which is the loss of the mean outputs, `variance`, the rest, and `total`.
+        """
+        used = self.loss if loss is None else as_loss(loss)
+        mean = jnp.asarray(self.mean)
+        Y = jnp.asarray(as_targets(Y_test, *mean.shape, name="Y_test", inputs="the prediction"))
+        of_samples = jax.vmap(used.value)
+        found = self._average(lambda z: jnp.append(of_samples(z, Y), used.value(z, Y)))
+        each = self._expectation(found)
+        bias = np.asarray(of_samples(mean, Y))
+        rest = each.value[:-1] - bias
+        return TestLoss(float(bias.sum()), float(rest.sum()), float(each.stderr[-1]), True, bias, rest)
