@@ -65,7 +65,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         "training.textbook",
     },
     "training.infinite": {"core", "network", "gaussian", "theory"},
-    "training.replay": {"core", "network", "theory", "training.infinite", "training.first_order"},
+    "training.replay": {
+        "core",
+        "network",
+        "theory",
+        "training.infinite",
+        "training.neglected",
+        "training.first_order",
+    },
     "training.many_points": {"core", "network", "gaussian", "theory"},
     "training.neglected": {"core", "network", "theory", "training.infinite"},
     "training.first_order": {

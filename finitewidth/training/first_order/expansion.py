@@ -71,12 +71,16 @@ def _measured(
     prediction: Prediction, neglected: Truncation, scales: Units, untrained: float, places: np.ndarray
 ) -> Prediction:
     """Corrections and uncertainties relative to these scales, one for all outputs or one for each."""
-    expansion = expansion_of(prediction, neglected, scales, untrained)
+    expansion = expansion_of(prediction, neglected, scales, untrained, places)
     return replace(prediction, truncation=neglected, expansion=expansion)
 
 
 def expansion_of(
-    prediction: Prediction, neglected: Truncation, scales: Units, untrained: float = 0.0
+    prediction: Prediction,
+    neglected: Truncation,
+    scales: Units,
+    untrained: float = 0.0,
+    places: np.ndarray | None = None,
 ) -> Expansion:
     """How large corrections are and what they neglect, in units of these scales."""
     spread, lowest, unsure = _spread(prediction, neglected, scales.variance, untrained)
@@ -91,7 +95,7 @@ def expansion_of(
     )
 
 
-def _decisive(neglected: Truncation, scales: Units, places: np.ndarray) -> str:
+def _decisive(neglected: Truncation, scales: Units, places: np.ndarray | None) -> str:
     """The number whose uncertainty is the largest in units of its scale, by where it lies."""
     if not neglected.mean.size:
         return ""
@@ -100,7 +104,7 @@ def _decisive(neglected: Truncation, scales: Units, places: np.ndarray) -> str:
         parts["variance"] = _in_units(neglected.variance, scales.variance)
     name = max(parts, key=lambda name: parts[name].max())
     sample = np.unravel_index(parts[name].argmax(), parts[name].shape)[0]
-    return f"the {name} {places[sample]}"
+    return f"the {name}" if places is None else f"the {name} {places[sample]}"
 
 
 def _spread(

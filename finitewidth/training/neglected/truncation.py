@@ -75,12 +75,26 @@ def truncation_of(prediction: Prediction, modes: TrainingModes, along: Along | N
     return Truncation(mean, np.maximum(variance, -prediction.variance))  # by so much at least it is wrong
 
 
+def truncation_of_replay(prediction: Prediction, y: float) -> Truncation:
+    """The same where the training points are not known, with targets of this size."""
+    share = _summed(_rho_alone(prediction, y))
+    mean = SHARE_OF_MEAN * share * changed(prediction.contributions)
+    if not prediction.variance_contributions:
+        return Truncation(mean)
+    variance = SHARE_OF_VARIANCE * share * changed(prediction.variance_contributions)
+    return Truncation(mean, np.maximum(variance, -prediction.variance))
+
+
+def _rho_alone(prediction: Prediction, y: float) -> np.ndarray:
+    learned = LEARNING * _over(rms(learning(prediction.contributions), axis=1), y)
+    return np.hypot(learned, ALONE * depth_over_width(prediction.net))[:, None]
+
+
 def _rho(prediction: Prediction, modes: TrainingModes, along: Along | None) -> np.ndarray | float:
     """How large the next order is beside order 1/n: one number, or one for each sample."""
     y, depth = rms(modes.y), depth_over_width(prediction.net)
     if along is None:
-        learned = LEARNING * _over(rms(learning(prediction.contributions), axis=1), y)
-        return np.hypot(learned, ALONE * depth)[:, None]
+        return _rho_alone(prediction, y)
     learned = LEARNING * _over(along.learning, y)
     spread = SPREAD * _over(along.spread, y**2 + modes.kernel.mean())
     return np.sqrt(learned**2 + spread**2 + (DEPTH * depth) ** 2)
