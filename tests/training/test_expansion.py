@@ -5,7 +5,7 @@ import pytest
 from helpers.problems import refused
 
 import finitewidth as fw
-from finitewidth.theory.ratios import MEANINGLESS, TRUSTED, ratios, verdict
+from finitewidth.theory.ratios import MEANINGLESS, TRUSTED, neglected, ratios, verdict
 
 X = np.array([[1.0, 0.4], [-0.3, 0.9], [0.8, -1.1]])
 Y = np.array([[0.7, -0.2], [-0.4, 0.5], [0.3, 0.9]])
@@ -191,7 +191,7 @@ def test_the_verdict_says_which_number_decides(prepared):
     assert far.decided_by in {"the mean far from training points", "the variance far from training points"}
     net = NET.with_widths((2, 6, 6, 2))
     with pytest.warns(fw.warnings.ExpansionWarning, match="the (mean|variance) on a training point decides"):
-        on = fw.predict(net, X, 3 * Y, algorithm=fw.GradientDescent(0.1, 4)).expansion
+        on = fw.predict(net, X, 5 * Y, algorithm=fw.GradientDescent(0.1, 4)).expansion
     assert on.decided_by.endswith("on a training point")
     beside = fw.predict(NET, X, Y, X + 1e-3, algorithm=fw.GradientFlow(3.0)).expansion
     assert beside.decided_by.endswith("beside training points")
@@ -202,15 +202,24 @@ def test_the_verdict_says_which_number_decides(prepared):
 
 def test_networks_that_saturate_are_uncertain_by_what_happens_between_different_inputs():
     """One input by itself has almost no fluctuations where tanh is a sign; two inputs have."""
-    inputs = np.array([[1.0, 0.4, -0.7], [-0.3, 0.9, 0.8]])
-    net = fw.MLP((3, 8, 8, 8, 1), "tanh", C_W=40.0)
-    layer = fw.solve(net, inputs).output
-    sampled = fw.sample_statistics(net, inputs, 20_000, 0, tensors=("V",)).estimates["G"]
-    left, unsure = np.abs(sampled.value - layer.G), layer.uncertainty("G")
-    assert (left <= 2 * np.hypot(unsure, sampled.stderr)).all()
-    assert left[0, 1] > 4 * sampled.stderr[0, 1]
-    alone = fw.solve(net, inputs[:1]).output.uncertainty("G").item()
-    assert left[0, 1] > 4 * alone and unsure[0, 1] > 4 * alone
+    inputs, n, C_W = np.array([[1.0, 0.4, -0.7], [-0.3, 0.9, 0.8]]), 8, 40.0
+    layer = fw.solve(fw.MLP((3, n, n, n, 1), "tanh", C_W=C_W), inputs).output
+    draws = _kernels_of_tanh(inputs, n, C_W, hidden=3, members=200_000)[:, 0, 1]
+    left, stderr = abs(draws.mean() - layer.G[0, 1]), draws.std() / np.sqrt(draws.size)
+    assert 4 * stderr < left < 2 * np.hypot(layer.uncertainty("G")[0, 1], stderr)
+    own = max(abs(layer.G1[0, 0]) / layer.K[0, 0], layer.V[0, 0, 0, 0] / layer.K[0, 0] ** 2) / n
+    assert own**2 / 2 * layer.K[0, 0] < left / 4  # by ratios of coincident samples it would be certain
+
+
+def _kernels_of_tanh(inputs, n, C_W, *, hidden, members):
+    """Kernels of real networks: neurons of a layer are Gaussian and independent given the layer below."""
+    random, K = np.random.default_rng(0), C_W * inputs @ inputs.T / inputs.shape[1]
+    K = np.broadcast_to(K, (members, *K.shape))
+    for _ in range(hidden):
+        root = np.linalg.cholesky(K + 1e-12 * np.eye(len(inputs)))
+        signals = np.tanh(root @ random.standard_normal((members, len(inputs), n)))
+        K = C_W * signals @ signals.swapaxes(1, 2) / n
+    return K
 
 
 def test_the_uncertainty_of_a_statistic_is_refused_where_tensors_that_make_it_were_not_kept():
@@ -223,12 +232,7 @@ def test_the_uncertainty_of_a_statistic_is_refused_where_tensors_that_make_it_we
     assert "no verdict without D" in str(vertex.report())
 
 
-def test_behind_skips_the_next_order_is_that_of_one_layer():
-    """Ratios are small there, and their square would state too little."""
-    block = fw.Residual("tanh", fw.Dense(16), gamma=0.3)
-    layer = fw.solve(fw.Network(3, fw.Dense(16), block, block, fw.Dense(1)), np.ones((1, 3))).output
-    report = ratios(layer)
-    largest = max(abs(row.ratio) for row in report.rows if row.name in ("G1", "V"))
-    assert largest < 2 / 16
-    expected = largest * (2 / 16) / 2 * layer.K.item() ** 2 * 16
-    assert layer.uncertainty("V").item() == pytest.approx(expected, rel=1e-12)
+def test_where_ratios_are_small_the_next_order_is_that_of_one_layer():
+    """As behind skips: the moments of n neurons are known to 2/n, and a square alone would state too little."""
+    assert neglected(0.01, 16) == pytest.approx(0.01 * (2 / 16) / 2, rel=1e-12)
+    assert neglected(-0.5, 16) == neglected(0.5) == pytest.approx(0.5**2 / 2, rel=1e-12)
