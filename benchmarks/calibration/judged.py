@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import finitewidth as fw
-from benchmarks.calibration.places import CHOOSING, EACH, JUDGES, PLACES, problem
+from benchmarks.calibration.places import CHOOSING, EACH, JUDGES, PLACES, TOGETHER, WIDE, problem
 from benchmarks.calibration.predictions import Remainder, coverage, rms
 from benchmarks.provenance import stamp
 
@@ -56,10 +56,11 @@ def trained(number: int) -> dict[str, np.ndarray]:
 
 
 def train_part(part: int) -> None:
-    """Every second network architecture; what is in the file is not trained again."""
+    """Every second architecture, wide ones last; what is in the file is not trained again."""
     file = RESULTS / f"places_{part}.npz"
     measures = dict(np.load(file)) if file.exists() else {}
-    for number in (JUDGES + index for index in range(COUNT) if index // 3 % 2 == part):
+    numbers = [n for n in range(JUDGES, JUDGES + COUNT) if n // TOGETHER % 2 == part]
+    for number in sorted(numbers, key=lambda number: max(problem(number).net.widths[1:-1]) >= min(WIDE)):
         start = time.process_time()
         if f"{number}_mean" in measures:
             continue

@@ -233,6 +233,6 @@ def test_the_uncertainty_of_a_statistic_is_refused_where_tensors_that_make_it_we
 
 
 def test_where_ratios_are_small_the_next_order_is_that_of_one_layer():
-    """As behind skips: the moments of n neurons are known to 2/n, and a square alone would state too little."""
+    """As behind skips: moments of n neurons are known to 2/n, and a square alone would state too little."""
     assert neglected(0.01, 16) == pytest.approx(0.01 * (2 / 16) / 2, rel=1e-12)
     assert neglected(-0.5, 16) == neglected(0.5) == pytest.approx(0.5**2 / 2, rel=1e-12)
