@@ -189,7 +189,7 @@ def moved_too_much(key):
 def wrong_wiring(original, *arguments):
     """The contribution of the dNTK to the covariance between outputs, five per cent too large."""
     correct = original(*arguments)
-    return replace(correct, wired=FACTOR * correct.wired)
+    return replace(correct, coupling=FACTOR * correct.coupling)
 
 
 def wrong_two_step(original, algorithm, l):

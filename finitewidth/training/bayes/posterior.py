@@ -114,9 +114,9 @@ class Posterior:
         return self.prediction.factors
 
     @property
-    def wired(self) -> Float[np.ndarray, "M n_L M n_L"] | None:
+    def coupling(self) -> Float[np.ndarray, "M n_L M n_L"] | None:
         """The covariance that data create, also between different outputs; none at infinite width."""
-        return self.prediction.wired
+        return self.prediction.coupling
 
     @property
     def contributions(self) -> dict[str, np.ndarray]:
@@ -196,7 +196,7 @@ def posterior(
 
     At infinite width the prior is Gaussian and every layer is known. At order 1 networks have dense layers,
     activations (also with kinks) and residual blocks of smooth ones; hidden layers learn from the data
-    (`layer`), outputs are wired together (`wired`), and the distribution is not Gaussian. Beyond 64 inputs
+    (`layer`), outputs are coupled (`coupling`), and the distribution is not Gaussian. Beyond 64 inputs
     nothing of size N^4 is stored.
 
     Args:
@@ -269,9 +269,9 @@ def _prediction(
         trained_for(problem.net), Newton(), 0, given.mean, ((one, given.covariance),), given.condition, error
     )
     parts = {name: part / n for name, part in corrected.mean.items()}
-    shape, wired = infinite.mean.shape, corrected.wired / n
+    shape, coupling = infinite.mean.shape, corrected.coupling / n
     spread = {k: np.broadcast_to(np.diag(part)[:, None] / n, shape) for k, part in corrected.own.items()}
-    spread["wired"] = np.einsum("aiai->ai", wired)
+    spread["coupling"] = np.einsum("aiai->ai", coupling)
     return dataclasses.replace(
         infinite,
         order=1,
@@ -280,7 +280,7 @@ def _prediction(
         contributions=parts,
         variance_contributions=spread,
         leading=infinite,
-        wired=wired,
+        coupling=coupling,
     )
 
 

@@ -36,7 +36,7 @@ class Corrections:
 
     mean: dict[str, Float[np.ndarray, "N_B n_L"]]  # by contribution
     own: dict[str, Float[np.ndarray, "N_B N_B"]]  # to the covariance of each output by itself
-    wired: Float[np.ndarray, "N_B n_L N_B n_L"] = field(repr=False)  # the rest, also between outputs
+    coupling: Float[np.ndarray, "N_B n_L N_B n_L"] = field(repr=False)  # the rest, also between outputs
     log_density: float  # Q
     change: float  # of the training kernel, relative, root mean square
     cumulants: Cumulants | None = None
@@ -65,11 +65,11 @@ def corrections(
         "vertex_without_data": -contracted.crossed[0],
     }
     V_pairs = contracted.straight[1:]
-    wired = _between(matrices["bi"], V_pairs[: T.shape[1] * a.shape[1]])
+    coupling = _between(matrices["bi"], V_pairs[: T.shape[1] * a.shape[1]])
     return Corrections(
         {name: T.T @ part @ a for name, part in dressing.items()},
         {name: _symmetric(T.T @ part @ T) for name, part in dressing.items()},
-        _symmetric_pairs(wired),
+        _symmetric_pairs(coupling),
         float(_parts(given, contracted.G1, contracted.straight[0], contracted.crossed[0]).sum()),
         _change(given, dressing.values()),
         _cumulants(matrices, V_pairs) if cumulants else None,
@@ -147,5 +147,5 @@ def _symmetric(matrix: np.ndarray) -> np.ndarray:
     return (matrix + matrix.T) / 2
 
 
-def _symmetric_pairs(wired: np.ndarray) -> np.ndarray:
-    return (wired + wired.transpose(2, 3, 0, 1)) / 2
+def _symmetric_pairs(coupling: np.ndarray) -> np.ndarray:
+    return (coupling + coupling.transpose(2, 3, 0, 1)) / 2

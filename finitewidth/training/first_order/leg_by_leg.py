@@ -46,11 +46,11 @@ def streamed_contributions(
         name: -np.sum([part.T for request, part in parts if request.tensor in tensors], axis=0)
         for name, tensors in TENSORS.items()
     }
-    return {name: _beyond_training(total, modes) for name, total in totals.items()}
+    return {name: _minus_explained(total, modes) for name, total in totals.items()}
 
 
-def _beyond_training(total: np.ndarray, modes: Modes) -> np.ndarray:
-    """X_d - H_dA (training NTK)^-1 X_A."""
+def _minus_explained(total: np.ndarray, modes: Modes) -> np.ndarray:
+    """X_d - H_dA (training NTK)^-1 X_A: minus the part that the training set explains."""
     count = modes.count
     gain = modes.back(modes.H[:, :count], 0) / modes.l  # samples, modes
     result = total - gain @ (modes.vectors.T @ total[:count])
@@ -69,7 +69,7 @@ def _requests(modes: Modes, algorithm: AbstractAlgorithm) -> list[Request]:
 def duals(modes: Modes, algorithm: AbstractAlgorithm) -> Iterator[tuple[tuple[str, int], np.ndarray]]:
     """For each tensor and open slot, the dual on the other three slots, (n_L, N_A, N_A, N_A) in modes."""
     Z = with_free_symbols(algorithm.symbols(modes.l), modes.l).outputs
-    residuals = three_residuals(modes.y, modes.training_kernel, modes.pair)
+    residuals = three_residuals(modes.y, modes.training_kernel, modes.summed_kernel)
     for name, terms in TERMS.items():
         weights = modes.y if name in LINEAR else residuals
         for key, group in itertools.groupby(sorted(terms, key=_place), key=_place):

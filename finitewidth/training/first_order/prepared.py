@@ -166,15 +166,15 @@ class Prepared:
         corrected = tensors.corrections(running, self.modes, algorithm, rows, covariance=covariance)
         parts = {"ntk_mean": free.mean[rows] - infinite.mean}
         parts |= {name: part / self.n for name, part in corrected.mean.items()}
-        factors, wired, spread = None, None, {}
-        if corrected.own is not None and corrected.wired is not None:
-            among = free.among[np.ix_(rows, rows)] + corrected.own / self.n
-            factors = ((np.eye(self.Y.shape[1]), among),)
-            wired = corrected.wired / self.n
+        factors, coupling, of_variance = None, None, {}
+        if corrected.own is not None and corrected.coupling is not None:
+            of_samples = free.covariance[np.ix_(rows, rows)] + corrected.own / self.n
+            factors = ((np.eye(self.Y.shape[1]), of_samples),)
+            coupling = corrected.coupling / self.n
         varied = variance_parts(corrected)
         if varied is not None:
-            spread = {"mean_kernels": np.diag(free.among)[rows][:, None] - infinite.variance}
-            spread |= {name: part / self.n for name, part in varied.items()}
+            of_variance = {"mean_kernels": np.diag(free.covariance)[rows][:, None] - infinite.variance}
+            of_variance |= {name: part / self.n for name, part in varied.items()}
         return replace(
             infinite,
             order=1,
@@ -182,9 +182,9 @@ class Prepared:
             factors=factors,
             error=max(self.error, self.four_leg_error),
             contributions=parts,
-            variance_contributions=spread,
+            variance_contributions=of_variance,
             leading=infinite,
-            wired=wired,
+            coupling=coupling,
             sampling=sampling_of(corrected, self.n),
             method=tensors.method,
         )
