@@ -77,6 +77,9 @@ def solve(
     run = QUIET if run is None else run
     if order == 0:
         _check_infinite_width(tensors, method, run)
+    elif not net.ladder.has_skips:
+        acting = ("tolerance", "kernel_tolerance")
+        methods.only(method, acting, "for a network without skip connections", "leave it out")
 
     def configuration() -> dict:
         asked = {"order": order, "layers": layers, "method": asdict(method)}

@@ -265,9 +265,9 @@ def test_every_contribution_to_the_variance_agrees_with_whole_tensors(prepared, 
     estimate, exact = sampled(algorithm, samples=20_000, variance=True), prepared.predict(algorithm)
     for name, pull in variance_pulls(estimate, exact).items():
         assert np.abs(pull).max() < PULL, name
-    for name in ("uncertainty", "variance_uncertainty"):  # samples know nothing of the training points
+    for name in ("uncertainty", "variance_uncertainty"):  # samples do not know what training points add
         ratio = getattr(estimate, name) / getattr(exact, name)
-        assert 1 / 4 < ratio.min() and ratio.max() < 4, name
+        assert 1 / 8 < ratio.min() and ratio.max() < 4, name
     assert estimate.verdict == exact.verdict
 
 

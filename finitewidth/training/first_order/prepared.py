@@ -95,6 +95,7 @@ class Prepared:
     # tensors of order 1/n, whole or in a form that contracts them
     tensors: AbstractTensors = field(repr=False)
     method: Method | None  # how order 1/n is computed; None where that depends on the algorithm
+    covariance: bool = False  # whether predictions have it by themselves
 
     @property
     def n(self) -> int:
@@ -131,7 +132,7 @@ class Prepared:
     ) -> Prediction:
         """Mean and covariance of trained networks on the test inputs, or the mean alone.
 
-        By default the covariance is given where whole tensors were prepared. Legs that are contracted one by
+        By default the covariance is given where it was prepared. Legs that are contracted one by
         one, and neurons that are drawn, are tasks for an `fw.Run`; whole tensors have no tasks left.
         """
         check_algorithm(algorithm, order=1)
@@ -160,7 +161,7 @@ class Prepared:
 
     def _expanded(self, running: Runner, algorithm: AbstractAlgorithm, covariance: bool | None) -> Prediction:
         """The prediction without what it neglects."""
-        covariance = self.tensors.give_covariance if covariance is None else covariance
+        covariance = self.covariance if covariance is None else covariance
         infinite, tensors = self._infinite_prediction(algorithm), self.tensors.serving(algorithm, len(self.Y))
         free, rows = free_prediction(self.modes, self._response(algorithm)), self.tests
         corrected = tensors.corrections(running, self.modes, algorithm, rows, covariance=covariance)
@@ -280,9 +281,11 @@ def prepare(
         X_train: Training inputs (N, n_0).
         Y_train: Targets (N, n_L).
         X_test: Test inputs (M, n_0); the training inputs by default.
-        covariance: With True tensors are whole at any number of samples that fits into memory.
+        covariance: With True tensors are whole at any number of samples that fits into memory; with False
+            predictions leave the covariance out unless they are asked for it.
         method: `fw.Tensors`, `fw.LegByLeg` or `fw.Sampling`; None chooses by the number of samples.
-        run: Where finished tasks are kept, and who computes them.
+        run: Where finished tasks are kept, and who computes them; only whole tensors, and networks with skip
+            connections, have long work before the algorithm is known.
 
     Returns:
         Statistics whose `predict` takes any algorithm.
@@ -295,6 +298,7 @@ def prepare(
     problem = Problem.of(net, X_train, Y_train, X_test)
     chosen = problem.choose(method, covariance)
     described = functools.partial(problem.described, chosen)
+    run = as_run(run, tasks=net.ladder.has_skips or isinstance(chosen.method, Tensors))
     with runner(run, kind="statistics", configuration=described) as running:
         return prepare_with(running, problem, chosen)
 
@@ -336,11 +340,11 @@ def predict_at_times(
 def prepare_with(running: Runner, problem: Problem, chosen: Chosen) -> Prepared:
     """The result of `prepare` for a checked problem, its tasks run by a runner."""
     if isinstance(chosen.method, Tensors):
-        return _whole(running, problem, chosen.method)
+        return _whole(running, problem, chosen.method, chosen.covariance)
     return _in_parts(running, problem, chosen)
 
 
-def _whole(running: Runner, problem: Problem, method: Tensors) -> Prepared:
+def _whole(running: Runner, problem: Problem, method: Tensors, covariance: bool) -> Prepared:
     X, tests = problem.merged
     theory = solve_with(
         running,
@@ -357,7 +361,7 @@ def _whole(running: Runner, problem: Problem, method: Tensors) -> Prepared:
     means = Means(*(arrays[name] for name in Means._fields))
     tensors = WholeTensors({name: arrays[name] for name in NEEDED}, method)
     errors = theory.error, theory.four_leg_error
-    return Prepared(problem.net, X, problem.Y, tests, *errors, means, tensors, method)
+    return Prepared(problem.net, X, problem.Y, tests, *errors, means, tensors, method, covariance)
 
 
 def _in_parts(running: Runner, problem: Problem, chosen: Chosen) -> Prepared:
