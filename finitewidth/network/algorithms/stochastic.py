@@ -34,7 +34,7 @@ class StochasticGradientDescent(AbstractDescent):
     """
 
     learning_rate: Any
-    steps: int
+    steps: float  # a whole number
     batch_size: int
     replacement: bool = False
     momentum: float = 0.0
