@@ -117,10 +117,10 @@ def _covariance(prediction: Prediction) -> Float[np.ndarray, "M n_L M n_L"]:
             f"{int(prediction.below_zero.sum())} variances through order 1/n are below zero, so that no "
             "networks can be drawn; widen the network, or take prediction.infinite_width."
         )
-    before = prediction.infinite_width
-    grown = np.sqrt(np.divide(prediction.variance, before.variance, where=before.variance > 0,
-                              out=np.zeros_like(before.variance)))  # fmt: skip
-    return np.einsum("ai,aibj,bj->aibj", grown, before.covariance, grown)
+    limit = prediction.infinite_width
+    nothing = np.zeros_like(limit.variance)
+    ratio = np.sqrt(np.divide(prediction.variance, limit.variance, where=limit.variance > 0, out=nothing))
+    return np.einsum("ai,aibj,bj->aibj", ratio, limit.covariance, ratio)
 
 
 def _drawn(prediction: Prediction, members: int, key) -> Float[np.ndarray, "members M n_L"]:

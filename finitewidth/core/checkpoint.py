@@ -83,8 +83,8 @@ def _checked(path: Path, configuration: dict, kind: str) -> "zarr.Group":
     except PermissionError:
         raise
     except Exception:  # zarr raises exceptions of many types for files that are no store
-        stored = None
-    if not isinstance(stored, dict):
+        group, stored = None, None
+    if group is None or not isinstance(stored, dict):
         raise ValueError(
             f"store {str(path)!r} exists and holds no {kind}, or is damaged; choose another place."
         )
@@ -167,7 +167,7 @@ def read_task(store: Store, tasks: str, task: int) -> dict[str, np.ndarray]:
         whole = int(arrays.pop(_DONE)) == 1 and mark == seal(arrays)
         reason = None
     except Exception as error:  # zarr raises exceptions of many types for damaged stores
-        whole, reason = False, error
+        arrays, whole, reason = {}, False, error
     if not whole:
         entry = store.path / tasks / _DONE / "c" / str(task)
         raise _damaged(store, f"number {task} of its {tasks}", entry) from reason

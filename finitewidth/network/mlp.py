@@ -4,6 +4,7 @@ import itertools
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -147,7 +148,7 @@ class MLP(Network):
         """The network that `to_toml` wrote down."""
         return cls.from_dict(network_table(text, "widths and activation"))
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return MLP, tuple(getattr(self, name) for name in _FIELDS)
 
     def __repr__(self) -> str:

@@ -318,7 +318,7 @@ class Network:
     def __hash__(self) -> int:
         return self._hash
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return _remade, (self.input_shape, self.layers)
 
     def __repr__(self) -> str:

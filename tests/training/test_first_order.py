@@ -13,7 +13,7 @@ import finitewidth as fw
 from finitewidth.core.inputs import merge_inputs
 from finitewidth.training.first_order.eigenmodes import Modes
 from finitewidth.training.first_order.expansion import warn_of
-from finitewidth.training.first_order.mean_and_covariance import corrections, leap
+from finitewidth.training.first_order.mean_and_covariance import corrections, initial_output_map
 from finitewidth.training.first_order.mean_terms import (
     CUBIC,
     TERMS,
@@ -40,10 +40,10 @@ def rank_one(Y, algorithm, n=10):
     s = algorithm.symbols(modes.l)
     product = np.einsum("a,b,c,d->abcd", G, G, G, G)
     corrected = corrections(modes, lambda name: SIZES[name] * product, s, covariance=True)
-    L = leap(modes, s.f)
+    L = initial_output_map(modes, s.f)
     mean = modes.back((modes.H[:, :2] * s.f) @ modes.y.T) + sum(corrected.mean.values()) / n
     own = modes.back(modes.back(L @ modes.G @ L.T), 1) + corrected.own / n
-    return mean, np.einsum("de,ij->diej", own, np.eye(Y.shape[1])) + corrected.wired / n
+    return mean, np.einsum("de,ij->diej", own, np.eye(Y.shape[1])) + corrected.coupling / n
 
 
 @pytest.mark.parametrize(

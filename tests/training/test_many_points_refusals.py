@@ -231,14 +231,14 @@ def test_a_finite_time_that_no_method_reaches_is_refused_before_any_work(monkeyp
 
 
 def test_a_store_names_the_argument_that_differs(tmp_path):
-    data, run = (NET, INPUTS[:6], TARGETS, INPUTS[6:]), fw.Run(tmp_path / "run.zarr")
-    fw.prepare(*data, run=run, method=fw.Sampling(tolerance=0.1))
-    with pytest.raises(ValueError, match="its tolerance is 0.1, not 0.2; use another store"):
-        fw.prepare(*data, run=run, method=fw.Sampling(tolerance=0.2))
+    run, algorithm = fw.Run(tmp_path / "run.zarr"), fw.GradientDescent(0.1, 5)
+    sampled(algorithm, samples=2000, run=run)
+    with pytest.raises(ValueError, match="its samples is 2000, not 3000; use another store"):
+        sampled(algorithm, samples=3000, run=run)
     with pytest.raises(ValueError, match="its key is 0, not 3; use another store"):
-        fw.prepare(*data, run=run, method=fw.Sampling(tolerance=0.1, key=3))
+        sampled(algorithm, samples=2000, key=3, run=run)
     with pytest.raises(ValueError, match='its method is "Sampling", not "Tensors"; use another store'):
-        fw.prepare(*data, run=run)
+        fw.predict(NET, INPUTS[:6], TARGETS, INPUTS[6:], algorithm=algorithm, run=run)
 
 
 def test_times_are_said_as_people_say_them():

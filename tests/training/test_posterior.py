@@ -51,16 +51,17 @@ def test_two_samples_by_hand():
     assert_close(sum(result.mean.values())[0], [-0.0448, 0.0112])
     assert_close(given.covariance, [[0.8]])
     assert_close(sum(result.own.values()), [[-0.3528]])
-    assert_close(result.wired[0, :, 0], [[1.9712, -0.4928], [-0.4928, 0.1232]])
+    assert_close(result.coupling[0, :, 0], [[1.9712, -0.4928], [-0.4928, 0.1232]])
     assert_close(result.cumulants.third[0, 0, 0], [0.2432, -0.0608])
     assert_close(result.cumulants.fourth, [[[[1.1552]]]])
     assert_close([log_prior(K, Y, [0], 0.25), result.log_density], [-3.7610206177, -1.1104])
-    Q, derivatives = evidence_correction(given, vertex)
+    corrected = evidence_correction(given, vertex)
+    Q, derivatives = corrected.Q, corrected.derivatives
     assert_close([Q, np.trace(given.Psi) / 2, np.trace(derivatives.by_kernel)], [-1.1104, 0.56, 2.17088])
 
 
 @pytest.mark.parametrize(
-    "noise, mean, mean1, among, own, wired, log_p, Q",
+    "noise, mean, mean1, among, own, coupling, log_p, Q",
     [
         (
             0.0,
@@ -84,7 +85,7 @@ def test_two_samples_by_hand():
         ),
     ],
 )
-def test_three_samples_by_hand(noise, mean, mean1, among, own, wired, log_p, Q):
+def test_three_samples_by_hand(noise, mean, mean1, among, own, coupling, log_p, Q):
     f1 = np.array([[1, 0.3, 0.2], [0.3, 0.8, -0.1], [0.2, -0.1, 0.9]])
     f2 = np.array([[0.2, -0.4, 0.1], [-0.4, 0.5, 0.3], [0.1, 0.3, -0.2]])
     V = np.einsum("ab,cd->abcd", f1, f1) + np.einsum("ab,cd->abcd", f2, f2)
@@ -98,7 +99,7 @@ def test_three_samples_by_hand(noise, mean, mean1, among, own, wired, log_p, Q):
         (sum(result.mean.values())[0], mean1),
         (given.covariance[0, 0], among),
         (sum(result.own.values())[0, 0], own),
-        (result.wired[0, :, 0], wired),
+        (result.coupling[0, :, 0], coupling),
         (log_prior(K, Y, [0, 1], noise), log_p),
         (result.log_density, Q),
     ):
@@ -142,7 +143,7 @@ def test_training_the_last_layer_is_the_posterior_without_learning_of_hidden_lay
     mean = sum(posterior.contributions[name] for name in kept)
     assert_close(n * (trained.mean - trained.infinite_width.mean), n * mean, 1e-3)
     own = sum(posterior.covariance_contributions[name] for name in kept)
-    covariance = posterior.wired + np.einsum("ij,ab->aibj", np.eye(2), own)
+    covariance = posterior.coupling + np.einsum("ij,ab->aibj", np.eye(2), own)
     assert_close(n * (trained.covariance - trained.infinite_width.covariance), n * covariance, 1e-3)
 
 

@@ -266,8 +266,8 @@ def dntk_covariance_of_the_library() -> np.ndarray:
 
     modes = Modes.of(s.K, s.K, s.H, Y)
     corrected = corrections(modes, only_dntk, TwoStep().symbols(modes.l), covariance=True)
-    assert corrected.own is not None and corrected.wired is not None
-    return np.einsum("xw,ij->jwix", corrected.own, np.eye(2)) + corrected.wired.transpose(3, 2, 1, 0)
+    assert corrected.own is not None and corrected.coupling is not None
+    return np.einsum("xw,ij->jwix", corrected.own, np.eye(2)) + corrected.coupling.transpose(3, 2, 1, 0)
 
 
 @claim(

@@ -10,7 +10,9 @@ BETWEEN = (
     "beartype",
     "contextlib",
     "functools",
-)  # the library and wrappers around it
+    "sklearn",
+    "torch",
+)  # the library, wrappers around it, and libraries that call it back
 
 
 def warn(message: str, category: type[Warning]) -> None:

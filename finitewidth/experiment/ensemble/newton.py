@@ -19,7 +19,7 @@ from finitewidth.experiment.ensemble.plan import Numbers, Plan
 from finitewidth.experiment.ensemble.trainer import AbstractTrainer, Members, Trained, finished
 
 
-class Leaps(AbstractTrainer):
+class SecondOrder(AbstractTrainer):
     """As many second-order updates as the end of the plan says."""
 
     needs_squared_error = True

@@ -2,11 +2,15 @@
 
 from finitewidth.experiment.ensemble.descent import Descent
 from finitewidth.experiment.ensemble.flow import Flow
-from finitewidth.experiment.ensemble.newton import Leaps
+from finitewidth.experiment.ensemble.newton import SecondOrder
 from finitewidth.experiment.ensemble.trainer import AbstractTrainer
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 
-_TRAINERS: dict[str | None, AbstractTrainer] = {"steps": Descent(), "flow": Flow(), "leaps": Leaps()}
+_TRAINERS: dict[str | None, AbstractTrainer] = {
+    "steps": Descent(),
+    "flow": Flow(),
+    "second order": SecondOrder(),
+}
 
 
 def trainer_of(algorithm: AbstractAlgorithm) -> AbstractTrainer:

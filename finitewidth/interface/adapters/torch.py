@@ -18,7 +18,6 @@ stay as they are.
 
 import math
 import numbers
-import warnings
 from typing import Any
 
 try:
@@ -26,6 +25,7 @@ try:
 except ImportError:
     raise ImportError('fw.torch needs PyTorch; pip install "finitewidth[torch]".') from None
 
+from finitewidth.core.display.user_warnings import warn
 from finitewidth.core.inputs import as_positive
 from finitewidth.interface.adapters.modules.initialize import critical, draw_, with_outputs
 from finitewidth.interface.adapters.modules.rates import (
@@ -113,7 +113,7 @@ def network(
 
 def _warned(net: Network, loss: str | None) -> Network:
     if loss is not None:
-        warnings.warn(loss, InitializationWarning, stacklevel=3)
+        warn(loss, InitializationWarning)
     return net
 
 

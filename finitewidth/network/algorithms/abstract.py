@@ -20,7 +20,7 @@ from finitewidth.network.algorithms.clock import Clock
 from finitewidth.network.algorithms.symbols import Symbols
 from finitewidth.network.losses.abstract import AbstractLoss
 
-Motion = Literal["steps", "flow", "leaps"]
+Motion = Literal["steps", "flow", "second order"]
 Force = Callable[[np.ndarray, int], np.ndarray]
 State = tuple[Any, ...]
 _NONLINEAR = ("adam", "adagrad", "adadelta", "rmsprop", "lion", "sign", "lamb")
@@ -58,7 +58,7 @@ class AbstractAlgorithm(abc.ABC):
     """
 
     motion: ClassVar[Motion | None] = None
-    """How real networks move: steps of gradient descent, gradient flow, or second-order updates ("leaps")."""
+    """How real networks move: steps of gradient descent, gradient flow, or second-order updates."""
 
     draws_batches: ClassVar[bool] = False
     """Whether every network has random batches of its own; then it has a `batch_size`."""

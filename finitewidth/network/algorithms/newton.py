@@ -18,7 +18,7 @@ class Newton(AbstractAlgorithm):
     ```
     """
 
-    motion = "leaps"
+    motion = "second order"
 
     @property
     def end(self) -> float:
@@ -43,7 +43,7 @@ class TwoStep(AbstractAlgorithm):
     ```
     """
 
-    motion = "leaps"
+    motion = "second order"
 
     @property
     def end(self) -> float:

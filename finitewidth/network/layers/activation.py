@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from finitewidth.core.display.user_warnings import warn
 from finitewidth.core.precision import require_double_precision
 from finitewidth.network.layers import named, probing
 from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
@@ -76,7 +76,7 @@ class Activation(AbstractLayer):
         jumps = find_jumps(self.derivatives, name, HIGHEST_DERIVATIVE, places=declared)
         undeclared = _missing_from(declared, jumps)
         if undeclared:
-            warnings.warn(_undeclared(name, undeclared), KinkWarning, stacklevel=4)
+            warn(_undeclared(name, undeclared), KinkWarning)
         kinks = tuple(sorted({*declared, *(j.at for j in undeclared)}))
         object.__setattr__(self, "kinks", kinks)
         object.__setattr__(self, "jump_order", min((j.order for j in jumps), default=math.inf))

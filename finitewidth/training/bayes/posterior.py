@@ -25,6 +25,8 @@ from finitewidth.training.bayes.posterior_corrections import Corrections, Cumula
 from finitewidth.training.first_order.expansion import Wording, judged_posterior, warn_of
 from finitewidth.training.infinite.bayes import infinite_posterior, trained_for
 from finitewidth.training.infinite.gaussian import Expansion, Factor, Prediction
+from finitewidth.training.neglected.places import places_of
+from finitewidth.training.neglected.posteriors import posterior_truncation
 
 WORDING = Wording(
     "the posterior standard deviation",
@@ -112,9 +114,9 @@ class Posterior:
         return self.prediction.factors
 
     @property
-    def wired(self) -> Float[np.ndarray, "M n_L M n_L"] | None:
+    def coupling(self) -> Float[np.ndarray, "M n_L M n_L"] | None:
         """The covariance that data create, also between different outputs; none at infinite width."""
-        return self.prediction.wired
+        return self.prediction.coupling
 
     @property
     def contributions(self) -> dict[str, np.ndarray]:
@@ -194,7 +196,7 @@ def posterior(
 
     At infinite width the prior is Gaussian and every layer is known. At order 1 networks have dense layers,
     activations (also with kinks) and residual blocks of smooth ones; hidden layers learn from the data
-    (`layer`), outputs are wired together (`wired`), and the distribution is not Gaussian. Beyond 64 inputs
+    (`layer`), outputs are coupled (`coupling`), and the distribution is not Gaussian. Beyond 64 inputs
     nothing of size N^4 is stored.
 
     Args:
@@ -239,7 +241,12 @@ def _first_order(running: Runner, problem: BayesianProblem, cumulants: bool) -> 
     n = problem.net.ladder.widths[-2]
     prediction = _prediction(problem, given, corrected, max(fields.error, fields.tolerance))
     untrained = float(np.diag(given.K).max(initial=0.0))
-    prediction = judged_posterior(prediction, untrained)
+    T, a, K = given.T, given.a, given.K
+    left_open, fitted = (np.einsum("ab,ac,cb->b", part, K, part, optimize=True) for part in (T, a))
+    change, points = corrected.change / n, len(given.train)
+    neglected = posterior_truncation(prediction, change, points, np.maximum(left_open, 0.0), fitted)
+    places = places_of(K, given.train, given.tests)
+    prediction = judged_posterior(prediction, neglected, untrained, places)
     third_and_fourth = corrected.cumulants
     if third_and_fourth is not None:
         third_and_fourth = Cumulants(third_and_fourth.third / n, third_and_fourth.fourth / n)
@@ -262,9 +269,9 @@ def _prediction(
         trained_for(problem.net), Newton(), 0, given.mean, ((one, given.covariance),), given.condition, error
     )
     parts = {name: part / n for name, part in corrected.mean.items()}
-    shape, wired = infinite.mean.shape, corrected.wired / n
+    shape, coupling = infinite.mean.shape, corrected.coupling / n
     spread = {k: np.broadcast_to(np.diag(part)[:, None] / n, shape) for k, part in corrected.own.items()}
-    spread["wired"] = np.einsum("aiai->ai", wired)
+    spread["coupling"] = np.einsum("aiai->ai", coupling)
     return dataclasses.replace(
         infinite,
         order=1,
@@ -273,7 +280,7 @@ def _prediction(
         contributions=parts,
         variance_contributions=spread,
         leading=infinite,
-        wired=wired,
+        coupling=coupling,
     )
 
 

@@ -46,6 +46,7 @@ NetworkOfWidths = Callable[[tuple[int, ...]], Network]
     "bias",
     "variance",
     "stderr",
+    "method",
     dimensions={
         "depths": "depth",
         "widths": "width",
@@ -79,6 +80,7 @@ class ExpectedLoss:
     variance_coefficient: Float[np.ndarray, " D"]  # likewise of the variance
     stderr: Float[np.ndarray, "D W"]  # of the total, where order 1/n was sampled; else 0
     target_scale: Float[np.ndarray, " D"] = field(repr=False)  # by which targets were scaled
+    method: Method | None = None  # how order 1/n was computed
 
     @property
     def total(self) -> Float[np.ndarray, "D W"]:
@@ -153,7 +155,8 @@ def expected_loss(
         for sizes, condition in zip(row["expansion"], row["condition"], strict=True):
             warn_of(Expansion(*map(float, sizes)), float(condition))
     columns = {name: np.stack([row[name] for row in rows]) for name in _COLUMNS}
-    return ExpectedLoss(np.asarray(depths, float), np.asarray(widths, float), **columns)
+    method = chosen[0].method  # the same for all depths
+    return ExpectedLoss(np.asarray(depths, float), np.asarray(widths, float), **columns, method=method)
 
 
 def _with_variance(problem: Problem, algorithm: AbstractAlgorithm, method: Method | None) -> Chosen:

@@ -52,7 +52,14 @@ class Modes:
         return self.K[: self.count, : self.count]
 
     @property
-    def pair(self) -> np.ndarray:
+    def response(self) -> np.ndarray:
+        """Theta_dA / Theta_AA, by which samples follow the modes, (N, N_A); zero for modes at rest."""
+        moved = self.l > 1e-12 * self.l[-1]
+        inverse = np.divide(1.0, self.l, out=np.zeros_like(self.l), where=moved)
+        return self.back(self.H[:, : self.count] * inverse)
+
+    @property
+    def summed_kernel(self) -> np.ndarray:
         """The residuals eps_a eps_b summed over outputs, on average: Y_ab + n_L K_ab."""
         return self.y.T @ self.y + self.outputs * self.training_kernel
 
@@ -75,8 +82,8 @@ def rotate(array: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 def with_free_symbols(symbols: Symbols, l: np.ndarray) -> Symbols:
     """The same with f and its divided difference among the symbols, as "f" (a) and "ff" (a b).
 
-    They tell how the free solution answers one and two fluctuations of the NTK, with the sign that makes
-    them dressed like all others: at the end of training they are 1/l_a and 1/(l_a l_b).
+    They are the response of the free solution to one and two fluctuations of the NTK, with the sign for which
+    they are dressed like all others: at the end of training they are 1/l_a and 1/(l_a l_b).
     """
     if symbols.absorbed is None:  # not from the steps of an algorithm, whose sums lose digits of small l
         free = {"f": 1 / l, "ff": 1 / np.multiply.outer(l, l)}

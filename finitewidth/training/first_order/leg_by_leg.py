@@ -2,7 +2,7 @@ r"""The mean at order 1/n for many training points, with nothing of size N^4 sto
 
 At the end of training every contribution is a tensor with one slot on the sample d and a dual on the other
 three: the algorithm's symbol times the targets, on three training modes. Duals have N_A^3 entries; tensors
-are contracted with them leg by leg (`theory/unrolled/slots.py`), and the part that the training set already
+are contracted with them (`theory/unrolled/leg_by_leg.py`), and the part that the training set already
 explains is subtracted last.
 """
 
@@ -17,7 +17,7 @@ from finitewidth.core.cores import on_all_cores
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
-from finitewidth.theory.unrolled.slots import LegSlices, Request, contract_slots
+from finitewidth.theory.unrolled.leg_by_leg import LegSlices, Request, contract_slots
 from finitewidth.theory.unrolled.unroll import unroll
 from finitewidth.training.first_order.eigenmodes import Modes, with_free_symbols
 from finitewidth.training.first_order.leg_by_leg_cost import check_time, require_memory_for
@@ -46,11 +46,11 @@ def streamed_contributions(
         name: -np.sum([part.T for request, part in parts if request.tensor in tensors], axis=0)
         for name, tensors in TENSORS.items()
     }
-    return {name: _beyond_training(total, modes) for name, total in totals.items()}
+    return {name: _minus_explained(total, modes) for name, total in totals.items()}
 
 
-def _beyond_training(total: np.ndarray, modes: Modes) -> np.ndarray:
-    """X_d - H_dA (training NTK)^-1 X_A."""
+def _minus_explained(total: np.ndarray, modes: Modes) -> np.ndarray:
+    """X_d - H_dA (training NTK)^-1 X_A: minus the part that the training set explains."""
     count = modes.count
     gain = modes.back(modes.H[:, :count], 0) / modes.l  # samples, modes
     result = total - gain @ (modes.vectors.T @ total[:count])
@@ -69,7 +69,7 @@ def _requests(modes: Modes, algorithm: AbstractAlgorithm) -> list[Request]:
 def duals(modes: Modes, algorithm: AbstractAlgorithm) -> Iterator[tuple[tuple[str, int], np.ndarray]]:
     """For each tensor and open slot, the dual on the other three slots, (n_L, N_A, N_A, N_A) in modes."""
     Z = with_free_symbols(algorithm.symbols(modes.l), modes.l).outputs
-    residuals = three_residuals(modes.y, modes.training_kernel, modes.pair)
+    residuals = three_residuals(modes.y, modes.training_kernel, modes.summed_kernel)
     for name, terms in TERMS.items():
         weights = modes.y if name in LINEAR else residuals
         for key, group in itertools.groupby(sorted(terms, key=_place), key=_place):

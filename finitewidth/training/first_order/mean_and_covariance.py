@@ -43,18 +43,18 @@ class Corrections:
 
     mean: dict[str, np.ndarray]  # by contribution, (N, n_L)
     own: np.ndarray | None = None  # covariance of each output by itself, the same for all, (N, N)
-    wired: np.ndarray | None = None  # the part made by the targets, also between outputs, (N, n_L, N, n_L)
+    coupling: np.ndarray | None = None  # the part made by the targets, also between outputs, (N, n_L, N, n_L)
     variance: dict[str, np.ndarray] | None = None  # the variance by contribution, (N, n_L)
     sampled: SampledEstimate | None = None  # where neurons were drawn
-    spread: SampledEstimate | None = None  # the variance, where neurons were drawn for it
+    sampled_variance: SampledEstimate | None = None  # the variance, where neurons were drawn for it
 
     def at(self, rows: np.ndarray) -> "Corrections":
         """The same on some of the samples."""
         mean = {name: part[rows] for name, part in self.mean.items()}
         own = None if self.own is None else self.own[np.ix_(rows, rows)]
-        wired = None if self.wired is None else self.wired[rows][:, :, rows]
+        coupling = None if self.coupling is None else self.coupling[rows][:, :, rows]
         variance = None if self.variance is None else {k: part[rows] for k, part in self.variance.items()}
-        return Corrections(mean, own, wired, variance, self.sampled, self.spread)
+        return Corrections(mean, own, coupling, variance, self.sampled, self.sampled_variance)
 
 
 def corrections(modes: Modes, tensor_of: TensorOf, symbols: Symbols, *, covariance: bool) -> Corrections:
@@ -68,24 +68,24 @@ def corrections(modes: Modes, tensor_of: TensorOf, symbols: Symbols, *, covarian
         M = _cubic_form(modes, tensors, symbols, name) if name in CUBIC else None
         forms[name] = _linear_form(modes, tensors, symbols, name) if M is None else _averaged(modes, M)
         if covariance:
-            # by Stein's lemma, a linear form meets the initial output through its kernel with training modes
-            met = _Covariance(-kernel @ forms[name].T)
-            halves[name] = met + _covariance_of(name, modes, tensors, symbols, M)
+            # by Stein's lemma, the initial output enters a linear form by its kernel with training modes
+            with_mean = _Covariance(-kernel @ forms[name].T)
+            halves[name] = with_mean + _covariance_of(name, modes, tensors, symbols, M)
     mean = {name: modes.back(form @ modes.y.T) for name, form in forms.items()}
     if not covariance:
         return Corrections(mean)
     tensors = {name: rotate(tensor_of(name), modes.vectors) for name in "DF"}
     halves[WITH_OUTPUT] = _output_with_ntk(modes, tensors, symbols)
-    own, wired, variance = 0.0, 0.0, {}
+    own, coupling, variance = 0.0, 0.0, {}
     for name, half in halves.items():
-        whole = (_Covariance.none(modes) + half).both_ways(modes)
-        own, wired = own + whole[0], wired + whole[1]
+        whole = (_Covariance.none(modes) + half).symmetrized(modes)
+        own, coupling = own + whole[0], coupling + whole[1]
         variance[name] = np.diag(whole[0])[:, None] + np.einsum("aiai->ai", whole[1])
-    return Corrections(mean, np.asarray(own), np.asarray(wired), variance)
+    return Corrections(mean, np.asarray(own), np.asarray(coupling), variance)
 
 
-def leap(modes: Modes, f: np.ndarray) -> np.ndarray:
-    """L: the infinite-width prediction is L z + (1 - L) y with y on training samples, (N, N)."""
+def initial_output_map(modes: Modes, f: np.ndarray) -> np.ndarray:
+    """L of the infinite-width prediction L z + (1 - L) y, with y on training samples, (N, N)."""
     matrix = np.eye(modes.H.shape[0])
     matrix[:, : modes.count] -= modes.H[:, : modes.count] * f
     return matrix
@@ -95,20 +95,20 @@ class Free(NamedTuple):
     """The prediction of a frozen NTK on all samples."""
 
     mean: np.ndarray  # (N, n_L)
-    among: np.ndarray  # covariance of each output, (N, N)
+    covariance: np.ndarray  # covariance of each output, (N, N)
 
 
 def free_prediction(modes: Modes, f: np.ndarray) -> Free:
     """Mean and covariance after training with a frozen NTK, whose response at the modes is f."""
-    L = leap(modes, f)
+    L = initial_output_map(modes, f)
     mean = modes.back((modes.H[:, : modes.count] * f) @ modes.y.T)
-    among = modes.back(modes.back(L @ modes.G @ L.T, 0), 1)
-    return Free(mean, (among + among.T) / 2)
+    covariance = modes.back(modes.back(L @ modes.G @ L.T, 0), 1)
+    return Free(mean, (covariance + covariance.T) / 2)
 
 
 def trained_kernel(modes: Modes, symbols: Symbols) -> np.ndarray:
     """E[(L z)_d z_a], (N, N_A)."""
-    return leap(modes, symbols.f) @ modes.K[:, : modes.count]
+    return initial_output_map(modes, symbols.f) @ modes.K[:, : modes.count]
 
 
 # --- forms in the targets ----------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def _linear_form(modes: Modes, tensors: Tensors, symbols: Symbols, name: str) ->
 
 
 def _cubic_form(modes: Modes, tensors: Tensors, symbols: Symbols, name: str) -> np.ndarray:
-    """M_dabc of a ddNTK, symmetric in b and c; minus M meets the average T(a|bc) of three residuals."""
+    """M_dabc of a ddNTK, symmetric in b and c; the mean is -M contracted with T(a|bc)."""
     source = Source.of(CUBIC[name], tensors, modes.count, modes.outputs)
     M = dressed(modes.l, modes.H, symbols, source)
     return (M + M.transpose(0, 1, 3, 2)) / 2
@@ -129,7 +129,7 @@ def _cubic_form(modes: Modes, tensors: Tensors, symbols: Symbols, name: str) -> 
 
 def _averaged(modes: Modes, M: np.ndarray) -> np.ndarray:
     """The contribution of a ddNTK to the mean, per target, (N, N_A)."""
-    return -average_over_outputs(M, modes.training_kernel, modes.pair)
+    return -average_over_outputs(M, modes.training_kernel, modes.summed_kernel)
 
 
 # --- covariance --------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class _Covariance:
     """Half of a correction to the covariance; the other half has the two outputs exchanged."""
 
     own: np.ndarray | float = 0.0  # (N, N)
-    wired: np.ndarray | float = 0.0  # (n_L, N, n_L, N)
+    coupling: np.ndarray | float = 0.0  # (n_L, N, n_L, N)
 
     @classmethod
     def none(cls, modes: Modes) -> "_Covariance":
@@ -148,13 +148,13 @@ class _Covariance:
         return cls(np.zeros((size, size)), np.zeros((outputs, size, outputs, size)))
 
     def __add__(self, other: "_Covariance") -> "_Covariance":
-        return _Covariance(self.own + other.own, self.wired + other.wired)
+        return _Covariance(self.own + other.own, self.coupling + other.coupling)
 
-    def both_ways(self, modes: Modes) -> tuple[np.ndarray, np.ndarray]:
-        """The whole correction in samples: own (N, N) and wired (N, n_L, N, n_L)."""
-        half, wired = np.asarray(self.own), np.asarray(self.wired)
+    def symmetrized(self, modes: Modes) -> tuple[np.ndarray, np.ndarray]:
+        """The whole correction in samples: own (N, N) and coupling (N, n_L, N, n_L)."""
+        half, coupling = np.asarray(self.own), np.asarray(self.coupling)
         own = modes.back(modes.back(half + half.T, 0), 1)
-        whole = (wired + wired.transpose(2, 3, 0, 1)).transpose(1, 0, 3, 2)
+        whole = (coupling + coupling.transpose(2, 3, 0, 1)).transpose(1, 0, 3, 2)
         return own, modes.back(modes.back(whole, 0), 2)
 
 
@@ -163,7 +163,7 @@ def _covariance_of(
 ) -> _Covariance:
     """The part of a contribution that is no derivative of its mean by the targets of one output."""
     if M is not None:
-        return _wired_by_ddntk(modes, M, symbols)
+        return _coupling_by_ddntk(modes, M, symbols)
     parts = {"ntk_fluctuation": _ntk_fluctuation_twice, "dntk": _output_with_dntk}
     return parts[name](modes, tensors, symbols)
 
@@ -183,14 +183,14 @@ def _ntk_fluctuation_twice(modes: Modes, tensors: Tensors, symbols: Symbols) -> 
     """The NTK fluctuating in both outputs; A, B."""
     A, B = tensors["A"], tensors["B"]
     t, kernel, y = slice(modes.count), modes.training_kernel, modes.y
-    straight = _dress_both_legs(modes, symbols, A[:, t, :, t])
+    direct = _dress_both_legs(modes, symbols, A[:, t, :, t])
     crossed = _dress_both_legs(modes, symbols, B[:, t, t, :].transpose(0, 2, 3, 1))  # B_1ba2 at 1 a 2 b
-    side = _dress_both_legs(modes, symbols, B[:, :, t, t].transpose(0, 2, 1, 3))  # B_12ab at 1 a 2 b
-    own = np.einsum("daeb,ab->de", straight + crossed, kernel)
-    own += np.einsum("daeb,ab->de", side, modes.pair)
-    wired = np.einsum("daeb,ia,jb->idje", straight, y, y, optimize=True)
-    wired += np.einsum("daeb,ib,ja->idje", crossed, y, y, optimize=True)
-    return _Covariance(own / 2, wired / 2)  # symmetric under exchange of the outputs already
+    loop = _dress_both_legs(modes, symbols, B[:, :, t, t].transpose(0, 2, 1, 3))  # B_12ab at 1 a 2 b
+    own = np.einsum("daeb,ab->de", direct + crossed, kernel)
+    own += np.einsum("daeb,ab->de", loop, modes.summed_kernel)
+    coupling = np.einsum("daeb,ia,jb->idje", direct, y, y, optimize=True)
+    coupling += np.einsum("daeb,ib,ja->idje", crossed, y, y, optimize=True)
+    return _Covariance(own / 2, coupling / 2)  # symmetric under exchange of the outputs already
 
 
 def _output_with_ntk(modes: Modes, tensors: Tensors, symbols: Symbols) -> _Covariance:
@@ -199,8 +199,8 @@ def _output_with_ntk(modes: Modes, tensors: Tensors, symbols: Symbols) -> _Covar
     t = slice(modes.count)
     source = np.einsum("dama->dam", D[:, t, :, t]) + modes.outputs * np.einsum("dmaa->dam", F[:, :, t, t])
     source += np.einsum("daam->dam", F[:, t, t, :])
-    met = _dress_leg(modes, symbols, source).sum(axis=1)  # (2, 1')
-    return _Covariance(-leap(modes, symbols.f) @ met.T)
+    correlation = _dress_leg(modes, symbols, source).sum(axis=1)  # (2, 1')
+    return _Covariance(-initial_output_map(modes, symbols.f) @ correlation.T)
 
 
 def _output_with_dntk(modes: Modes, tensors: Tensors, symbols: Symbols) -> _Covariance:
@@ -213,15 +213,15 @@ def _output_with_dntk(modes: Modes, tensors: Tensors, symbols: Symbols) -> _Cova
     P_B, Q_B = (dress("B", X[:, t, t, :]) for X in (P, Q))
     P_A, Q_A = (dress("A", X[t, :, t, :].transpose(1, 0, 2, 3)) for X in (P, Q))  # X_adb. at d a b .
     Q_C = dress("A", Q[t, t, :, :].transpose(2, 0, 1, 3))  # Q_abd. at d a b .
-    kernel, y, L = modes.training_kernel, modes.y, leap(modes, symbols.f)
-    met = np.einsum("dabm,ab->dm", P_B + Q_C, modes.pair)
-    met += np.einsum("dabm,ab->dm", 2 * Q_B + P_A + Q_A, kernel)
-    wired = np.einsum("dabm,ja,ib->jdim", 2 * Q_B + Q_A, y, y, optimize=True)
-    wired += np.einsum("dabm,ia,jb->jdim", P_A, y, y, optimize=True)
-    return _Covariance(L @ met.T, np.einsum("jdim,em->iejd", wired, L))
+    kernel, y, L = modes.training_kernel, modes.y, initial_output_map(modes, symbols.f)
+    own = np.einsum("dabm,ab->dm", P_B + Q_C, modes.summed_kernel)
+    own += np.einsum("dabm,ab->dm", 2 * Q_B + P_A + Q_A, kernel)
+    coupling = np.einsum("dabm,ja,ib->jdim", 2 * Q_B + Q_A, y, y, optimize=True)
+    coupling += np.einsum("dabm,ia,jb->jdim", P_A, y, y, optimize=True)
+    return _Covariance(L @ own.T, np.einsum("jdim,em->iejd", coupling, L))
 
 
-def _wired_by_ddntk(modes: Modes, M: np.ndarray, symbols: Symbols) -> _Covariance:
+def _coupling_by_ddntk(modes: Modes, M: np.ndarray, symbols: Symbols) -> _Covariance:
     """The correlation of the initial output with a ddNTK term, through the residuals b and c; R, S, T, U."""
-    met = np.einsum("dabc,ja,ic->jdib", M, modes.y, modes.y, optimize=True)
-    return _Covariance(wired=2 * np.einsum("jdib,eb->iejd", met, trained_kernel(modes, symbols)))
+    half = np.einsum("dabc,ja,ic->jdib", M, modes.y, modes.y, optimize=True)
+    return _Covariance(coupling=2 * np.einsum("jdib,eb->iejd", half, trained_kernel(modes, symbols)))

@@ -4,8 +4,8 @@ Every term is a tensor with one slot on a sample d and the other three on modes 
 
 $$\mu_{i;d} = -\sum_{abc} Z_{abc}\, X_{dabc}\, w_{i;abc},$$
 
-where the symbol Z is all that the algorithm does and the weight w holds the targets. NTK fluctuations (A, B)
-and the dNTK (P, Q) have one mode in two slots and the weight $y_{ia}$. The ddNTKs (R, S, T, U) meet three
+where the symbol Z holds the algorithm and the weight w the targets. NTK fluctuations (A, B) and the dNTK
+(P, Q) have one mode in two slots and the weight $y_{ia}$. The ddNTKs (R, S, T, U) are contracted with three
 residuals, whose average over initial outputs is
 
 $$T_i(a|bc) = y_{ia} (Y_{bc} + n_L K_{bc}) + K_{ab}\, y_{ic} + K_{ac}\, y_{ib}.$$
@@ -129,23 +129,23 @@ def dual(
     for term in terms:
         others = term.slots.replace("d", "")
         entries = np.einsum(f"i{others}->i{term.letters}", result)  # a view: equal modes on their diagonal
-        spread = weights if len(term.letters) == 3 else weights[:, :, None]
-        entries += (term.weight(outputs) * term.coefficient(symbols)) * spread
+        expanded = weights if len(term.letters) == 3 else weights[:, :, None]
+        entries += (term.weight(outputs) * term.coefficient(symbols)) * expanded
     return result
 
 
 # --- three residuals averaged over initial outputs -----------------------------------------------------
 
 
-def three_residuals(y: np.ndarray, kernel: np.ndarray, pair: np.ndarray) -> np.ndarray:
-    """T_i(a|bc) from targets y (n_L, a), the kernel K_ab and the pair Y_bc + n_L K_bc."""
+def three_residuals(y: np.ndarray, kernel: np.ndarray, summed_kernel: np.ndarray) -> np.ndarray:
+    """T_i(a|bc) from targets y (n_L, a), the kernel K_ab and the summed kernel Y_bc + n_L K_bc."""
     mixed = np.einsum("ab,ic->iabc", kernel, y)
-    return np.einsum("ia,bc->iabc", y, pair) + mixed + mixed.transpose(0, 1, 3, 2)
+    return np.einsum("ia,bc->iabc", y, summed_kernel) + mixed + mixed.transpose(0, 1, 3, 2)
 
 
-def average_over_outputs(M: np.ndarray, kernel: np.ndarray, pair: np.ndarray) -> np.ndarray:
+def average_over_outputs(M: np.ndarray, kernel: np.ndarray, summed_kernel: np.ndarray) -> np.ndarray:
     """The transpose of `three_residuals`: the form (N, a) with form_da y_ia = M_dabc T_i(a|bc).
 
     M (N, a, b, c) is symmetric in b and c.
     """
-    return np.einsum("dabc,bc->da", M, pair) + 2 * np.einsum("dabc,ab->dc", M, kernel)
+    return np.einsum("dabc,bc->da", M, summed_kernel) + 2 * np.einsum("dabc,ab->dc", M, kernel)

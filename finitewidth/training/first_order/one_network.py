@@ -134,9 +134,9 @@ def trained_outputs(
     back = lambda array: rotate(array, modes.vectors.T)  # noqa: E731
     fold = lambda array: _folded(back(array), z.shape)  # noqa: E731
     trained = _trained_ntk(modes, s).reshape(*z.shape, -1) if s.absorbed is None else None
-    outputs, alone = (back(array).reshape(z.shape) for array in (final, free))
+    outputs, free_outputs = (back(array).reshape(z.shape) for array in (final, free))
     return NetworkPrediction(
-        outputs, alone, fold(evolved_ntk(modes, s)), fold(evolved_dntk(modes, s)), trained
+        outputs, free_outputs, fold(evolved_ntk(modes, s)), fold(evolved_dntk(modes, s)), trained
     )
 
 

@@ -42,7 +42,7 @@ def _of_pair(
 
 
 def group_pairs(count: int) -> list[np.ndarray]:
-    """Samples of every two groups, so that every two samples meet."""
+    """Samples of every two groups, so that every two samples are in one of them."""
     groups = [np.arange(start, min(start + GROUP, count)) for start in range(0, count, GROUP)]
     if len(groups) == 1:
         return groups

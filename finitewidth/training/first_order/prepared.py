@@ -22,7 +22,7 @@ from finitewidth.core.memory import require_memory
 from finitewidth.core.methods import FirstOrder as Method
 from finitewidth.core.methods import LegByLeg, Sampling, Tensors
 from finitewidth.core.run import Run, as_run, runner
-from finitewidth.core.tasks import Runner
+from finitewidth.core.tasks import HERE, Runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.foreign.reading import takes_models
@@ -49,6 +49,10 @@ from finitewidth.training.first_order.tensor_forms import (
 from finitewidth.training.infinite.conditioning import largest_condition, singular_error
 from finitewidth.training.infinite.fitting import fit_kernels
 from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.neglected.along_training import Sizes, stops
+from finitewidth.training.neglected.laggards import TrainingModes
+from finitewidth.training.neglected.places import places_of
+from finitewidth.training.neglected.truncation import SPREAD_OF_NTK, Along, depth_over_width, truncation_of
 
 NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
 _REMEDY = (
@@ -91,6 +95,7 @@ class Prepared:
     # tensors of order 1/n, whole or in a form that contracts them
     tensors: AbstractTensors = field(repr=False)
     method: Method | None  # how order 1/n is computed; None where that depends on the algorithm
+    covariance: bool = False  # whether predictions have it by themselves
 
     @property
     def n(self) -> int:
@@ -127,7 +132,7 @@ class Prepared:
     ) -> Prediction:
         """Mean and covariance of trained networks on the test inputs, or the mean alone.
 
-        By default the covariance is given where whole tensors were prepared. Legs that are contracted one by
+        By default the covariance is given where it was prepared. Legs that are contracted one by
         one, and neurons that are drawn, are tasks for an `fw.Run`; whole tensors have no tasks left.
         """
         check_algorithm(algorithm, order=1)
@@ -147,36 +152,81 @@ class Prepared:
         self, running: Runner, algorithm: AbstractAlgorithm, covariance: bool | None
     ) -> Prediction:
         """The result of `predict`, its tasks run by a runner, without a warning; see its `expansion`."""
-        covariance = self.tensors.give_covariance if covariance is None else covariance
+        prediction = self._expanded(running, algorithm, covariance)
+        count = len(self.Y)
+        neglected = truncation_of(prediction, self._training_modes, self._along(algorithm))
+        places = places_of(self.means.Theta, np.arange(count), self.tests)
+        untrained = float(np.diag(self.means.K)[:count].max(initial=0.0))
+        return judged(prediction, neglected, self.Y, untrained, places)
+
+    def _expanded(self, running: Runner, algorithm: AbstractAlgorithm, covariance: bool | None) -> Prediction:
+        """The prediction without what it neglects."""
+        covariance = self.covariance if covariance is None else covariance
         infinite, tensors = self._infinite_prediction(algorithm), self.tensors.serving(algorithm, len(self.Y))
         free, rows = free_prediction(self.modes, self._response(algorithm)), self.tests
         corrected = tensors.corrections(running, self.modes, algorithm, rows, covariance=covariance)
         parts = {"ntk_mean": free.mean[rows] - infinite.mean}
         parts |= {name: part / self.n for name, part in corrected.mean.items()}
-        factors, wired, spread = None, None, {}
-        if corrected.own is not None and corrected.wired is not None:
-            among = free.among[np.ix_(rows, rows)] + corrected.own / self.n
-            factors = ((np.eye(self.Y.shape[1]), among),)
-            wired = corrected.wired / self.n
+        factors, coupling, of_variance = None, None, {}
+        if corrected.own is not None and corrected.coupling is not None:
+            of_samples = free.covariance[np.ix_(rows, rows)] + corrected.own / self.n
+            factors = ((np.eye(self.Y.shape[1]), of_samples),)
+            coupling = corrected.coupling / self.n
         varied = variance_parts(corrected)
         if varied is not None:
-            spread = {"mean_kernels": np.diag(free.among)[rows][:, None] - infinite.variance}
-            spread |= {name: part / self.n for name, part in varied.items()}
-        prediction = replace(
+            of_variance = {"mean_kernels": np.diag(free.covariance)[rows][:, None] - infinite.variance}
+            of_variance |= {name: part / self.n for name, part in varied.items()}
+        return replace(
             infinite,
             order=1,
             mean=infinite.mean + sum(parts.values()),
             factors=factors,
             error=max(self.error, self.four_leg_error),
             contributions=parts,
-            variance_contributions=spread,
+            variance_contributions=of_variance,
             leading=infinite,
-            wired=wired,
+            coupling=coupling,
             sampling=sampling_of(corrected, self.n),
             method=tensors.method,
         )
-        untrained = float(np.diag(self.modes.K).max(initial=0.0))
-        return judged(prediction, self.Y, untrained)
+
+    @functools.cached_property
+    def _training_modes(self) -> TrainingModes:
+        """What networks that learn late are made of."""
+        modes, response = self.modes, self.modes.response[self.tests]
+        whole = self.tensors.of_training(modes.count)
+        if whole is None:
+            spread = np.full(modes.count, SPREAD_OF_NTK * depth_over_width(self.net))
+        else:
+            spread = whole.eigenvalue_spread(modes, self.n)
+        follow = np.sum(response**2, axis=1, keepdims=True)
+        return TrainingModes(modes.l, spread, np.diag(modes.training_kernel), modes.y.T, response, follow)
+
+    @functools.cached_property
+    def _on_training(self) -> "Prepared | None":
+        """The same of the training points alone, where whole tensors are at hand."""
+        count = len(self.Y)
+        whole = self.tensors.of_training(count)
+        if whole is None:
+            return None
+        means = Means(*(matrix[:count, :count] for matrix in self.means))
+        return replace(self, X=self.X[:count], tests=np.arange(count), means=means, tensors=whole)
+
+    @functools.cached_property
+    def _sizes(self) -> dict[str, Sizes]:
+        """Those that are known of corrections on training points, by the stop of training."""
+        return {}
+
+    def _along(self, algorithm: AbstractAlgorithm) -> Along | None:
+        """How large corrections on the training points are on the way of the algorithm."""
+        training = self._on_training
+        if training is None:
+            return None
+        for stop in (on_the_way := [*stops(algorithm, self.modes.l), algorithm]):
+            if repr(stop) not in self._sizes:
+                one = training._expanded(HERE, stop, True)
+                self._sizes[repr(stop)] = Sizes.of(one.contributions, one.variance_contributions)
+        return Along.of([self._sizes[repr(stop)] for stop in on_the_way])
 
     def _infinite_prediction(self, algorithm: AbstractAlgorithm) -> Prediction:
         """The prediction at order 0, from the same kernels."""
@@ -231,9 +281,11 @@ def prepare(
         X_train: Training inputs (N, n_0).
         Y_train: Targets (N, n_L).
         X_test: Test inputs (M, n_0); the training inputs by default.
-        covariance: With True tensors are whole at any number of samples that fits into memory.
+        covariance: With True tensors are whole at any number of samples that fits into memory; with False
+            predictions leave the covariance out unless they are asked for it.
         method: `fw.Tensors`, `fw.LegByLeg` or `fw.Sampling`; None chooses by the number of samples.
-        run: Where finished tasks are kept, and who computes them.
+        run: Where finished tasks are kept, and who computes them; only whole tensors, and networks with skip
+            connections, have long work before the algorithm is known.
 
     Returns:
         Statistics whose `predict` takes any algorithm.
@@ -246,6 +298,7 @@ def prepare(
     problem = Problem.of(net, X_train, Y_train, X_test)
     chosen = problem.choose(method, covariance)
     described = functools.partial(problem.described, chosen)
+    run = as_run(run, tasks=net.ladder.has_skips or isinstance(chosen.method, Tensors))
     with runner(run, kind="statistics", configuration=described) as running:
         return prepare_with(running, problem, chosen)
 
@@ -287,11 +340,11 @@ def predict_at_times(
 def prepare_with(running: Runner, problem: Problem, chosen: Chosen) -> Prepared:
     """The result of `prepare` for a checked problem, its tasks run by a runner."""
     if isinstance(chosen.method, Tensors):
-        return _whole(running, problem, chosen.method)
+        return _whole(running, problem, chosen.method, chosen.covariance)
     return _in_parts(running, problem, chosen)
 
 
-def _whole(running: Runner, problem: Problem, method: Tensors) -> Prepared:
+def _whole(running: Runner, problem: Problem, method: Tensors, covariance: bool) -> Prepared:
     X, tests = problem.merged
     theory = solve_with(
         running,
@@ -308,7 +361,7 @@ def _whole(running: Runner, problem: Problem, method: Tensors) -> Prepared:
     means = Means(*(arrays[name] for name in Means._fields))
     tensors = WholeTensors({name: arrays[name] for name in NEEDED}, method)
     errors = theory.error, theory.four_leg_error
-    return Prepared(problem.net, X, problem.Y, tests, *errors, means, tensors, method)
+    return Prepared(problem.net, X, problem.Y, tests, *errors, means, tensors, method, covariance)
 
 
 def _in_parts(running: Runner, problem: Problem, chosen: Chosen) -> Prepared:

@@ -1,4 +1,4 @@
-"""What a prediction says of the samples that it was made of."""
+"""Standard errors of sampled predictions, in their records."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def sampling_of(corrected: Corrections, n: int) -> Sampling | None:
     """Standard errors of mean and variance; None where nothing was sampled."""
     if corrected.sampled is None:
         return None
-    variance = None if corrected.spread is None else _errors(corrected.spread, n)
+    variance = None if corrected.sampled_variance is None else _errors(corrected.sampled_variance, n)
     return _errors(corrected.sampled, n, variance)
 
 
@@ -34,6 +34,6 @@ def _errors(sampled: SampledEstimate, n: int, variance: Sampling | None = None) 
 
 def variance_parts(corrected: Corrections) -> dict[str, np.ndarray] | None:
     """n times the contributions to the variance, (M, n_L) each; None where it was not asked for."""
-    if corrected.spread is None:
+    if corrected.sampled_variance is None:
         return corrected.variance
-    return {name: part.value for name, part in corrected.spread.contributions.items()}
+    return {name: part.value for name, part in corrected.sampled_variance.contributions.items()}

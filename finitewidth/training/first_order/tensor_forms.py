@@ -1,8 +1,8 @@
-"""The tensors of order 1/n as a prediction meets them: stored whole, contracted leg by leg, or sampled."""
+"""The tensors of order 1/n in the forms that a prediction contracts: whole, leg by leg, or sampled."""
 
 import abc
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from finitewidth.training.first_order.chosen_method import DENSE, Chosen, Method
 from finitewidth.training.first_order.eigenmodes import Modes
 from finitewidth.training.first_order.learning_problem import Problem
 from finitewidth.training.first_order.leg_by_leg import streamed_contributions
-from finitewidth.training.first_order.mean_and_covariance import Corrections, corrections, leap
+from finitewidth.training.first_order.mean_and_covariance import Corrections, corrections, initial_output_map
 from finitewidth.training.first_order.mean_terms import TERMS
 from finitewidth.training.many_points.estimation import (
     TOLERANCE,
@@ -53,6 +53,10 @@ class AbstractTensors(abc.ABC):
     ) -> Corrections:
         """n times the corrections to the mean and, if wanted, to the covariance, on some of the samples."""
 
+    def of_training(self, count: int) -> "WholeTensors | None":
+        """The same of the training samples alone, the first ones, where whole tensors are at hand."""
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class WholeTensors(AbstractTensors):
@@ -74,6 +78,16 @@ class WholeTensors(AbstractTensors):
     ) -> Corrections:
         symbols = algorithm.symbols(modes.l)
         return corrections(modes, self.arrays.__getitem__, symbols, covariance=covariance).at(rows)
+
+    def of_training(self, count: int) -> "WholeTensors":
+        return replace(self, arrays={k: array[(slice(count),) * 4] for k, array in self.arrays.items()})
+
+    def eigenvalue_spread(self, modes: Modes, n: int) -> np.ndarray:
+        """The relative variance over networks of each eigenvalue of the training NTK."""
+        t, V = (slice(modes.count),) * 4, modes.vectors
+        tensor = (self.arrays["A"][t] + (1 + modes.outputs) * self.arrays["B"][t]) / n
+        variance = np.einsum("abcd,am,bm,cm,dm->m", tensor, V, V, V, V, optimize=True)
+        return np.divide(variance, modes.l**2, out=np.zeros_like(modes.l), where=modes.l > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,10 +152,14 @@ class SampledTensors(AbstractTensors):
         check_samples(training, Variance if self.method.variance else Mean, self._accuracy)
         estimates = estimate_by_sampling(training, Mean(rows, modes.outputs), self._accuracy, running)
         mean = {name: estimate.value for name, estimate in estimates.contributions.items()}
-        spread = self._spread(running, training, modes, algorithm, rows) if self.method.variance else None
-        return Corrections(mean, sampled=estimates, spread=spread)
+        variance = (
+            self._sampled_variance(running, training, modes, algorithm, rows)
+            if self.method.variance
+            else None
+        )
+        return Corrections(mean, sampled=estimates, sampled_variance=variance)
 
-    def _spread(
+    def _sampled_variance(
         self,
         running: Runner,
         training: SampledTraining,
@@ -150,11 +168,11 @@ class SampledTensors(AbstractTensors):
         rows: np.ndarray,
     ) -> SampledEstimate:
         """n times the correction to the variance, (M, n_L)."""
-        L, t = leap(modes, algorithm.response(modes.l)), slice(modes.count)
-        kept = modes.back(modes.back(L, 0), 1)[rows]
+        L, t = initial_output_map(modes, algorithm.response(modes.l)), slice(modes.count)
+        in_samples = modes.back(modes.back(L, 0), 1)[rows]
         kernel = modes.back(L @ modes.K[:, t])[rows]
         return estimate_by_sampling(
-            training, Variance(rows, kept, kernel, modes.y), self._accuracy, running, "variance"
+            training, Variance(rows, in_samples, kernel, modes.y), self._accuracy, running, "variance"
         )
 
     @property
@@ -166,8 +184,8 @@ class SampledTensors(AbstractTensors):
     def _training(self, modes: Modes, clock: Clock) -> SampledTraining:
         in_samples = modes.back(modes.H[:, : modes.count])
         return SampledTraining(
-            clock, self.unrolled, modes.l, modes.vectors, in_samples, modes.training_kernel, modes.pair,
-            modes.y, modes.outputs,
+            clock, self.unrolled, modes.l, modes.vectors, in_samples, modes.training_kernel,
+            modes.summed_kernel, modes.y, modes.outputs,
         )  # fmt: skip
 
 

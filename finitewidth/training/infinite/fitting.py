@@ -119,8 +119,8 @@ class Fitted:
 
     def conditioned(self, cross: Kernels, K_test: Float[np.ndarray, "M M"]) -> Prediction:
         """Mean and covariance from kernels of test inputs with training inputs, and among themselves."""
-        mean, among = ntk(cross) @ self.weights, self._covariance(cross, K_test)
-        factors = ((np.eye(mean.shape[1]), among),)
+        mean, covariance = ntk(cross) @ self.weights, self._covariance(cross, K_test)
+        factors = ((np.eye(mean.shape[1]), covariance),)
         return Prediction(self.net, self.algorithm, 0, mean, factors, self.condition, self.error)
 
     def gain(self, X: ArrayLike) -> Float[np.ndarray, "M N"]:

@@ -28,9 +28,9 @@ _ROUNDING = 1e-9  # of the largest variance, or of the largest mean squared
 class Expansion:
     """How large the corrections of order 1/n are, and how much is neglected behind them.
 
-    Means are measured by the largest target, variances by the largest one at infinite width; those of a
-    posterior by the standard deviation and variance of each output. Those of variances that were not computed
-    are None.
+    Means are measured by the largest target, variances by the largest one of a training point before
+    training; those of a posterior by the standard deviation and variance of each output. Those of variances
+    that were not computed are None.
     """
 
     depth_over_width: float  # sum of 1/n over hidden layers
@@ -40,6 +40,7 @@ class Expansion:
     lowest_eigenvalue: float | None
     mean_uncertainty: float = 0.0  # largest uncertainty of the mean
     covariance_uncertainty: float | None = 0.0  # largest uncertainty of a variance
+    decided_by: str = ""  # what has the larger of the two, as "the variance on a training point"
 
     @property
     def size(self) -> float:
@@ -124,7 +125,9 @@ class Prediction:
     variance_contributions: dict[str, np.ndarray] = field(default_factory=dict, repr=False)  # to the variance
     # the same at order 0, where this is order 1
     leading: "Prediction | None" = field(default=None, repr=False)
-    wired: Float[np.ndarray, "M n_L M n_L"] | None = field(default=None, repr=False)  # what no factor holds
+    coupling: Float[np.ndarray, "M n_L M n_L"] | None = field(
+        default=None, repr=False
+    )  # what no factor holds
     expansion: Expansion | None = None  # at order 1
     sampling: Sampling | None = None  # where order 1/n was sampled
     truncation: Truncation | None = field(default=None, repr=False)  # at order 1
@@ -184,9 +187,10 @@ class Prediction:
             f"the covariance of {samples} samples and {outputs} outputs",
             "use prediction.factors, which hold it as products, or prediction.std",
         )
-        total = np.zeros((samples, outputs, samples, outputs)) if self.wired is None else self.wired.copy()
-        for between, among in factors:
-            total += np.einsum("ij,ab->aibj", between, among)
+        shape = samples, outputs, samples, outputs
+        total = np.zeros(shape) if self.coupling is None else self.coupling.copy()
+        for of_outputs, of_samples in factors:
+            total += np.einsum("ij,ab->aibj", of_outputs, of_samples)
         return total
 
     @property
@@ -194,10 +198,10 @@ class Prediction:
         """The covariance between outputs of the same sample."""
         samples, outputs = self.mean.shape
         total = np.zeros((samples, outputs, outputs))
-        if self.wired is not None:
-            total += np.einsum("aiaj->aij", self.wired)
-        for between, among in self._factors():
-            total += np.multiply.outer(np.diag(among), between)
+        if self.coupling is not None:
+            total += np.einsum("aiaj->aij", self.coupling)
+        for of_outputs, of_samples in self._factors():
+            total += np.multiply.outer(np.diag(of_samples), of_outputs)
         return total
 
     @property
@@ -206,10 +210,10 @@ class Prediction:
         if self.factors is None and self.gives_variance:
             return self.infinite_width.variance + sum(self.variance_contributions.values())
         total = np.zeros_like(self.mean)
-        if self.wired is not None:
-            total += np.einsum("aiai->ai", self.wired)
-        for between, among in self._factors():
-            total += np.multiply.outer(np.diag(among), np.diag(between))
+        if self.coupling is not None:
+            total += np.einsum("aiai->ai", self.coupling)
+        for of_outputs, of_samples in self._factors():
+            total += np.multiply.outer(np.diag(of_samples), np.diag(of_outputs))
         return total
 
     @property

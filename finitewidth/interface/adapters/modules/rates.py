@@ -15,7 +15,6 @@ small signals are no reason for a larger rate (benchmarks/advice/results/tuned.m
 
 import functools
 import math
-import warnings
 import weakref
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from finitewidth.core.display.user_warnings import warn
 from finitewidth.critical.architectures.one_signal import contributions_to_ntk
 from finitewidth.interface.adapters.modules.initialize import critical, weighted
 from finitewidth.network.foreign.torch_read import Read
@@ -160,12 +160,11 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> bool:
     for group in optimizer.param_groups:
         made_for = group.get(KEY)
         if made_for is not None and made_for != used:
-            warnings.warn(
+            warn(
                 f"parameter groups with rates for {made_for} are used by {used}, which makes other steps of "
                 f"the same gradients; use torch.optim.{made_for}, or fw.torch.recommend(..., "
                 f"optimizer={used!r}) for groups of its own.",
                 OptimizerWarning,
-                stacklevel=2,
             )
             return False
     return True

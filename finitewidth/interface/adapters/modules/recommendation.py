@@ -33,9 +33,9 @@ from finitewidth.network.network import Network
 _ROWS = 128  # inputs on which the curvature is measured
 _DECAY = 1e-3  # the rate of PyTorch's Adam, for which people write weight decays
 _OF_THE_LIMIT = 0.9  # of the squared loss; networks of infinite width do not converge at the limit
-# the best rate of descent for the cross-entropy is FACTOR (2/layers)^DEPTH / eigenvalue^BEND, measured
-_FACTOR, _BEND = 1.5, 0.25
-_DEPTH, _DEPTH_WITH_SKIPS = 1.25, 0.75
+# the best rate of descent for the cross-entropy, measured: factor (2/layers)^power / eigenvalue^power
+_FACTOR, _OF_EIGENVALUE = 1.5, 0.25
+_OF_DEPTH, _OF_DEPTH_WITH_SKIPS = 1.25, 0.75
 _SHOWN = 16  # layers in the printed table
 _OPTIMIZERS = ("SGD", "Adam", "AdamW")
 
@@ -181,10 +181,10 @@ def recommend(
     rows = batch[:: max(1, math.ceil(len(batch) / _ROWS))]
     scale = _scale(known, rows)
     rates, net, more = _rates(model, known, kind, activation, scale, share)
-    bend = _curvature(double, model, rows, rates, wanted)
+    measured = _curvature(double, model, rows, rates, wanted)
     number = len(batch) if wanted.reduction == "sum" else 1
     layers = sum(one.kind == "weights" for one in rates)
-    descent = _descent(wanted, bend, number, layers, skips, momentum) if kind == "SGD" else None
+    descent = _descent(wanted, measured, number, layers, skips, momentum) if kind == "SGD" else None
     rate = rates[0].rate if descent is None else descent.rate
     options = {"momentum": momentum} if kind == "SGD" and momentum else {}
     groups = groups_of(rates, 1.0 if descent is None else rate, kind, **options)
@@ -205,7 +205,7 @@ def recommend(
         loss=wanted,
         momentum=momentum,
         groups=groups,
-        shares={name: bend.shares[name] for name in (names[id(one.parameter)] for one in rates)},
+        shares={name: measured.shares[name] for name in (names[id(one.parameter)] for one in rates)},
         net=net,
         reasons=reasons,
         notes=(*notes, *more),
@@ -220,19 +220,21 @@ class Descent(NamedTuple):
     curvature: float  # the largest eigenvalue
 
 
-def _descent(loss: Loss, bend: Curvature, number: int, layers: int, skips: bool, momentum: float) -> Descent:
+def _descent(
+    loss: Loss, measured: Curvature, number: int, layers: int, skips: bool, momentum: float
+) -> Descent:
     """Nine tenths of the limit for the squared loss; for the cross-entropy a law that was measured.
 
     The curvature of the cross-entropy changes in training, and best rates hardly know the one at the start.
     The law was read off transfers and deep networks of benchmarks/advice/results/tuned.md and judged on its
     table.
     """
-    largest = bend.largest * number
+    largest = measured.largest * number
     if loss.name == "squared":
         rate = _OF_THE_LIMIT * 2 / largest
     else:
-        power = _DEPTH_WITH_SKIPS if skips else _DEPTH
-        rate = _FACTOR * (2 / max(layers, 1)) ** power / bend.largest**_BEND / number
+        power = _OF_DEPTH_WITH_SKIPS if skips else _OF_DEPTH
+        rate = _FACTOR * (2 / max(layers, 1)) ** power / measured.largest**_OF_EIGENVALUE / number
     return Descent((1 - momentum) * rate, 2 * (1 + momentum) / largest, largest)
 
 
@@ -385,25 +387,25 @@ def _reasons(
     layers: int,
     skips: bool,
 ) -> tuple[str, ...]:
-    bend = descent.curvature
+    largest = descent.curvature
     of = f"the {loss.reduction} over {count if loss.reduction == 'sum' else 'a batch of any'} inputs"
     how = "the probabilities of the outputs" if loss.name == "cross-entropy" else "every output"
     factor = f" (1 + {momentum:g})" if momentum else ""
     reasons = [
         f"the largest eigenvalue of the NTK times the curvature of the {loss.name} loss ({how}) is "
-        f"{bend:.4g} with these relative rates, measured on {rows} inputs, for {of}",
+        f"{largest:.4g} with these relative rates, measured on {rows} inputs, for {of}",
         "all parameters have one rate"
         if share is None
         else f"layers learn alike; biases add {share:.3g} of what the weights of their layer add to the NTK",
-        f"descent is stable below 2{factor} / {bend:.4g} = {descent.limit:.4g} at initialization",
+        f"descent is stable below 2{factor} / {largest:.4g} = {descent.limit:.4g} at initialization",
     ]
     if loss.name == "squared":
         reasons.append(f"the rate is {_OF_THE_LIMIT:g} of that limit")
     else:
-        law = f"{_FACTOR:g} (2/{layers})^{_DEPTH_WITH_SKIPS if skips else _DEPTH:g}"
+        law = f"{_FACTOR:g} (2/{layers})^{_OF_DEPTH_WITH_SKIPS if skips else _OF_DEPTH:g}"
         reasons.append(
             "the curvature of the cross-entropy changes in training, so that this limit is a poor guide: the "
-            f"rate is {law} / (eigenvalue for the mean)^{_BEND:g}, the law of measured best rates "
+            f"rate is {law} / (eigenvalue for the mean)^{_OF_EIGENVALUE:g}, the law of measured best rates "
             f"{'with' if skips else 'without'} skips"
         )
     if momentum:
