@@ -94,24 +94,17 @@ def measure_one_input(depth: int, runs: int) -> dict:
 
 def measure_streamed(count: int, tolerance: float) -> dict:
     """One leg of every source layer for every tensor, and the extrapolation to all legs."""
-    from finitewidth.theory.tensors import SHAPES
-    from finitewidth.theory.unrolled.dense import _slice_sum, averages_with_fixed_leg
+    from finitewidth.theory.unrolled.leg_by_leg import LegSlices, Request
 
     fw.unroll(network(), inputs(4)).contract("R", _vectors(4), tolerance=tolerance)
     unrolled, vectors = fw.unroll(network(), inputs(count)), _vectors(count)
     per_tensor = {}
     for name in NAMES:
-        shape = SHAPES[name]
-        labelled = dict(zip(shape.printed, vectors, strict=True))
-
-        def one_leg(source, shape=shape, labelled=labelled):
-            products = list(source.products(shape))
-            families = tuple({product.family for product in products})
-            averages = averages_with_fixed_leg(source, count // 2, families, tolerance)
-            for product in products:
-                _slice_sum(source, shape, labelled, product, count // 2, averages)
-
-        per_tensor[name] = count * sum(seconds(lambda s=s: one_leg(s)) for s in unrolled.sources)
+        request = Request(name, 0, np.einsum("b,c,d->bcd", *vectors[1:])[None])
+        slices = LegSlices(unrolled, lambda request=request: [request], tolerance)
+        typical = round(count * 4 ** (-1 / 3))  # a slice takes the cube of its last sample
+        legs = range(typical, slices.count, count)
+        per_tensor[name] = count * sum(seconds(lambda slices=slices, leg=leg: slices(leg)) for leg in legs)
     return {"seconds": per_tensor, "peak": peak_gigabytes()}
 
 

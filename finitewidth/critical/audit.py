@@ -30,7 +30,7 @@ from finitewidth.critical.tuning import critical_network
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.network import Network
-from finitewidth.theory import single, single_stream
+from finitewidth.theory import one_input, one_input_with_skips
 from finitewidth.theory.ratios import Report, ratios
 from finitewidth.theory.solve import solve
 
@@ -243,9 +243,9 @@ def _aspect(
 
 def _takes_long(net: Network) -> str | None:
     """Why one input through the network is not a matter of seconds, if it is not."""
-    if not net.ladder.has_skips and net.depth > _SLOW_LAYERS and not single.applies(net):
+    if not net.ladder.has_skips and net.depth > _SLOW_LAYERS and not one_input.applies(net):
         return f"more than {_SLOW_LAYERS} layers of an activation with kinks would take long"
-    if net.ladder.has_skips and net.depth > _SLOW_BODIES and not single_stream.applies(net):
+    if net.ladder.has_skips and net.depth > _SLOW_BODIES and not one_input_with_skips.applies(net):
         return f"more than {_SLOW_BODIES} layers in residual bodies of several layers would take long"
     return None
 

@@ -10,7 +10,7 @@ from finitewidth.critical.one_input import layer_by_layer
 from finitewidth.critical.tuning import critical_network
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.network import Network
-from finitewidth.theory import single
+from finitewidth.theory import one_input
 from finitewidth.theory.ratios import POWERS
 
 
@@ -51,9 +51,9 @@ def _curves(net: Network) -> dict[str, np.ndarray]:
     path = layer_by_layer(net, 1.0)
     separation = np.concatenate([[1.0], np.cumprod(path.perpendicular[:-1])])
     curves = {"p_0": path.K, "p_perp": separation, "p_Theta": path.Theta}
-    if not single.applies(net):
+    if not one_input.applies(net):
         return curves
-    statistics = single.single_input(net, 1.0, 1e-12).layers
+    statistics = one_input.single_input(net, 1.0, 1e-12).layers
     for name in ALL if net.is_smooth else FINITE_WITH_KINKS:
         k, theta = POWERS[name]
         curves[name] = np.abs(statistics[name]) / (statistics["K"] ** k * statistics["Theta"] ** theta)

@@ -54,12 +54,12 @@ def created(step: Step) -> dict[str, Feature]:
 
 def feature_maps(step: Step) -> tuple[FeatureMaps, ...]:
     """How features of layer l move those of layer l + 1, one table for each family that mixes."""
-    return _kernel_maps(step), _mixed_maps(step), _differential_maps(step)
+    return kernel_maps(step), _mixed_maps(step), _differential_maps(step)
 
 
-def _kernel_maps(step: Step) -> FeatureMaps:
+def kernel_maps(step: Step) -> FeatureMaps:
     """Fluctuations of the kernel (v) and the NTK (x)."""
-    sigma, slope = step.moments.sigma.slope, step.moments.slope.slope
+    sigma, slope = step.moments.sigma.gradient, step.moments.slope.gradient
     assert sigma is not None
     maps: FeatureMaps = {"v": {"v": sigma.scaled(step.C_W)}}
     if step.bare:

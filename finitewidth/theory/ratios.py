@@ -2,15 +2,21 @@ r"""Dimensionless ratios of the 1/n tensors, and whether the expansion in 1/n ca
 
 Each ratio is the size that a tensor has in the predictions, relative to what it corrects: $V/(nK^2)$,
 $A/(n\Theta^2)$, ..., $RK/(n\Theta^3)$ (PDLT chapters 5, 9, 11 and infinity). They grow as depth over width
-at criticality; what theory through 1/n neglects is about half the square of the largest.
+at criticality; what theory through 1/n neglects is about half the square of the largest. Where a ratio is
+small, as behind skips, the next order is that of a single layer of n neurons, whose moments are known to
+2/n. The largest is that over all samples: tensors between different inputs may be large where those of each
+input by itself vanish, as for activations that saturate.
 """
 
 import functools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+
+from finitewidth.theory.tensors import existing
 
 if TYPE_CHECKING:
     from finitewidth.theory.records import Layer
@@ -39,6 +45,7 @@ TRUSTED = 0.05  # below, the band of two standard deviations is within a tenth o
 MEANINGLESS = 0.5  # from here on the band is as wide as the scale itself, and excludes nothing
 
 _NEGLECTED = 0.5  # times the square of a ratio: a linear network has (1 + 2/n)^l for 1 + 2l/n
+_ONE_LAYER = 2.0  # over n: what one layer of n neurons adds
 
 
 # statistics whose next order is made of the same tensors: of outputs, also of the NTK, of its differentials
@@ -54,21 +61,21 @@ def verdict(uncertainty: float) -> Verdict:
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Of several verdicts, the one that holds for all together; without any, nothing is neglected."""
-    found: Verdict = "trusted"
+    lowest: Verdict = "trusted"
     for one in verdicts:
-        if _FROM_BEST.index(one) > _FROM_BEST.index(found):
-            found = one
-    return found
+        if _FROM_BEST.index(one) > _FROM_BEST.index(lowest):
+            lowest = one
+    return lowest
 
 
-def neglected(ratio: float) -> float:
-    """The uncertainty of statistics at initialization whose largest dimensionless ratio is this."""
-    return _NEGLECTED * ratio**2
+def neglected(ratio: float, n: float = math.inf) -> float:
+    """The uncertainty of statistics at initialization with this largest ratio and n neurons in each layer."""
+    return _NEGLECTED * abs(ratio) * max(abs(ratio), _ONE_LAYER / n)
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """One tensor: its largest entry among coincident samples, and the ratio to what it corrects."""
+    """One tensor: its largest entry in units of what it corrects."""
 
     name: str
     value: float  # 1/n stripped
@@ -83,6 +90,7 @@ class Report:
     layer: int
     n: int
     rows: tuple[Ratio, ...]
+    missing: tuple[str, ...] = ()  # tensors that exist and were not kept
 
     @property
     def expansion_parameter(self) -> float:
@@ -91,56 +99,77 @@ class Report:
     @property
     def uncertainty(self) -> float:
         """What order 1/n neglects, one standard deviation relative to what is corrected."""
-        return neglected(self.expansion_parameter)
+        if self.missing:
+            raise ValueError(
+                f"the verdict belongs to all tensors, and {', '.join(self.missing)} were not kept; use "
+                "fw.solve(net, X) without tensors=."
+            )
+        return neglected(self.expansion_parameter, self.n)
 
     @property
     def verdict(self) -> Verdict:
-        """Whether order 1/n can be trusted."""
+        """Whether order 1/n can be trusted, by all tensors; refused where some were not kept."""
         return verdict(self.uncertainty)
 
     def __str__(self) -> str:
         size = f"expansion parameter {self.expansion_parameter:.3g}"
-        neglects = f"relative uncertainty {self.uncertainty:.2g}"
-        head = f"layer {self.layer}, n = {self.n}: {size}, {neglects}, {self.verdict}"
+        if self.missing:
+            head = f"layer {self.layer}, n = {self.n}: no verdict without {', '.join(self.missing)}"
+        else:
+            neglects = f"relative uncertainty {self.uncertainty:.2g}"
+            head = f"layer {self.layer}, n = {self.n}: {size}, {neglects}, {self.verdict}"
         lines = [f"{'tensor':>8} {'value':>12} {'ratio':>12}  verdict"]
         lines += [f"{row.name:>8} {row.value:12.4g} {row.ratio:12.4g}  {row.verdict}" for row in self.rows]
         return "\n".join([head, *lines])
 
 
 def ratios(layer: "Layer") -> Report:
-    """Ratios of a layer, with all labels on one sample; the sample with the largest is shown."""
-    K, Theta = np.diag(layer.K), np.diag(layer.Theta)
+    """Ratios of a layer; the largest over all entries is shown of each tensor."""
     rows = []
-    for name, (k, theta) in POWERS.items():
+    for name in POWERS:
         if name not in layer.arrays:
             continue
-        array = layer.arrays[name]
-        samples = np.arange(array.shape[0])
-        values = array[(samples,) * array.ndim]
-        scale = np.where(K > 0, K, np.nan) ** k * np.where(Theta > 0, Theta, np.nan) ** theta
-        relative = np.nan_to_num(values / scale / layer.n)
-        worst = int(np.argmax(np.abs(relative)))
+        values = layer.arrays[name]
+        scale = _scale(layer, name)
+        relative = np.divide(values, layer.n * scale, out=np.zeros_like(scale), where=scale > 0)
+        worst = np.unravel_index(np.argmax(np.abs(relative)), relative.shape)
         size = float(relative[worst])
-        rows.append(Ratio(name, float(values[worst]), size, verdict(neglected(size))))
-    return Report(layer.index, layer.n, tuple(rows))
+        rows.append(Ratio(name, float(values[worst]), size, verdict(neglected(size, layer.n))))
+    exist = ("G1", "H1", *existing(layer.net, layer.index))
+    missing = tuple(name for name in POWERS if name in exist and name not in layer.arrays)
+    return Report(layer.index, layer.n, tuple(rows), missing)
+
+
+def _scale(layer: "Layer", name: str) -> np.ndarray:
+    """What a tensor corrects, of its shape: powers of K and Theta of its samples, or zero."""
+    k, theta = POWERS[name]
+    K, Theta = np.diag(layer.K), np.diag(layer.Theta)
+    axes = layer.arrays[name].ndim
+    alive = (K > 0) & (Theta > 0) if theta else K > 0
+    of_sample = np.zeros_like(K)
+    of_sample[alive] = (K[alive] ** k * (Theta[alive] ** theta if theta else 1.0)) ** (1 / axes)
+    return functools.reduce(np.multiply.outer, [of_sample] * axes)
 
 
 def uncertainty_of(layer: "Layer", name: str) -> np.ndarray:
     """What order 1/n neglects in a statistic of a layer, of its shape: one standard deviation.
 
     In the units of its samples it is half the square of the largest ratio among the tensors that the next
-    order of the statistic is made of.
+    order of the statistic is made of, all of which must have been kept.
     """
     stored = {"G": "G1", "H": "H1"}.get(name, name)
     if stored not in POWERS:
         known = ", ".join(("G", "H", *POWERS))
         raise ValueError(f"name must be one of {known}, which have an order 1/n, got {name!r}.")
-    shape = getattr(layer, stored).shape  # or the reason why it is not there
+    getattr(layer, stored)  # or the reason why it is not there
     last = next(index for index, group in enumerate(_GROUPS) if stored in group)
     needed = [tensor for group in _GROUPS[: last + 1] for tensor in group]
-    largest = max(abs(row.ratio) for row in ratios(layer).rows if row.name in needed)
-    k, theta = POWERS[stored]
-    K, Theta = (np.where(part > 0, part, np.nan) for part in (np.diag(layer.K), np.diag(layer.Theta)))
-    of_sample = np.nan_to_num((K**k * Theta**theta) ** (1 / len(shape)))
-    scale = functools.reduce(np.multiply.outer, [of_sample] * len(shape))
-    return neglected(largest) * scale * (1 if name in ("G", "H") else layer.n)
+    report = ratios(layer)
+    missing = [tensor for tensor in report.missing if tensor in needed]
+    if missing:
+        raise ValueError(
+            f"the uncertainty of {name} is made of {', '.join(needed)}, of which {', '.join(missing)} "
+            "were not kept; use fw.solve(net, X) without tensors=, or add to them."
+        )
+    largest = max(abs(row.ratio) for row in report.rows if row.name in needed)
+    return neglected(largest, layer.n) * _scale(layer, stored) * (1 if name in ("G", "H") else layer.n)

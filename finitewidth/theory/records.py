@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from finitewidth.core.display.records import over_samples, shown
 from finitewidth.network.network import Network
-from finitewidth.theory import labelled
+from finitewidth.theory import xarray_form
 from finitewidth.theory.checks import check_layer
 from finitewidth.theory.ratios import Report, ratios, uncertainty_of
 from finitewidth.theory.tensors import MATRICES, TENSORS, why_missing
@@ -114,16 +114,16 @@ class Theory:
 
     def to_xarray(self) -> "xarray.Dataset":
         """All statistics as a labelled data set; `fw.load` reads back the store that `save` writes."""
-        return labelled.to_xarray(self._contents())
+        return xarray_form.to_xarray(self._contents())
 
     def save(self, path: str | Path) -> None:
         """Write everything to a Zarr store with named dimensions and the network inside."""
-        labelled.save(self._contents(), path)
+        xarray_form.save(self._contents(), path)
 
-    def _contents(self) -> labelled.Contents:
+    def _contents(self) -> xarray_form.Contents:
         arrays = {index: layer.arrays for index, layer in self.layers.items()}
         errors = self.error, self.four_leg_error, self.memory_error
-        return labelled.Contents(self.net, self.X, self.order, *errors, arrays)
+        return xarray_form.Contents(self.net, self.X, self.order, *errors, arrays)
 
 
 def load(path: str | Path) -> Theory:
@@ -140,6 +140,6 @@ def load(path: str | Path) -> Theory:
     fw.load("theory.zarr").output.K
     ```
     """
-    contents = labelled.load(path)
+    contents = xarray_form.load(path)
     layers = {index: Layer(contents.net, index, arrays) for index, arrays in contents.layers.items()}
     return Theory(*contents[:5], layers, contents.memory_error)

@@ -9,15 +9,14 @@ Families of tensors differ in their features (what stands on a row or a column),
 and in the source, and in nothing else.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from finitewidth.theory.averages import FourLegs, source_recipe
+from finitewidth.theory.feature_products import FourLegs, source_recipe
 from finitewidth.theory.features import FeatureMaps, created, feature_maps
-from finitewidth.theory.layers.activation import KernelResponse
+from finitewidth.theory.layers.activation import Corners, corners_of
 from finitewidth.theory.layers.blocks import Move, Recipe, make_blocks
 from finitewidth.theory.layers.dense import Means
 from finitewidth.theory.steps import Step
@@ -128,47 +127,66 @@ def exchanged(block: np.ndarray) -> np.ndarray:
     return block.transpose(2, 3, 0, 1)
 
 
-class Own(NamedTuple):
+class SelfInteraction(NamedTuple):
     """What a neuron that remembers its past adds to the corrections of means, by acting on itself."""
 
     sigma: np.ndarray | float = 0.0  # of <sigma sigma>
     slope: np.ndarray | float = 0.0  # of <sigma' sigma'>
     tied: np.ndarray | float = 0.0  # of <sigma' sigma' H>, besides Theta times the one before
 
-    def plus(self, other: "Own") -> "Own":
-        return Own(*(a + b for a, b in zip(self, other, strict=True)))
+    def plus(self, other: "SelfInteraction") -> "SelfInteraction":
+        return SelfInteraction(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-ALONE = Own()  # a neuron of a dense layer, which remembers nothing
+NO_MEMORY = SelfInteraction()  # a neuron of a dense layer, which remembers nothing
 
 
-def corrections(state: State, step: Step, own: Own = ALONE) -> tuple[np.ndarray | None, np.ndarray | None]:
+class Fluctuations(NamedTuple):
+    """What corrects the means of two samples 1 and 2: V, and D_12ab + F_1a2b + F_1b2a for (ab)."""
+
+    V: Corners
+    on_first: np.ndarray  # (11)
+    on_both: np.ndarray  # (12)
+    on_second: np.ndarray  # (22)
+
+    @classmethod
+    def of(cls, blocks: Blocks) -> "Fluctuations":
+        """From the blocks of V, D and F."""
+        D, F = corners_of(blocks["x", "v"])[..., 1, :], blocks["f", "f"]
+        index = np.arange(len(F))
+        a, b = index[:, None], index[None, :]
+        both = D[..., 1] + F[a, a, b, b] + F[a, b, b, a]
+        ends = D[..., 0] + 2 * F[a, a, b, a], D[..., 2] + 2 * F[a, b, b, b]
+        return cls(corners_of(blocks["v", "v"]), ends[0], both, ends[1])
+
+
+def corrections(
+    state: State, step: Step, itself: SelfInteraction = NO_MEMORY
+) -> tuple[np.ndarray | None, np.ndarray | None]:
     """G1 and H1 of layer l + 1, as far as the weights of that layer make them."""
     if step.bare or state.G1 is None or state.H1 is None:
         return None, None
     if not state.blocks:  # nothing fluctuates in layer 1
         return np.zeros_like(step.K), np.zeros_like(step.K)
-    sigma, slope = step.moments.sigma, step.moments.slope
-    C, r, V = step.C_W, step.width_ratio, state.blocks["v", "v"]
-    signal = sigma.correction(state.G1, V) + own.sigma
+    return corrected_means(state.G1, state.H1, step, Fluctuations.of(state.blocks), itself)
+
+
+def corrected_means(
+    G1: np.ndarray,
+    H1: np.ndarray,
+    step: Step,
+    fluctuations: Fluctuations,
+    itself: SelfInteraction = NO_MEMORY,
+) -> tuple[np.ndarray, np.ndarray]:
+    """G1 and H1 of layer l + 1 from those of layer l."""
+    sigma, slope, (V, *tied) = step.moments.sigma, step.moments.slope, fluctuations
+    assert slope.gradient is not None
+    signal = sigma.correction(G1, V) + itself.sigma
     gradient = (
-        state.H1 * slope.value
-        + state.Theta * (slope.correction(state.G1, V) + own.slope)
-        + _tied(slope, state.blocks)
-        + own.tied
+        H1 * slope.value
+        + step.Theta * (slope.correction(G1, V) + itself.slope)
+        + slope.gradient.of_three(*tied)
+        + itself.tied
     )
+    r, C = step.width_ratio, step.C_W
     return r * C * signal, r * (step.lambda_W * signal + C * gradient)
-
-
-def _tied(slope: KernelResponse, blocks: Mapping) -> np.ndarray:
-    """1/2 sum_ab <d_a d_b (s1' s2')> (D_12ab + F_1a2b + F_1b2a)."""
-    D, F = blocks["x", "v"], blocks["f", "f"]
-    index = np.arange(D.shape[0])
-    a, b = index[:, None], index[None, :]
-    assert slope.slope is not None
-    first, both, second = slope.slope
-    return (
-        first * (D[a, b, a, a] + 2 * F[a, a, b, a])
-        + both * (D[a, b, a, b] + F[a, a, b, b] + F[a, b, b, a])
-        + second * (D[a, b, b, b] + 2 * F[a, b, b, b])
-    )

@@ -16,22 +16,22 @@ from finitewidth.core.methods import Tensors, as_method
 from finitewidth.core.precision import require_double_precision
 from finitewidth.core.run import QUIET, Run, as_run, runner
 from finitewidth.core.tasks import Runner
-from finitewidth.gaussian import reserve
+from finitewidth.gaussian import array_pool
 from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.four_legs.families import FAMILIES
 from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
-from finitewidth.theory import single, single_stream
-from finitewidth.theory.averages import FourLegs
+from finitewidth.theory import one_input, one_input_with_skips
 from finitewidth.theory.checks import accuracy_or_error, check_layer, check_memory, is_local
-from finitewidth.theory.local import LocalStreams, memory_size
-from finitewidth.theory.pairs.propagation import Propagation, first_layer
+from finitewidth.theory.feature_products import FourLegs
+from finitewidth.theory.pairs.propagation import Propagation
 from finitewidth.theory.records import Layer, Theory
 from finitewidth.theory.recursion import State, next_layer
-from finitewidth.theory.steps import Step, steps
+from finitewidth.theory.steps import Step, first_layer, steps
 from finitewidth.theory.streams import Streams, pair_averages
 from finitewidth.theory.tensors import BARE_TENSORS, MATRICES, TENSORS, existing, why_missing
+from finitewidth.theory.truncated_memory import TruncatedStreams, memory_size
 
 
 @takes_models
@@ -174,14 +174,14 @@ class _Request(NamedTuple):
 
 
 def _infinite_width(net: Network, X: np.ndarray, kept: set[int], tolerance: float) -> _Solved:
-    layers, error = Propagation(net, X, None, tolerance, tuple(kept)).matrices()
+    layers, error = Propagation(net, X, None, tolerance, tuple(kept), distinct=True).matrices()
     solved = {
         layer: {"K": K} if Theta is None else {"K": K, "Theta": Theta} for layer, (K, Theta) in layers.items()
     }
     return _Solved(solved, error)
 
 
-@reserve.recycling()
+@array_pool.recycling()
 def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runner) -> _Solved:
     if net.discontinuous is not None:
         raise ValueError(
@@ -190,10 +190,10 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
         )
     if net.ladder.has_skips:
         return _with_skips(net, X, request, running)
-    if X.shape[0] == 1 and single.applies(net):
+    if X.shape[0] == 1 and one_input.applies(net):
         return _one_input(net, X, request)
     bare = request.is_bare(net)
-    first = first_layer(net, X, request.tolerance)
+    first = first_layer(net, X)
     state = State.first_layer(first, bare=bare)
     arrays = {1: _arrays(state, request.at(net, 1))} if 1 in request.kept else {}
     walked = list(steps(net, first, max(request.kept), request.tolerance, bare=bare))
@@ -209,19 +209,19 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
         if layer in request.kept:
             arrays[layer] = _arrays(state, request.at(net, layer))
         for values in averages.values.values():
-            reserve.give_back(values)
+            array_pool.give_back(values)
         del averages
     return _Solved(arrays, error, four_leg_error)
 
 
 def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner) -> _Solved:
     """The same where skips correlate layers: a task for each pair of layers of one stream."""
-    if X.shape[0] == 1 and request.remember and single_stream.applies(net):
+    if X.shape[0] == 1 and request.remember and one_input_with_skips.applies(net):
         solved = _one_input(net, X, request)
         if solved.four_leg_error <= request.accuracy or not request.is_bare(net):
             return _accurate(solved, request.accuracy)
     bare = request.is_bare(net)
-    first, last = first_layer(net, X, request.tolerance), max(request.kept)
+    first, last = first_layer(net, X), max(request.kept)
     if last == 1:
         return _Solved({1: _arrays(State.first_layer(first, bare=bare), request.at(net, 1))}, 0.0)
     walked = list(steps(net, first, last, request.tolerance, bare=bare))
@@ -250,7 +250,7 @@ def _with_local_memory(net: Network, walked: list[Step], request: _Request, runn
     """The same with what neurons remember carried from layer to layer: a task for each layer."""
     work = functools.partial(_averages, [_Legs.of(step) for step in walked], request.accuracy)
     results = _averaged(running, work, len(walked), "averaging over layers")
-    streams, four_leg_error, arrays = LocalStreams(net.ladder, walked, request.remember), [0.0], {}
+    streams, four_leg_error, arrays = TruncatedStreams(net.ladder, walked, request.remember), [0.0], {}
 
     def averages() -> Iterator[FourLegs]:
         for of_layer in results:
@@ -315,7 +315,7 @@ def _averages(legs: Sequence[_Legs], accuracy: float, task: int) -> FourLegs:
 
 
 def _one_input(net: Network, X: np.ndarray, request: _Request) -> _Solved:
-    solve_one = single_stream.single_stream if net.ladder.has_skips else single.single_input
+    solve_one = one_input_with_skips.single_stream if net.ladder.has_skips else one_input.single_input
     with SingleThreadedProducts():  # of small matrices, which would wait for the threads of a BLAS
         scan = solve_one(net, float(np.mean(X**2)), request.tolerance)
     layers = {}

@@ -17,7 +17,7 @@ import numpy as np
 
 from finitewidth.network.ladder import Ladder
 from finitewidth.network.layers.activation import Activation
-from finitewidth.theory.averages import Product, mean, products
+from finitewidth.theory.feature_products import Product, mean, products
 from finitewidth.theory.features import created, feature_maps
 from finitewidth.theory.layers.activation import Moments
 from finitewidth.theory.layers.pair_map import Feature, add_to

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.network.ladder import Ladder
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.layers.dense import Dense
@@ -23,6 +24,7 @@ from finitewidth.network.network import Network
 from finitewidth.theory.layers.activation import Moments, moments
 from finitewidth.theory.layers.dense import Means, behind_weights
 from finitewidth.theory.layers.pair_map import PairMap
+from finitewidth.theory.pairs.samples import require_finite
 
 
 class TwoLegs(NamedTuple):
@@ -54,6 +56,15 @@ def over_depth(
             above = above.plus(means[skip.source - 1], skip.gamma**2)
         yield Transition(below, two, above)
         means.append(above)
+
+
+def first_layer(net: Network, X: np.ndarray) -> Means:
+    """K and Theta of the first layer, for distinct inputs."""
+    with SingleThreadedProducts(), np.errstate(over="ignore"):  # the same bits on any number of cores
+        means = behind_weights(net.ladder.dense[0], X @ X.T / X.shape[1])
+    require_finite(means.K, "the kernel of layer 1", "scale X or C_W down")
+    require_finite(means.Theta, "the NTK of layer 1", "scale X, C_W or lambda_W down")
+    return means
 
 
 @dataclass(frozen=True)
@@ -100,7 +111,7 @@ class Step:
     @cached_property
     def Z(self) -> np.ndarray:
         """<Z_12> = lambda_W <s' s'> + C_W Theta <s'' s''>."""
-        slope = self.moments.slope.slope
+        slope = self.moments.slope.gradient
         assert slope is not None and slope.both is not None
         return self.lambda_W * self.moments.slope.value + self.C_W * self.Theta * slope.both
 

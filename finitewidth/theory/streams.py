@@ -34,11 +34,11 @@ from finitewidth.gaussian.four_legs.kinked import FUNCTIONS, RESPONSES
 from finitewidth.gaussian.four_legs.two_layers import TWO_LAYER_FAMILIES, four_legs_of_two_layers
 from finitewidth.network.ladder import Ladder
 from finitewidth.network.layers.activation import Activation
-from finitewidth.theory.averages import Product, mean, moment, products, tied
-from finitewidth.theory.averages import source as source_block
+from finitewidth.theory.feature_products import Product, mean, moment, products, tied
+from finitewidth.theory.feature_products import source as source_block
 from finitewidth.theory.layers.activation import Moments
 from finitewidth.theory.layers.pair_map import Feature
-from finitewidth.theory.recursion import Blocks, Own, State, corrections
+from finitewidth.theory.recursion import Blocks, SelfInteraction, State, corrections
 from finitewidth.theory.sources import Source, moved, source_layers
 from finitewidth.theory.steps import Step
 from finitewidth.theory.tensors import SHAPES, Shape
@@ -66,7 +66,7 @@ class Streams:
         self.seen = dict(enumerate(source_layers(ladder, steps), start=2))
         self.last = len(steps) + 1
         self.blocks: dict[int, Blocks] = {layer: {} for layer in self.seen}
-        self.own = {layer: Own() for layer in range(1, self.last)}
+        self.own = {layer: SelfInteraction() for layer in range(1, self.last)}
         self.bare: dict[int, tuple[Source, ...]] = {}
         if not memory:
             self.bare = dict(enumerate(source_layers(ladder, steps, _bare_source), start=2))
@@ -92,10 +92,10 @@ class Streams:
 
     def averaged(self, pair: Pair) -> tuple[Family, ...]:
         """The four-leg averages that `add` needs: no delta functions behind the first kink."""
-        upper, alone = self.steps[pair.upper - 1], pair.lower == pair.upper
+        upper, same_layer = self.steps[pair.upper - 1], pair.lower == pair.upper
         if upper.smooth:
-            return FAMILIES if alone else TWO_LAYER_FAMILIES
-        if alone:
+            return FAMILIES if same_layer else TWO_LAYER_FAMILIES
+        if same_layer:
             return tuple(family for family in FAMILIES if max(family) <= 1)
         return FUNCTIONS if upper.bare else FUNCTIONS + RESPONSES
 
@@ -121,8 +121,8 @@ class Streams:
                 total[key] = total[key] + block if key in total else block
         if k < p and not self.steps[p - 1].bare:
             source, moments = self.seen[p][k - 1], self.steps[p - 1].moments
-            own = own_terms(source, averages, moments, self.crossed(k, p)[1])
-            self.own[p] = self.own[p].plus(Own(*(source.weight * term for term in own)))
+            own = self_interaction(source, averages, moments, self.crossed(k, p)[1])
+            self.own[p] = self.own[p].plus(SelfInteraction(*(source.weight * term for term in own)))
 
     def block(self, layer: int, pair: Pair, shape: Shape, averages: Averages) -> np.ndarray:
         """What a pair of source layers gives to a tensor of a layer above, labels in the order a b c d."""
@@ -239,7 +239,7 @@ def bare_averages(moments: Moments, K: np.ndarray) -> dict[Family, np.ndarray]:
     K is that between the two layers; a bare leg with a derivative is one. With kinks between parallel
     inputs, only the averages without derivatives of <sigma' sigma'> are there.
     """
-    e20, e11, e31, slope = moments.leading, moments.slope.value, moments.third, moments.slope.slope
+    e20, e11, e31, slope = moments.leading, moments.slope.value, moments.third, moments.slope.gradient
     assert e20 is not None
     whole = (len(K),) * 4
 
@@ -275,7 +275,9 @@ def bare_averages(moments: Moments, K: np.ndarray) -> dict[Family, np.ndarray]:
     }
 
 
-def own_terms(source: Source, averages: Averages, moments: Moments, Theta: np.ndarray) -> Own:
+def self_interaction(
+    source: Source, averages: Averages, moments: Moments, Theta: np.ndarray
+) -> SelfInteraction:
     r"""What a neuron's own noise of an earlier layer adds to the corrections of means of a later one.
 
     $$\tfrac12 \sum_{c,d \in 12} \mathrm{Cov}\big(v^{(k)}_{cd},\, (\partial_c\partial_d f_{12})^{(l)}\big)
@@ -285,8 +287,8 @@ def own_terms(source: Source, averages: Averages, moments: Moments, Theta: np.nd
 
     where (1 <-> 2) belongs to the last term.
     """
-    assert moments.leading is not None and moments.third is not None and moments.slope.slope is not None
-    e11, e22 = moments.slope.value, moments.slope.slope.both
+    assert moments.leading is not None and moments.third is not None and moments.slope.gradient is not None
+    e11, e22 = moments.slope.value, moments.slope.gradient.both
     index = np.arange(len(Theta))
     a, b = index[:, None], index[None, :]
 
@@ -295,16 +297,16 @@ def own_terms(source: Source, averages: Averages, moments: Moments, Theta: np.nd
         return product - np.multiply.outer(mean(source.features[name], source.moments), average)
 
     def response(first, first_average, both, both_average) -> np.ndarray:
-        alone, shared = covariance("v", first, first_average), covariance("v", both, both_average)
-        on_first = alone[a, a, a, b]
-        return (on_first + on_first.T) / 2 + shared[a, b, a, b]
+        on_one, on_both = covariance("v", first, first_average), covariance("v", both, both_average)
+        on_first = on_one[a, a, a, b]
+        return (on_first + on_first.T) / 2 + on_both[a, b, a, b]
 
     sigma = response((2, 0), moments.leading, (1, 1), e11)
     slope = response((3, 1), moments.third, (2, 2), e22)
     mixed = _with_legs(source.features["f"], (2, 1), averages)
     on_first = mixed[a, a, a, b] + mixed[a, b, b, a]
     kernel = covariance("x", (1, 1), e11)[a, b, a, b]
-    return Own(sigma, slope, kernel + Theta * (on_first + on_first.T))
+    return SelfInteraction(sigma, slope, kernel + Theta * (on_first + on_first.T))
 
 
 def _with_legs(feature: Feature, orders: tuple[int, int], averages: Averages) -> np.ndarray:

@@ -19,6 +19,7 @@ from finitewidth.training.infinite.function_space import (
     sampled_trajectory,
 )
 from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.infinite.random_batches import average_over_batches, moments_are_known
 from finitewidth.training.infinite.sampled import SampledPrediction
 from finitewidth.training.replay.replayed import ReplayedPrediction
 from finitewidth.training.replay.replaying import is_replayed, predict_by_replay
@@ -93,11 +94,17 @@ def predict(
         return predict_first_order(problem, algorithm, problem.choose(method, covariance), run)
     check_ridge(ridge, cutoff, loss)
     draws = drawing(method, loss, at_end=check_algorithm(algorithm, order=0).is_finished)
-    if draws is None and loss.is_squared_error:
+    if draws is None and loss.is_squared_error and not algorithm.draws_batches:
         fitted = fit(net, X_train, Y_train, algorithm=algorithm, ridge=ridge, cutoff=cutoff, run=run)
         return fitted.predict(X_train if X_test is None else X_test, covariance=covariance is not False)
     X, Y = checked_data(net, X_train, Y_train)
     X_test = X if X_test is None else as_inputs(X_test, net.input_shape, name="X_test")
+    if draws is None and algorithm.draws_batches:
+        refuse_where_drawn(ridge=ridge or None, cutoff=cutoff or None)
+        if moments_are_known(algorithm, len(X)):
+            as_run(run, tasks=False)
+            return average_over_batches(net, X, Y, X_test, algorithm)
+        draws = FunctionSpace()
     if draws is None:
         return end_of_training(
             net, X, Y, X_test, algorithm, loss, run=run, covariance=covariance is not False

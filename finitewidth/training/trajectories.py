@@ -25,6 +25,7 @@ from finitewidth.training.infinite.function_space import drawing, refuse_where_d
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.sampled import SampledPrediction
 from finitewidth.training.infinite.test_loss import TestLoss
+from finitewidth.training.prediction import predict
 from finitewidth.training.replay.replayed import ReplayedPrediction
 from finitewidth.training.replay.replaying import is_replayed, predict_by_replay
 
@@ -182,6 +183,9 @@ def trajectory(
     X, Y = checked_data(net, X_train, Y_train)
     X_test = X if X_test is None else as_inputs(X_test, net.input_shape, name="X_test")
     draws = drawing(method, loss)
+    if draws is None and stops[0].mixes_modes:
+        known = {"order": 0, "ridge": ridge, "cutoff": cutoff}
+        return Trajectory(ends, tuple(predict(net, X, Y, X_test, algorithm=stop, **known) for stop in stops))
     if draws is None:
         options = {"ridge": float(ridge), "cutoff": float(cutoff)}
         return Trajectory(ends, gaussian_trajectory(net, X, Y, X_test, stops, **options))

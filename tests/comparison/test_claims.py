@@ -15,7 +15,7 @@ from finitewidth.comparison.evidence import Comparison, agree, differ, pull, sig
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.storage.lock import locked
 from finitewidth.interface.cli import main as cli
-from finitewidth.theory.single import NAMES
+from finitewidth.theory.one_input import NAMES
 
 KEYS = {"id", "source", "statement", "stated", "measured", "error", "verdict", "corrected"}
 CHAPTER_10 = """10.11-10.13 10.27-10.28 10.35 10.40-10.41 10.49 10.52 10.55 10.62-10.63 10.65-10.67

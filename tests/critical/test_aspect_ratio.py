@@ -12,7 +12,7 @@ from helpers.problems import also_long, refused
 
 import finitewidth as fw
 from finitewidth.critical.aspect_ratio import DEEPEST, scale_invariant_vertex
-from finitewidth.theory.single_stream import single_stream
+from finitewidth.theory.one_input_with_skips import single_stream
 
 Dense, Residual = fw.Dense, fw.Residual
 

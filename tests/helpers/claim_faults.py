@@ -15,9 +15,9 @@ from scipy.interpolate import BSpline
 
 from finitewidth.comparison.claims import FILES
 from finitewidth.comparison.statements import residual
-from finitewidth.critical import one_input
+from finitewidth.critical import one_input as critical_one_input
 from finitewidth.network.algorithms import clock, projectors
-from finitewidth.theory import recursion, single, single_stream, solve, steps, streams
+from finitewidth.theory import one_input, one_input_with_skips, recursion, solve, steps, streams
 from finitewidth.theory.layers.activation import ActivationStep
 from finitewidth.theory.layers.sites import Pairs
 from finitewidth.theory.tensors import SHAPES
@@ -93,12 +93,12 @@ def in_scalar_recursion(name: str) -> Iterator[None]:
         right = original(*arguments)
         return right._replace(**{name: FACTOR * getattr(right, name)})
 
-    single._scan.clear_cache()
+    one_input._scan.clear_cache()
     try:
-        with replaced(single, "_next", wrong):
+        with replaced(one_input, "_next", wrong):
             yield
     finally:
-        single._scan.clear_cache()
+        one_input._scan.clear_cache()
 
 
 @contextlib.contextmanager
@@ -220,7 +220,7 @@ def _statistics() -> Iterator[Fault]:
         yield Fault(f"{name}, several inputs", inject, (about(name),))
     asymptotic = {name: "effective-theory.order-L-over-n" for name in ("V", "G1", "B", "F", "P")}
     asymptotic |= {name: "inf.30-33" for name in "RSTU"} | {name: "inf.34-38" for name in ("K", "Theta")}
-    for name in single.NAMES:
+    for name in one_input.NAMES:
         claims = (about(name), *([asymptotic[name]] if name in asymptotic else []))
         yield Fault(f"{name}, one input", functools.partial(in_scalar_recursion, name), claims)
     for which, (name, claim) in enumerate((("K", "10.91"), ("Theta", "10.96-10.98"))):
@@ -257,7 +257,7 @@ def _training() -> Iterator[Fault]:
     yield Fault("curvature between nearby inputs", inject, ("10.113-10.116", "10.110-10.112"))
     inject = functools.partial(replaced, delta_expansion, "_average", wrong_first_moments)
     yield Fault("expansion for nearby inputs of different norms", inject, ("10.67", "10.65-10.66"))
-    inject = functools.partial(replaced, one_input, "leg_table", wrong_table)
+    inject = functools.partial(replaced, critical_one_input, "leg_table", wrong_table)
     yield Fault("one input through thousands of layers", inject, ("10.71-10.72", "10.75"))
     inject = functools.partial(replaced, mean_and_covariance, "_output_with_dntk", wrong_wiring)
     yield Fault("covariance from the dNTK", inject, ("inf.166-167",))
@@ -282,7 +282,7 @@ def wrong_stream(name: str) -> Callable:
         right = original(*arguments)
         if name in right._fields:
             return right._replace(**{name: FACTOR * getattr(right, name)})
-        row, column = (single_stream._PLACE[letter] for letter in BLOCKS[name])
+        row, column = (one_input_with_skips._PLACE[letter] for letter in BLOCKS[name])
         N = right.N.copy()
         N[row, column] *= FACTOR
         return right._replace(N=N)
@@ -321,13 +321,13 @@ def _streams() -> Iterator[Fault]:
     about_stream |= {"V": (*deep, "residual.linear", "appendix-B.depth", "appendix-B.networks")}
     words = {"A": "memory of a neuron"}
     for name, claims in about_stream.items():
-        inject = functools.partial(replaced, single_stream, "_next", wrong_stream(name))
+        inject = functools.partial(replaced, one_input_with_skips, "_next", wrong_stream(name))
         yield Fault(f"{words.get(name, name)}, one input with skips", inject, claims)
-    inject = functools.partial(replaced, single_stream, "_next", no_memory)
+    inject = functools.partial(replaced, one_input_with_skips, "_next", no_memory)
     yield Fault("no memory of a neuron", inject, ("residual.memory", "residual.memory-sampled"))
     for function, wrong, what in (
         ("_two_layers", scaled_result, "correlation of two layers"),
-        ("own_terms", wrong_own, "action of a neuron on itself"),
+        ("self_interaction", wrong_self_interaction, "action of a neuron on itself"),
         ("bare_averages", wrong_bare, "bare pairs"),
     ):
         inject = functools.partial(replaced, streams, function, wrong)
@@ -336,7 +336,7 @@ def _streams() -> Iterator[Fault]:
     yield Fault("no memory of relu networks", inject, ("residual.relu",))
 
 
-def wrong_own(original, *arguments):
+def wrong_self_interaction(original, *arguments):
     return tuple(FACTOR * term for term in original(*arguments))
 
 

@@ -315,11 +315,11 @@ WRONG = [
 
 
 def test_a_run_file_asks_for_samples_and_gets_standard_errors(folder, capsys):
-    theory = '[theory]\nroute = "sampled"\n[sampling]\nsamples = 4000\nvariance = true\nkey = 2\n'
+    theory = '[theory]\nmethod = "sampling"\nsamples = 4000\nvariance = true\nkey = 2\n'
     (folder / "run.toml").write_text(RUN.split("[ensemble]")[0] + theory, encoding="utf-8")
     assert call("solve", "run.toml", "--no-figure", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["theory"]["route"] == "sampled" and 3900 <= document["theory"]["samples"] <= 4000
+    assert "Sampling" in document["theory"]["method"] and 3900 <= document["theory"]["samples"] <= 4000
     run = run_files.read(folder / "results/run/run.toml")  # what was saved repeats the run
     assert isinstance(run, run_files.TrainingRun)
     exact = fw.predict(run.network, run.X_train, run.Y_train, run.X_test, algorithm=run.algorithm)
@@ -333,7 +333,7 @@ def test_a_run_file_asks_for_samples_and_gets_standard_errors(folder, capsys):
 
 
 def test_variances_that_were_not_asked_for_are_null(folder, capsys):
-    theory = '[theory]\nroute = "sampled"\n[sampling]\nsamples = 2000\n'
+    theory = '[theory]\nmethod = "sampling"\nsamples = 2000\n'
     (folder / "run.toml").write_text(RUN.split("[ensemble]")[0] + theory, encoding="utf-8")
     assert call("solve", "run.toml", "--json", "--no-figure") == 0
     report = (folder / "results/run/report.html").read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ import pytest
 from helpers.problems import refused
 
 import finitewidth as fw
+from finitewidth.network.algorithms.abstract import as_algorithm
 
 
 def test_algorithms_are_values():
@@ -41,6 +42,11 @@ def test_algorithms_are_values():
             lambda: fw.GradientDescent(0.1, momentum=1.0),
             "momentum must be a number from 0 to below 1, got 1",
         ),
+        (
+            lambda: fw.GradientDescent(lambda step: 0.1),
+            "where a rate depends on the loss, steps are not linear",
+        ),
+        (lambda: as_algorithm("adam"), "algorithm adam moves each parameter by a nonlinear function"),
         (lambda: fw.GradientDescent(0.1, nesterov=True), "nesterov=True has no meaning without momentum"),
         (lambda: fw.GradientDescent(0.1, ridge=-1), "ridge must be zero or a positive number, got -1"),
         (lambda: fw.GradientDescent([0.1, 0.2], 3), "learning_rate has 2 entries but steps=3"),

@@ -1,5 +1,6 @@
 """What a solve keeps, stores, reports and refuses."""
 
+import functools
 import types
 
 import numpy as np
@@ -129,10 +130,10 @@ def test_a_report_holds_dimensionless_ratios_and_verdicts():
     layer = solved().output
     K, Theta, rows = np.diag(layer.K), np.diag(layer.Theta), {row.name: row for row in report.rows}
     assert set(rows) == {"G1", "H1", *TENSORS}
-    diagonal = np.arange(3)
     for name, scale in {"V": K**2, "A": Theta**2, "R": Theta**3 / K, "G1": K}.items():
-        values = layer.arrays[name][(diagonal,) * layer.arrays[name].ndim]
-        largest = np.abs(values / (25 * scale)).max()
+        values = layer.arrays[name]
+        of_sample = [scale ** (1 / values.ndim)] * values.ndim
+        largest = np.abs(values / (25 * functools.reduce(np.multiply.outer, of_sample))).max()
         assert abs(rows[name].ratio) == pytest.approx(largest, rel=EXACT)
     assert report.expansion_parameter == max(abs(row.ratio) for row in report.rows)
     lines = str(report).splitlines()

@@ -22,7 +22,7 @@ from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.four_legs.families import FAMILIES
 from finitewidth.gaussian.two_legs.kernel_derivatives import _by_quadrature
 from finitewidth.network.layers.activation import as_activation
-from finitewidth.theory.averages import FourLegs
+from finitewidth.theory.feature_products import FourLegs
 from finitewidth.theory.layers.activation import moments
 from finitewidth.theory.layers.dense import Means, behind_weights
 from finitewidth.theory.recursion import State, next_layer
@@ -193,7 +193,7 @@ def test_derivatives_of_the_activation_and_of_the_kernel_agree(activation):
     for response, d in zip((averages.sigma, averages.slope), by_kernel, strict=True):
         bend = (4 * d.first2, 2 * d.first_both, d.both2, 2 * d.first_both.T, 4 * d.first2.T)
         expected = (d.first, d.both, d.second, *bend)
-        for average, exact in zip((*response.slope, *response.bend), expected, strict=True):
+        for average, exact in zip((*response.gradient, *response.curvature), expected, strict=True):
             assert_close(average[pairs], exact[pairs], DERIVED)
 
 

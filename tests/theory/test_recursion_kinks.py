@@ -168,9 +168,9 @@ def at_kinks(polynomial):
 def test_delta_functions_of_hard_saturation_are_densities_at_its_kinks():
     sigma, slope, _ = kernel_derivatives(as_activation("hardtanh"), K)
     M = np.linalg.inv(K)
-    bent = at_kinks(lambda y_1, y_2: 1.0)  # <s'' s''>
-    assert sigma.both2[0, 1] == pytest.approx(bent, rel=DIFFERENTIATED)
-    assert slope.both[0, 1] == pytest.approx(bent, rel=DIFFERENTIATED)
+    curved = at_kinks(lambda y_1, y_2: 1.0)  # <s'' s''>
+    assert sigma.both2[0, 1] == pytest.approx(curved, rel=DIFFERENTIATED)
+    assert slope.both[0, 1] == pytest.approx(curved, rel=DIFFERENTIATED)
     twice = at_kinks(lambda y_1, y_2: y_1**2 - M[0, 0])  # <s'''' s''>
     assert 2 * slope.first_both[0, 1] == pytest.approx(twice, rel=DIFFERENTIATED)
     once_each = at_kinks(lambda y_1, y_2: y_1 * y_2 - M[0, 1])  # <s''' s'''>
@@ -191,9 +191,9 @@ def test_scale_invariant_derivatives_are_those_of_any_kinked_activation():
 def test_first_derivatives_of_a_kernel_are_averages():
     averages = moments(as_activation("relu"), K, 1e-12)
     theta = math.acos(K[0, 1] / math.sqrt(K[0, 0] * K[1, 1]))
-    assert averages.sigma.slope.both[0, 1] == pytest.approx((math.pi - theta) / (2 * math.pi), rel=EXACT)
-    bent = math.sqrt(np.linalg.det(K)) / (2 * math.pi * K[0, 0])  # <delta(z_1) relu(z_2)>
-    assert 2 * averages.sigma.slope.first[0, 1] == pytest.approx(bent, rel=EXACT)
+    assert averages.sigma.gradient.both[0, 1] == pytest.approx((math.pi - theta) / (2 * math.pi), rel=EXACT)
+    curved = math.sqrt(np.linalg.det(K)) / (2 * math.pi * K[0, 0])  # <delta(z_1) relu(z_2)>
+    assert 2 * averages.sigma.gradient.first[0, 1] == pytest.approx(curved, rel=EXACT)
 
 
 # --- smooth limits -------------------------------------------------------------------------------------

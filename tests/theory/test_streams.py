@@ -22,7 +22,7 @@ from finitewidth.gaussian.tower import Tower
 from finitewidth.network.layers.activation import as_activation
 from finitewidth.theory import solve as solving
 from finitewidth.theory.tensors import MATRICES, TENSORS
-from finitewidth.theory.unrolled.slots import LegSlices, Request, contract_slots
+from finitewidth.theory.unrolled.leg_by_leg import LegSlices, Request, contract_slots
 
 EXACT, FINE = 1e-12, 1e-11
 NAMES = MATRICES + TENSORS
@@ -341,7 +341,7 @@ def test_the_memory_of_one_neuron_gives_what_pairs_of_layers_give(monkeypatch):
     ]
     net, X = fw.Network(3, fw.Dense(20, 0.1, 1.0), *layers), inputs(1, 3)
     fast = fw.solve(net, X)
-    monkeypatch.setattr(solving.single_stream, "applies", lambda net: False)
+    monkeypatch.setattr(solving.one_input_with_skips, "applies", lambda net: False)
     slow = fw.solve(net, X, method=fw.Tensors(tolerance=FINE))
     for layer in range(1, 7):
         assert_equal_statistics(fast.layer(layer), slow.layer(layer), 1e-9)

@@ -51,7 +51,7 @@ def solved(memory=True):
 def by_pairs(monkeypatch, net, inputs):
     """One input by the sum over pairs of layers, which many inputs take."""
     with monkeypatch.context() as patch:
-        patch.setattr(solving.single_stream, "applies", lambda net: False)
+        patch.setattr(solving.one_input_with_skips, "applies", lambda net: False)
         return fw.solve(net, inputs)
 
 
@@ -274,7 +274,7 @@ def test_functions_of_a_user_with_kinks_are_known_in_streams():
     assert set(output.arrays) == {*MATRICES, *KINKED_TENSORS}
 
 
-@pytest.mark.parametrize("count, reason", [(1, "little .* tolerance="), (2, "almost nothing")])
+@pytest.mark.parametrize("count, reason", [(1, "little .*tolerance="), (2, "almost nothing")])
 def test_a_skip_that_nothing_is_added_to_is_refused_with_kinks(count, reason):
     block = fw.Residual("relu", fw.Dense(9, 0.0, 0.0), gamma=1.0)
     net = fw.Network(2, fw.Dense(9, 0.0, 1.0), block, "relu", fw.Dense(1))

@@ -12,7 +12,7 @@ from helpers.problems import also_long
 
 import finitewidth as fw
 from finitewidth.theory.tensors import TENSORS
-from finitewidth.theory.unrolled.slots import LegSlices, Request, contract_slots
+from finitewidth.theory.unrolled.leg_by_leg import LegSlices, Request, contract_slots
 from finitewidth.theory.unrolled.unroll import unroll
 
 DERIVED, PULL, SAMPLES = 1e-9, 4.0, 20_000

@@ -265,17 +265,10 @@ def test_every_contribution_to_the_variance_agrees_with_whole_tensors(prepared, 
     estimate, exact = sampled(algorithm, samples=20_000, variance=True), prepared.predict(algorithm)
     for name, pull in variance_pulls(estimate, exact).items():
         assert np.abs(pull).max() < PULL, name
-    errors = estimate.sampling.contributions, estimate.sampling.variance.contributions
-    sizes = exact.contributions, exact.variance_contributions
-    slack = sum(_total(error) / _total(size) for error, size in zip(errors, sizes, strict=True))
-    for name in ("uncertainty", "variance_uncertainty"):  # made of the same contributions
-        np.testing.assert_allclose(getattr(estimate, name), getattr(exact, name), rtol=slack)
-    assert slack < 0.2 and estimate.verdict == exact.verdict
-
-
-def _total(parts: dict[str, np.ndarray]) -> float:
-    """The root mean square of the sum of absolute values."""
-    return float(np.sqrt(np.mean(np.sum([np.abs(part) for part in parts.values()], axis=0) ** 2)))
+    for name in ("uncertainty", "variance_uncertainty"):  # samples do not know what training points add
+        ratio = getattr(estimate, name) / getattr(exact, name)
+        assert 1 / 8 < ratio.min() and ratio.max() < 4, name
+    assert estimate.verdict == exact.verdict
 
 
 @pytest.mark.long

@@ -55,7 +55,8 @@ def test_two_samples_by_hand():
     assert_close(result.cumulants.third[0, 0, 0], [0.2432, -0.0608])
     assert_close(result.cumulants.fourth, [[[[1.1552]]]])
     assert_close([log_prior(K, Y, [0], 0.25), result.log_density], [-3.7610206177, -1.1104])
-    Q, derivatives = evidence_correction(given, vertex)
+    corrected = evidence_correction(given, vertex)
+    Q, derivatives = corrected.Q, corrected.derivatives
     assert_close([Q, np.trace(given.Psi) / 2, np.trace(derivatives.by_kernel)], [-1.1104, 0.56, 2.17088])
 
 

@@ -26,8 +26,8 @@ from finitewidth.gaussian.four_legs.families import (
     check_families,
     highest_order,
 )
-from finitewidth.gaussian.four_legs.filling import Filling
 from finitewidth.gaussian.four_legs.kinked import check_orders, fill_kinked
+from finitewidth.gaussian.four_legs.slot_arrays import Filling
 from finitewidth.gaussian.four_legs.smooth import fill_smooth
 from finitewidth.gaussian.four_legs.trapezoid import Unreachable
 from finitewidth.gaussian.kernel_matrix import as_positive_kernel

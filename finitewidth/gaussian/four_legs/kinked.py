@@ -18,8 +18,8 @@ import numpy as np
 
 from finitewidth.core.cores import on_all_cores
 from finitewidth.gaussian.four_legs.families import Family, highest_order
-from finitewidth.gaussian.four_legs.filling import Filling
 from finitewidth.gaussian.four_legs.panels import Key, LegTower, Sums, Z, integrate
+from finitewidth.gaussian.four_legs.slot_arrays import Filling
 from finitewidth.gaussian.tower import Tower
 from finitewidth.network.layers.activation import Activation
 
@@ -200,7 +200,7 @@ def _of_two(first, second) -> dict[Placed, Terms]:
         labels = (a, b, c, 1 - c)
         terms[(0, 0, 2, 2), labels] = second((0, 0, 1, 1), labels, c, 1 - c)
         terms[(1, 0, 2, 1), labels] = first((1, 0, 1, 1), labels, c)
-        if a == b == c:  # a leg that is bent twice answers to its own fluctuations alone
+        if a == b == c:  # a leg with two derivatives answers to its own fluctuations alone
             terms[(0, 0, 2, 0), labels] = second((0, 0, 0, 0), labels, c, c)
             terms[(0, 0, 3, 1), labels] = second((0, 0, 1, 1), labels, c, c)
     return terms

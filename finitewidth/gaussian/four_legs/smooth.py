@@ -8,10 +8,10 @@ from finitewidth.gaussian.four_legs.coincident import one_sample, two_samples
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
 from finitewidth.gaussian.four_legs.distinct import similar_together
 from finitewidth.gaussian.four_legs.families import Family
-from finitewidth.gaussian.four_legs.filling import Filling
+from finitewidth.gaussian.four_legs.slot_arrays import Filling
 from finitewidth.gaussian.four_legs.tasks.batches import Batches, Job
-from finitewidth.gaussian.four_legs.tasks.given import given_doubled, given_pairs
-from finitewidth.gaussian.four_legs.tasks.writing import Packed, Scattered
+from finitewidth.gaussian.four_legs.tasks.conditioned import given_doubled, given_pairs
+from finitewidth.gaussian.four_legs.tasks.placement import Packed, Scattered
 from finitewidth.gaussian.four_legs.trapezoid import plane_grid
 
 

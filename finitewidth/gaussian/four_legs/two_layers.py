@@ -23,11 +23,11 @@ from finitewidth.gaussian.four_legs.closed_forms import closed_form, have_closed
 from finitewidth.gaussian.four_legs.coincident import one_of_each_layer
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
 from finitewidth.gaussian.four_legs.families import Family, Layers, arrangements, highest_order
-from finitewidth.gaussian.four_legs.filling import Filling
 from finitewidth.gaussian.four_legs.kinked import kinked_layers
+from finitewidth.gaussian.four_legs.slot_arrays import Filling
 from finitewidth.gaussian.four_legs.tasks.batches import Batches, Job
-from finitewidth.gaussian.four_legs.tasks.given import Given, given_doubled, given_pairs
-from finitewidth.gaussian.four_legs.tasks.writing import Scattered
+from finitewidth.gaussian.four_legs.tasks.conditioned import Given, given_doubled, given_pairs
+from finitewidth.gaussian.four_legs.tasks.placement import Scattered
 from finitewidth.gaussian.four_legs.trapezoid import Unreachable, plane_grid
 from finitewidth.gaussian.kernel_matrix import as_positive_kernel
 from finitewidth.gaussian.tower import Tower

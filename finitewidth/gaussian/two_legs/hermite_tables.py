@@ -14,7 +14,7 @@ import numpy as np
 from numpy.polynomial.chebyshev import chebvander
 
 from finitewidth.core.cores import on_all_cores
-from finitewidth.gaussian import reserve
+from finitewidth.gaussian import array_pool
 from finitewidth.gaussian.division import divisor
 from finitewidth.gaussian.hermite import hermite_polynomials, weighted_hermite
 from finitewidth.gaussian.tower import Tower
@@ -45,7 +45,7 @@ class Tables(NamedTuple):
     coefficients: dict[int, np.ndarray]  # order: (P, M)
     roots: dict[int, np.ndarray]  # order: of relative Parseval remainders after 0, 8, ... terms, (., M)
     tails: dict[int, np.ndarray]  # order: the largest of them for all legs
-    alone: dict[Orders, np.ndarray]  # <sigma^(a) sigma^(b)> by pair of orders, (M,)
+    diagonal: dict[Orders, np.ndarray]  # <sigma^(a) sigma^(b)> by pair of orders, (M,)
     present: dict[int, Parity]  # order: whether there are even and odd terms beyond the first two
 
 
@@ -74,14 +74,14 @@ def _on_shared_grid(activation: Activation, sigma: np.ndarray, orders, grid: "Gr
     """The same where legs can share a grid, by one matrix product; and <sigma^(a) sigma^(b)> for `pairs`."""
     tower = Tower(activation, max(orders))
     coefficients = np.empty((len(orders), grid.hermite.shape[0], sigma.size))
-    alone = {pair: np.empty(sigma.size) for pair in pairs}
+    diagonal = {pair: np.empty(sigma.size) for pair in pairs}
 
     def work(part: slice) -> None:
         legs = tower(sigma[part, None] * grid.x[None, :])
         for index, order in enumerate(orders):
             coefficients[index, :, part] = grid.hermite @ legs[order].T
         for a, b in pairs:
-            alone[a, b][part] = np.einsum("mg,mg,g->m", legs[a], legs[b], grid.hermite[0])
+            diagonal[a, b][part] = np.einsum("mg,mg,g->m", legs[a], legs[b], grid.hermite[0])
 
     parts = [slice(start, start + 256) for start in range(0, sigma.size, 256)]
     if sigma.size * grid.x.size < _WORTH_A_POOL:
@@ -89,7 +89,7 @@ def _on_shared_grid(activation: Activation, sigma: np.ndarray, orders, grid: "Gr
             work(part)
     else:
         list(on_all_cores(work, parts))
-    return coefficients, alone
+    return coefficients, diagonal
 
 
 def _on_interpolated_grid(
@@ -99,14 +99,14 @@ def _on_interpolated_grid(
     if sigma.size <= 4 * _INTERPOLATED:
         return _on_shared_grid(activation, sigma, orders, grid, pairs)
     length = grid.hermite.shape[0]
-    values = reserve.piece((len(orders) * length + len(pairs), sigma.size))
+    values = array_pool.piece((len(orders) * length + len(pairs), sigma.size))
     left: list[np.ndarray | slice] = [slice(None)]
     while left:
         chosen = left.pop()
         some = sigma[chosen]
         if some.size <= 4 * _INTERPOLATED:
-            coefficients, alone = _on_shared_grid(activation, some, orders, grid, pairs)
-            values[:, chosen] = _stacked(coefficients, alone, pairs)
+            coefficients, diagonal = _on_shared_grid(activation, some, orders, grid, pairs)
+            values[:, chosen] = _stacked(coefficients, diagonal, pairs)
             continue
         fit = _fit(activation, some, orders, grid, pairs, tolerance)
         if fit is not None:
@@ -119,9 +119,9 @@ def _on_interpolated_grid(
     return coefficients, dict(zip(pairs, values[count:], strict=True))
 
 
-def _stacked(coefficients: np.ndarray, alone: dict, pairs) -> np.ndarray:
+def _stacked(coefficients: np.ndarray, diagonal: dict, pairs) -> np.ndarray:
     return np.concatenate(
-        [coefficients.reshape(-1, coefficients.shape[-1]), *(alone[pair][None] for pair in pairs)]
+        [coefficients.reshape(-1, coefficients.shape[-1]), *(diagonal[pair][None] for pair in pairs)]
     )
 
 
@@ -154,12 +154,12 @@ def _fit(activation: Activation, sigma: np.ndarray, orders, grid: "Grid", pairs,
     """Interpolation between the least and the largest of standard deviations; None if it is too coarse."""
     centre, half = (sigma.max() + sigma.min()) / 2, (sigma.max() - sigma.min()) / 2
     x, transform = _nodes()
-    nodes, alone = _on_shared_grid(activation, centre + half * x, orders, grid, pairs)
-    size = {a: math.sqrt(alone[a, a].min()) for a in orders}
+    nodes, diagonal = _on_shared_grid(activation, centre + half * x, orders, grid, pairs)
+    size = {a: math.sqrt(diagonal[a, a].min()) for a in orders}
     scale = np.concatenate(
         [np.repeat([size[a] for a in orders], nodes.shape[1]), [size[a] * size[b] for a, b in pairs]]
     )
-    series = _stacked(nodes, alone, pairs) @ transform
+    series = _stacked(nodes, diagonal, pairs) @ transform
     terms = np.abs(series) / divisor(scale)[:, None]
     is_wide = half > _EQUAL * centre  # or all that is left is rounding
     if is_wide and (terms[:, -4:] > tolerance).any():  # a wide range, or steep
@@ -204,10 +204,10 @@ def _uniform_step(
     scale = np.sqrt(np.stack([squares[pair] for pair in pairs]))[:, None, :]
     for step in _STEPS:
         grid = _uniform(length, extent, step)
-        coefficients, alone = _on_shared_grid(activation, sigma, orders, grid, pairs)
+        coefficients, diagonal = _on_shared_grid(activation, sigma, orders, grid, pairs)
         close = (np.abs(coefficients - exact) <= tolerance * scale).all()
         # the square of a function oscillates faster than the function, so that it may need a smaller step
-        if close and all((np.abs(alone[p] - squares[p]) <= tolerance * squares[p]).all() for p in pairs):
+        if close and all((np.abs(diagonal[p] - squares[p]) <= tolerance * squares[p]).all() for p in pairs):
             return step
     return None
 
@@ -239,16 +239,16 @@ def tables(
         step = _uniform_step(activation, widest, regular, length, tolerance)
     if step is not None:
         grid = _uniform(length + 1, extent, step)
-        stacked, alone = _on_interpolated_grid(activation, sigma, regular, grid, wanted, tolerance / 2)
+        stacked, diagonal = _on_interpolated_grid(activation, sigma, regular, grid, wanted, tolerance / 2)
     else:
         nodes = max(count, next(nodes for longest, nodes in _NODES.items() if length <= longest))
         stacked = _on_graded_grids(activation, sigma, regular, length + 1, extent, nodes, tolerance / 2)
         averages = quadrature.one_sample(activation, variances, wanted, count=count).fine
-        alone = dict(zip(wanted, averages, strict=True))
+        diagonal = dict(zip(wanted, averages, strict=True))
     coefficients = dict(zip(regular, stacked, strict=True))
     roots, present = {}, {}
     for a in regular:
-        roots[a], sizes = remainders(coefficients[a][:length], alone[a, a])
+        roots[a], sizes = remainders(coefficients[a][:length], diagonal[a, a])
         present[a] = _present(sizes)
     for order in orders:
         if order not in coefficients:  # a delta function
@@ -256,10 +256,10 @@ def tables(
             present[order] = _present(np.abs(coefficients[order][:length]).max(axis=1, initial=0.0))
     cut = {a: table[:length] for a, table in coefficients.items()}
     tails = {a: values.max(axis=1, initial=0.0) for a, values in roots.items()}
-    return Tables(cut, roots, tails, alone, present)
+    return Tables(cut, roots, tails, diagonal, present)
 
 
-def alone(
+def diagonal_averages(
     activation: Activation,
     variances: np.ndarray,
     pairs: tuple[Orders, ...],
@@ -279,8 +279,8 @@ def alone(
     wanted = tuple(dict.fromkeys((*pairs, *((a, a) for a in regular))))
     grid = _uniform(1, max(_HERMITE_REACH, quadrature.reach(activation, widest)), step)
     sigma = np.sqrt(variances)
-    found = _on_interpolated_grid(activation, sigma, regular, grid, wanted, tolerance / 2)[1]
-    return {pair: found[pair] for pair in pairs}
+    averages = _on_interpolated_grid(activation, sigma, regular, grid, wanted, tolerance / 2)[1]
+    return {pair: averages[pair] for pair in pairs}
 
 
 def _present(size: np.ndarray) -> Parity:

@@ -31,7 +31,7 @@ class Side:
     """One side of a block of pairs (D, P, A, B): which legs, out of (Q, n), stand where.
 
     D and P count pairs of positions of the samples A along rows and B along columns. Legs along rows are
-    listed by A; legs along columns by B, or by A too where samples are met with themselves and B is one.
+    listed by A; legs along columns by B, or by A too where samples are paired with themselves and B is one.
     """
 
     legs: Any

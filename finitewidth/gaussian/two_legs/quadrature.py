@@ -123,11 +123,9 @@ def one_sample(
         x, weights = gaussian_grid(points, extent, count)
         weights = np.broadcast_to(weights, (sigma.size, weights.shape[-1]))
         legs = _legs(activation, sigma[:, None] * x, orders)
-        alone = Pairs(sigma**2, sigma**2, sigma**2, np.zeros_like(sigma))  # z_1 = z_2
-        nested.fine[:, part] = _moments(legs, legs, weights, orders, alone, activation)
-        nested.coarse[:, part] = _moments(
-            legs, legs, _every_second(weights, count), orders, alone, activation
-        )
+        same = Pairs(sigma**2, sigma**2, sigma**2, np.zeros_like(sigma))  # z_1 = z_2
+        nested.fine[:, part] = _moments(legs, legs, weights, orders, same, activation)
+        nested.coarse[:, part] = _moments(legs, legs, _every_second(weights, count), orders, same, activation)
     return nested
 
 

@@ -29,9 +29,9 @@ def largest_scale(activation: Activation, variances: np.ndarray, pair: Orders) -
     """The largest scale over all pairs of legs."""
     smallest = variances[variances > 0].min(initial=np.inf)
     corners = np.asarray([variances.max(initial=0.0), smallest if np.isfinite(smallest) else 0.0])
-    alone = scale(activation, variances, variances, pair).max(initial=0.0)
+    diagonal = scale(activation, variances, variances, pair).max(initial=0.0)
     mixed = scale(activation, corners, corners[::-1], pair).max(initial=0.0)
-    return float(max(alone, mixed))
+    return float(max(diagonal, mixed))
 
 
 def _mean_square(activation: Activation, variances: np.ndarray, order: int) -> np.ndarray:

@@ -131,7 +131,7 @@ class Sums(NamedTuple):
         return remainder
 
     def _listed(self, orders, values) -> float:
-        """Samples met with themselves, other sites of them: few pairs."""
+        """Samples paired with themselves, other sites of them: few pairs."""
         c, (first, second) = self.correlations.c, self.series.tables
         for (a, b), out in zip(orders, values, strict=True):
             of_rows = self.rows.select(first.coefficients[a])

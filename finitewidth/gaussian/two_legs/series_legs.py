@@ -28,7 +28,9 @@ class SeriesLegs(Legs):
     widest: float  # at least the largest variance of the legs on both sides of a pair
     tolerance: float
     made: dict[int, Tables] = field(default_factory=dict, repr=False)
-    met: dict[int, tuple["SeriesLegs", series.Series]] = field(default_factory=dict, repr=False)  # by length
+    cache: dict[int, tuple["SeriesLegs", series.Series]] = field(
+        default_factory=dict, repr=False
+    )  # by length
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @functools.cached_property
@@ -57,12 +59,12 @@ class SeriesLegs(Legs):
         )
         coefficients = {a: table.reshape(-1, *shape) for a, table in made.coefficients.items()}
         roots = {a: values.reshape(-1, *shape) for a, values in made.roots.items()}
-        alone = {pair: values.reshape(shape) for pair, values in made.alone.items()}
-        return made._replace(coefficients=coefficients, roots=roots, alone=alone)
+        diagonal = {pair: values.reshape(shape) for pair, values in made.diagonal.items()}
+        return made._replace(coefficients=coefficients, roots=roots, diagonal=diagonal)
 
-    def alone(self) -> list[np.ndarray]:
+    def diagonal(self) -> list[np.ndarray]:
         """Averages of single legs, one array for each pair of orders, without tables."""
-        made = hermite_tables.alone(
+        made = hermite_tables.diagonal_averages(
             self.activation,
             self.variances.ravel(),
             self.orders,
@@ -94,10 +96,10 @@ class SeriesLegs(Legs):
 
     def with_columns(self, columns: "SeriesLegs", length: int) -> series.Series:
         """The series of pairs with other legs, kept for the next block of such pairs."""
-        last, made = self.met.get(length, (None, None))
+        last, made = self.cache.get(length, (None, None))
         if made is None or last is not columns:
             made = _series(self, columns, length)
-            self.met[length] = columns, made
+            self.cache[length] = columns, made
         return made
 
 
@@ -110,14 +112,14 @@ def average(
     """
     legs: SeriesLegs = rows.legs
     if same is not None and same.all():
-        values = [np.broadcast_to(rows.select(own), cross.shape).copy() for own in legs.alone()]
+        values = [np.broadcast_to(rows.select(own), cross.shape).copy() for own in legs.diagonal()]
         return values, legs.precision.error
     sums = _sums(rows, columns, cross, same)
     values = [np.empty(cross.shape) for _ in legs.orders]
     error = sums.into(legs.orders, values)
     if same is not None:
         for value, pair in zip(values, legs.orders, strict=True):
-            np.copyto(value, rows.select(sums.series.tables[0].alone[pair]), where=same)
+            np.copyto(value, rows.select(sums.series.tables[0].diagonal[pair]), where=same)
     if _may_be_slow(legs, sums.series, sums.correlations.largest):
         slow = _slow_pairs(sums)
         slow &= True if same is None else ~same
@@ -155,15 +157,15 @@ def _multiplied(values: list[np.ndarray], error: float, Theta: np.ndarray | None
 
 def _marked(same: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
     """The places that are marked."""
-    if same.shape == shape:  # as most blocks are; flat places are found faster
+    if same.shape == shape:  # as most blocks are; flat places are faster
         return np.unravel_index(np.flatnonzero(same), shape)
     return np.nonzero(np.broadcast_to(same, shape))
 
 
 def _alone(rows: Side, made: series.Series, results: list[np.ndarray], marked) -> list[np.ndarray]:
     """What K and Theta become where a leg meets itself."""
-    alone = [rows.select(made.tables[0].alone[pair]) for pair in rows.legs.orders[: len(results)]]
-    K, *slope = (np.broadcast_to(values, results[0].shape)[marked] for values in alone)
+    diagonal = [rows.select(made.tables[0].diagonal[pair]) for pair in rows.legs.orders[: len(results)]]
+    K, *slope = (np.broadcast_to(values, results[0].shape)[marked] for values in diagonal)
     return [K, *(values * results[1][marked] for values in slope)]
 
 

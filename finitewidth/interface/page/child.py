@@ -36,7 +36,7 @@ def _listen(orders: queue.SimpleQueue) -> None:
 def _loaded() -> Callable[[dict, Callable[[dict], None]], None]:
     from finitewidth.core.programs import keep_programs
     from finitewidth.interface.page import answers, orders
-    from finitewidth.theory.averages import remember
+    from finitewidth.theory.feature_products import remember
 
     keep_programs(answers.LEAST_COMPILATION)
     remember(answers.REMEMBERED)

@@ -11,7 +11,7 @@ import finitewidth
 from finitewidth.core.storage.files import with_checksums
 from finitewidth.interface.runs.main_job import SolvedRun
 from finitewidth.interface.runs.run_files import TrainingRun
-from finitewidth.theory.labelled import input_dimensions
+from finitewidth.theory.xarray_form import input_dimensions
 from finitewidth.training.infinite.gaussian import Prediction
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from finitewidth.network.losses.abstract import AbstractLoss
 Motion = Literal["steps", "flow", "second order"]
 Force = Callable[[np.ndarray, int], np.ndarray]
 State = tuple[Any, ...]
+_NONLINEAR = ("adam", "adagrad", "adadelta", "rmsprop", "lion", "sign", "lamb")
 
 
 class AbstractAlgorithm(abc.ABC):
@@ -60,7 +61,14 @@ class AbstractAlgorithm(abc.ABC):
     """How real networks move: steps of gradient descent, gradient flow, or second-order updates."""
 
     draws_batches: ClassVar[bool] = False
-    """Whether every network has random batches of its own."""
+    """Whether every network has random batches of its own; then it has a `batch_size`."""
+
+    batch_size: int
+
+    @property
+    def independent_batches(self) -> bool:
+        """Whether random batches of different steps are independent, of samples drawn one by one."""
+        return False
 
     @property
     def mixes_modes(self) -> bool:
@@ -237,6 +245,12 @@ def as_algorithm(value: object) -> AbstractAlgorithm:
     """The value itself, if it is an algorithm."""
     if isinstance(value, AbstractAlgorithm):
         return value
+    name = value if isinstance(value, str) else type(value).__name__
+    if any(part in name.lower() for part in _NONLINEAR):
+        raise ValueError(
+            f"algorithm {name} moves each parameter by a nonlinear function of its own gradient, and "
+            "networks follow no NTK then; use fw.GradientDescent(learning_rate, steps, momentum=0.9)."
+        )
     raise ValueError(
         "algorithm must be fw.GradientFlow(), fw.GradientDescent(learning_rate), fw.Newton(), fw.TwoStep(), "
         f"fw.algorithms.Schedule(updates) or another fw.algorithms.AbstractAlgorithm, got {value!r}."

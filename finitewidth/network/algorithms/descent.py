@@ -33,6 +33,11 @@ class AbstractDescent(AbstractAlgorithm):
     def _check(self, *, or_infinite: bool) -> None:
         """Bring the fields that all descents share into their form."""
         rates, steps = self.learning_rate, self.steps
+        if callable(rates):
+            raise ValueError(
+                "learning_rate must be a number or one for each step, got a function: where a rate depends "
+                "on the loss, steps are not linear in gradients; give the rates themselves."
+            )
         if np.ndim(rates):
             rates = _schedule(rates)
             steps = len(rates) if steps is None or steps == math.inf else steps

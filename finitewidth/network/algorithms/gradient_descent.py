@@ -66,7 +66,9 @@ class GradientDescent(AbstractDescent):
         r"""$(1 - (1 - \eta l)^t) / l$ for plain steps, $1/(l + a)$ at the end of training with a ridge."""
         if self.is_finished and self.ridge:
             return 1 / (eigenvalues + self.ridge)
-        if self.is_finished or not self.is_plain or self.mixes_modes:
+        if self.mixes_modes:
+            raise ValueError(f"algorithm={self!r} mixes modes; use its method response_matrix.")
+        if self.is_finished or not self.is_plain:
             return super().response(eigenvalues)
         l, eta, steps = eigenvalues, self.learning_rate, self.steps
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -50,6 +50,10 @@ class StochasticGradientDescent(AbstractDescent):
             raise ValueError(f"replacement must be True or False, got {self.replacement!r}.")
 
     @property
+    def independent_batches(self) -> bool:
+        return self.replacement
+
+    @property
     def mixes_modes(self) -> bool:
         return True
 

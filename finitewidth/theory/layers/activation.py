@@ -29,7 +29,7 @@ from finitewidth.gaussian.two_legs.legs import Side
 from finitewidth.gaussian.two_legs.orders import Orders
 from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.activation import Activation, times_slope
-from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Counter, register
+from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Assembly, register
 from finitewidth.theory.layers.pair_map import PairMap
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
 
@@ -47,7 +47,7 @@ class ActivationStep(AbstractStep):
     def apply(self, pairs: Pairs, wanted: Displacements, block: AbstractBlock) -> Pairs:
         rows, columns = block.sides(self, pairs)
         same, K = block.same(pairs), pairs.K
-        if same is not None:  # one input met twice has correlation one to the last bit
+        if same is not None:  # one input paired with itself has correlation one to the last bit
             np.copyto(K, rows.variances, where=same)
         if self.gain and pairs.Theta is not None:
             return self._with_gains(rows, columns, K, same, pairs, wanted, block)
@@ -76,30 +76,38 @@ class ActivationStep(AbstractStep):
 
 
 @register
-def _(layer: Activation, shape: Shape, count: Counter) -> AbstractStep:
-    return ActivationStep(Grid(shape[:-1]), layer, count.slot(), count.gain)
+def _(layer: Activation, shape: Shape, assembly: Assembly) -> AbstractStep:
+    return ActivationStep(Grid(shape[:-1]), layer, assembly.next_slot(), assembly.gain_rate)
+
+
+Corners = Float[np.ndarray, "N N 3 3"]  # of a block: between the pairs (11), (12), (22) of each two samples
+
+
+def corners_of(block: np.ndarray) -> Corners:
+    """The entries of a block (N, N, N, N) that have labels from one pair of samples only."""
+    a, b = np.indices(block.shape[:2])
+    pairs = (a, a), (a, b), (b, b)
+    return np.stack([np.stack([block[*row, *column] for column in pairs], -1) for row in pairs], -2)
 
 
 class KernelResponse(NamedTuple):
     r"""How $\langle u_1 u_2 \rangle$ answers to a change of the kernel, to first and second order."""
 
     value: Float[np.ndarray, "N N"]
-    slope: PairMap | None  # first derivative with respect to K_11, K_12, K_22
-    bend: tuple[np.ndarray, ...]  # <u''''u>, <u'''u'>, <u''u''>, <u'u'''>, <u u''''>
+    gradient: PairMap | None  # first derivative with respect to K_11, K_12, K_22
+    curvature: tuple[np.ndarray, ...]  # <u''''u>, <u'''u'>, <u''u''>, <u'u'''>, <u u''''>
 
-    def correction(self, G1: np.ndarray, V: np.ndarray) -> np.ndarray:
+    def correction(self, G1: np.ndarray, V: Corners) -> np.ndarray:
         """1/2 sum <dd f> G1 + 1/8 sum <dddd f> V, over the legs of f = u_1 u_2."""
-        assert self.slope is not None
-        index = np.arange(G1.shape[0])
-        a, b = index[:, None], index[None, :]
+        assert self.gradient is not None
         fourth = (
-            self.bend[0] * V[a, a, a, a]
-            + 4 * self.bend[1] * V[a, a, a, b]
-            + self.bend[2] * (2 * V[a, a, b, b] + 4 * V[a, b, a, b])
-            + 4 * self.bend[3] * V[a, b, b, b]
-            + self.bend[4] * V[b, b, b, b]
+            self.curvature[0] * V[..., 0, 0]
+            + 4 * self.curvature[1] * V[..., 0, 1]
+            + self.curvature[2] * (2 * V[..., 0, 2] + 4 * V[..., 1, 1])
+            + 4 * self.curvature[3] * V[..., 1, 2]
+            + self.curvature[4] * V[..., 2, 2]
         )
-        return self.slope.of_pairs(G1) + fourth / 8
+        return self.gradient.of_pairs(G1) + fourth / 8
 
 
 class Moments(NamedTuple):
@@ -108,7 +116,7 @@ class Moments(NamedTuple):
     sigma: KernelResponse  # of <sigma sigma>
     slope: KernelResponse  # of <sigma' sigma'>
     leading: np.ndarray | None  # <sigma'' sigma>, for the maps that treat the two legs differently
-    third: np.ndarray | None  # <sigma''' sigma'>; with kinks zero for one sample, as slope.first
+    third: np.ndarray | None  # <sigma''' sigma'>; with kinks zero for one sample, as slope.gradient.first
     error: float  # of averages, in units of the scale they live on
     derivative_error: float  # of derivatives with respect to the kernel, where kinks ask for them
 

@@ -18,7 +18,7 @@ from scipy.special import softmax
 from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.attention import SelfAttention
 from finitewidth.theory.layers import random_attention
-from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Counter, register
+from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Assembly, register
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
 
 Square = np.ndarray  # pairs of positions of pairs of samples, (p, q, A, B)
@@ -127,6 +127,6 @@ class RootAttention(AbstractAttention):
 
 
 @register
-def _(layer: SelfAttention, shape: Shape, count: Counter) -> AbstractStep:
+def _(layer: SelfAttention, shape: Shape, assembly: Assembly) -> AbstractStep:
     kind = LinearAttention if layer.scaling == "linear" else RootAttention
-    return kind(Grid(shape[:-1]), layer, count.slot())
+    return kind(Grid(shape[:-1]), layer, assembly.next_slot())

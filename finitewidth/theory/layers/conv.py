@@ -18,7 +18,7 @@ from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.conv import Conv
 from finitewidth.network.layers.windows import Axis
 from finitewidth.theory.layers.dense import WeightsStep, coefficients
-from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Counter, register
+from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Assembly, register
 from finitewidth.theory.layers.mixing import Mixing
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
 
@@ -62,9 +62,9 @@ def _taps(axes: tuple[Axis, ...]) -> int:
 def _runs(axes: tuple[Axis, ...], displacements: Displacements) -> tuple[Runs, Runs]:
     """The runs along both axes for each displacement; a sequence has one column."""
     one = np.ones((len(displacements), 1), dtype=int)
-    alone = 0 * one, one, one, np.zeros((len(displacements), 1, 1), dtype=int)
+    one_column = 0 * one, one, one, np.zeros((len(displacements), 1, 1), dtype=int)
     along = [_listed([_along(axis, d[place]) for d in displacements]) for place, axis in enumerate(axes)]
-    return (along[0], along[1]) if len(along) == 2 else (along[0], alone)
+    return (along[0], along[1]) if len(along) == 2 else (along[0], one_column)
 
 
 def _listed(images: "list[list[Run]]") -> Runs:
@@ -101,7 +101,7 @@ def _along(axis: Axis, displacement: int) -> "list[Run]":
 
 
 @register
-def _(layer: Conv, shape: Shape, count: Counter) -> AbstractStep | list[AbstractStep]:
+def _(layer: Conv, shape: Shape, assembly: Assembly) -> AbstractStep | list[AbstractStep]:
     axes = layer.axes(shape)
     grid = Grid(shape[:-1])
     if all(axis.stride == 1 and axis.output == axis.size for axis in axes):

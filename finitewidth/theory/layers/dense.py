@@ -12,7 +12,7 @@ import numpy as np
 
 from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.dense import Dense
-from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Counter, register
+from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Assembly, register
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
 
 
@@ -58,5 +58,5 @@ def coefficients(layer: Any, taps: int) -> tuple[float, float, float, float, flo
 
 
 @register
-def _(layer: Dense, shape: Shape, count: Counter) -> AbstractStep:
+def _(layer: Dense, shape: Shape, assembly: Assembly) -> AbstractStep:
     return WeightsStep(Grid(shape[:-1]), layer)

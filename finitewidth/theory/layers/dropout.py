@@ -6,7 +6,7 @@ import numpy as np
 
 from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.dropout import Dropout
-from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Counter, register
+from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Assembly, register
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
 
 
@@ -25,5 +25,5 @@ class DropoutStep(AbstractStep):
 
 
 @register
-def _(layer: Dropout, shape: Shape, count: Counter) -> AbstractStep:
+def _(layer: Dropout, shape: Shape, assembly: Assembly) -> AbstractStep:
     return DropoutStep(Grid(shape[:-1]), layer)

@@ -3,7 +3,7 @@
 A kind of layer is known once a file of this folder registers it:
 
     @register
-    def _(layer: Dense, shape: Shape, count: Counter) -> AbstractStep: ...
+    def _(layer: Dense, shape: Shape, assembly: Assembly) -> AbstractStep: ...
 """
 
 import abc
@@ -22,20 +22,20 @@ from finitewidth.theory.layers.sites import Displacements, Grid, Pairs, ordered
 from finitewidth.theory.layers.workspace import Workspace
 
 
-class Counter:
-    """Numbers given out while the steps of a network are made."""
+class Assembly:
+    """What is counted while the steps of a network are made."""
 
     def __init__(self):
         self.layers = 0  # with weights
         self.slots = 0  # of steps that need to know single samples
-        self.gain = 0.0  # learning rates of the gains of norms since the last weights, added up
+        self.gain_rate = 0.0  # learning rates of the gains of norms since the last weights, added up
 
-    def slot(self) -> int:
+    def next_slot(self) -> int:
         """The place of a step among those that need to know single samples."""
         self.slots += 1
         return self.slots - 1
 
-    def layer(self) -> int:
+    def next_layer(self) -> int:
         """The next layer with weights."""
         self.layers += 1
         return self.layers
@@ -104,7 +104,7 @@ class AbstractStep(abc.ABC):
         """The pairs behind the layer. Arrays of `pairs` may be overwritten, or given to the workspace."""
 
 
-class Like(NamedTuple):
+class BlockShape(NamedTuple):
     """The samples along rows and columns of a block, and whether it has an NTK."""
 
     rows: int
@@ -119,12 +119,12 @@ class AbstractMixing(AbstractStep):
 
     @abc.abstractmethod
     def gathered(
-        self, chunks: Iterator[Pairs], wanted: Displacements, like: Like, workspace: Workspace
+        self, chunks: Iterator[Pairs], wanted: Displacements, like: BlockShape, workspace: Workspace
     ) -> Pairs:
         """The pairs behind the layer from chunks of those in front of it, which go to the workspace."""
 
     def apply(self, pairs: Pairs, wanted: Displacements, block: AbstractBlock) -> Pairs:
-        like = Like(pairs.K.shape[2], pairs.K.shape[3], pairs.Theta is not None)
+        like = BlockShape(pairs.K.shape[2], pairs.K.shape[3], pairs.Theta is not None)
         return self.gathered(iter((pairs,)), wanted, like, block.workspace)
 
 
@@ -141,7 +141,7 @@ class Chain:
         cls,
         layers: Sequence[AbstractLayer],
         shape: Shape,
-        count: Counter,
+        assembly: Assembly,
         *,
         counted: bool = True,
         ends_inside: bool = False,
@@ -149,14 +149,14 @@ class Chain:
         """The steps of layers; the last one is not counted if it `ends_inside` a larger step."""
         grid, steps, numbers = Grid(shape[:-1]), [], []
         for place, layer in enumerate(layers, start=1):
-            for step in infinite_width(layer, shape, count):
+            for step in infinite_width(layer, shape, assembly):
                 steps.append(step)
                 numbers.append(None)
             shape = layer.output_shape(shape)
             if layer.has_weights:
-                count.gain = 0.0
+                assembly.gain_rate = 0.0
             if counted and layer.has_weights and not (ends_inside and place == len(layers)):
-                numbers[-1] = count.layer()
+                numbers[-1] = assembly.next_layer()
         return cls(grid, tuple(steps), tuple(numbers))
 
     @property
@@ -207,7 +207,7 @@ class Chain:
 
 
 @functools.singledispatch
-def _registered(layer: AbstractLayer, shape: Shape, count: Counter) -> AbstractStep | list[AbstractStep]:
+def _registered(layer: AbstractLayer, shape: Shape, assembly: Assembly) -> AbstractStep | list[AbstractStep]:
     raise ValueError(f"{layer!r} has no kernel in the theory; use another layer.")
 
 
@@ -219,8 +219,8 @@ def _discover() -> None:
     import_modules(sys.modules[__name__.rpartition(".")[0]])
 
 
-def infinite_width(layer: AbstractLayer, shape: Shape, count: Counter) -> list[AbstractStep]:
+def infinite_width(layer: AbstractLayer, shape: Shape, assembly: Assembly) -> list[AbstractStep]:
     """The steps of a layer at infinite width, for samples of this shape in front of it; mostly one."""
     _discover()
-    made = _registered(layer, shape, count)
+    made = _registered(layer, shape, assembly)
     return made if isinstance(made, list) else [made]

@@ -14,7 +14,7 @@ import numpy as np
 
 from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.layer_norm import LayerNorm
-from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Counter, register
+from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Assembly, register
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
 
 
@@ -48,6 +48,6 @@ class LayerNormStep(AbstractStep):
 
 
 @register
-def _(layer: LayerNorm, shape: Shape, count: Counter) -> AbstractStep:
-    count.gain += layer.lambda_gain
-    return LayerNormStep(Grid(shape[:-1]), layer, count.slot())
+def _(layer: LayerNorm, shape: Shape, assembly: Assembly) -> AbstractStep:
+    assembly.gain_rate += layer.lambda_gain
+    return LayerNormStep(Grid(shape[:-1]), layer, assembly.next_slot())

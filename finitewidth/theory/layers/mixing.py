@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from finitewidth.network.layers.windows import Axis
-from finitewidth.theory.layers.interface import AbstractMixing, Like
+from finitewidth.theory.layers.interface import AbstractMixing, BlockShape
 from finitewidth.theory.layers.sites import Displacement, Displacements, Grid, Pairs, ordered
 from finitewidth.theory.layers.workspace import Workspace
 
@@ -38,7 +38,7 @@ class Mixing(AbstractMixing):
         return _asked(self, wanted)
 
     def gathered(
-        self, chunks: Iterator[Pairs], wanted: Displacements, like: Like, workspace: Workspace
+        self, chunks: Iterator[Pairs], wanted: Displacements, like: BlockShape, workspace: Workspace
     ) -> Pairs:
         from finitewidth.core.loops import add_product
 

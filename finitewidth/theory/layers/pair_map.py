@@ -35,6 +35,11 @@ class PairMap(NamedTuple):
         parts = [part for part in self if part is not None]
         return np.stack([np.zeros_like(parts[0]) if part is None else part for part in self])
 
+    def of_three(self, first: np.ndarray, both: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """The map applied to values on the pairs (11), (12) and (22), (N, N) each."""
+        parts = zip(self, (first, both, second), strict=True)
+        return sum(part * value for part, value in parts if part is not None)  # type: ignore[return-value]
+
     def of_pairs(self, matrix: np.ndarray) -> np.ndarray:
         """The map applied to a matrix of pairs (N, N)."""
         return self.of_rows(matrix[:, :, None, None])[:, :, 0, 0]
@@ -45,8 +50,8 @@ class PairMap(NamedTuple):
         for legs, coefficient in feature.items():
             if self.both is not None:
                 add_to(moved, legs, self.both * coefficient)
-            alone = np.diag(coefficient) if isinstance(coefficient, np.ndarray) else coefficient
-            column = alone[:, None] if isinstance(alone, np.ndarray) else alone
+            diagonal = np.diag(coefficient) if isinstance(coefficient, np.ndarray) else coefficient
+            column = diagonal[:, None] if isinstance(diagonal, np.ndarray) else diagonal
             if self.first is not None:
                 add_to(moved, _on(0, legs), self.first * column)
             if self.second is not None:

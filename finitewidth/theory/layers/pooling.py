@@ -11,7 +11,7 @@ import numpy as np
 
 from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.pooling import AveragePool, Flatten, GlobalAveragePool
-from finitewidth.theory.layers.interface import AbstractMixing, AbstractStep, Counter, Like, register
+from finitewidth.theory.layers.interface import AbstractMixing, AbstractStep, Assembly, BlockShape, register
 from finitewidth.theory.layers.mixing import Mixing
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
 from finitewidth.theory.layers.workspace import Workspace
@@ -34,7 +34,7 @@ class Gathering(AbstractMixing):
         return self.grid.everything if self.among_all else (self.grid.zero,)
 
     def gathered(
-        self, chunks: Iterator[Pairs], wanted: Displacements, like: Like, workspace: Workspace
+        self, chunks: Iterator[Pairs], wanted: Displacements, like: BlockShape, workspace: Workspace
     ) -> Pairs:
         from finitewidth.core.loops import add_rows
 
@@ -50,15 +50,15 @@ class Gathering(AbstractMixing):
 
 
 @register
-def _(layer: AveragePool, shape: Shape, count: Counter) -> AbstractStep:
+def _(layer: AveragePool, shape: Shape, assembly: Assembly) -> AbstractStep:
     return Mixing(Grid(shape[:-1]), layer.axes(shape), tied=False, counts_padding=layer.count_padding)
 
 
 @register
-def _(layer: GlobalAveragePool, shape: Shape, count: Counter) -> AbstractStep:
+def _(layer: GlobalAveragePool, shape: Shape, assembly: Assembly) -> AbstractStep:
     return Gathering(Grid(shape[:-1]), among_all=True)
 
 
 @register
-def _(layer: Flatten, shape: Shape, count: Counter) -> AbstractStep:
+def _(layer: Flatten, shape: Shape, assembly: Assembly) -> AbstractStep:
     return Gathering(Grid(shape[:-1]), among_all=False)

@@ -11,7 +11,7 @@ import numpy as np
 
 from finitewidth.network.layers.abstract import Shape
 from finitewidth.network.layers.residual import Residual
-from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Chain, Counter, register
+from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Assembly, Chain, register
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs, ordered
 
 
@@ -60,9 +60,9 @@ class ResidualStep(AbstractStep):
 
 
 @register
-def _(layer: Residual, shape: Shape, count: Counter) -> AbstractStep:
-    gain = count.gain
-    body = Chain.of(layer.layers, shape, count, ends_inside=True)
-    count.gain = gain
-    shortcut = Chain.of(layer.shortcut, shape, count, counted=False)
+def _(layer: Residual, shape: Shape, assembly: Assembly) -> AbstractStep:
+    gain = assembly.gain_rate
+    body = Chain.of(layer.layers, shape, assembly, ends_inside=True)
+    assembly.gain_rate = gain
+    shortcut = Chain.of(layer.shortcut, shape, assembly, counted=False)
     return ResidualStep(Grid(shape[:-1]), body, shortcut, layer.gamma)

@@ -10,9 +10,9 @@ import numpy as np
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.tasks import Arrays, Runner
 from finitewidth.network.network import Network
-from finitewidth.theory.layers.interface import Chain, Counter
+from finitewidth.theory.layers.interface import Assembly, Chain
+from finitewidth.theory.pairs.block_sizes import pairs_of_sites
 from finitewidth.theory.pairs.propagation import Propagation
-from finitewidth.theory.pairs.sizes import pairs_of_sites
 
 NAME = "panels"
 _WIDEST = 1024  # samples
@@ -33,7 +33,7 @@ class Panels(NamedTuple):
     @classmethod
     def of(cls, net: Network, rows: int, columns: int | None) -> "Panels":
         """The division for a network; `columns` is None for a symmetric matrix. It fixes the tasks."""
-        work = pairs_of_sites(Chain.of(net.layers, net.input_shape, Counter()))
+        work = pairs_of_sites(Chain.of(net.layers, net.input_shape, Assembly()))
         side = max(8, min(_WIDEST, math.isqrt(_WORK // work)))
         return cls(rows, rows if columns is None else columns, side, columns is None)
 
@@ -90,8 +90,8 @@ def _panel(request: Request, task: int) -> Arrays:
     panels = request.panels
     rows, columns = panels.part(task)
     second = X if other is None else other
-    alone = panels.symmetric and rows == columns
-    through = Propagation(net, X[rows], None if alone else second[columns], tolerance, (layer,))
+    on_diagonal = panels.symmetric and rows == columns
+    through = Propagation(net, X[rows], None if on_diagonal else second[columns], tolerance, (layer,))
     matrices, error = through.matrices()
     named = zip(("K", "Theta"), matrices[layer], strict=True)
     errors = {"error": np.asarray(error), "sampling_error": np.asarray(through.sampling_error)}

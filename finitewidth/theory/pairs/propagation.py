@@ -4,8 +4,8 @@ $$K' = C_b + C_W \langle\sigma\sigma\rangle_K, \qquad
   \Theta' = \lambda_b + \lambda_W \langle\sigma\sigma\rangle_K + C_W\, \Theta \langle\sigma'\sigma'\rangle_K$$
 
 (PDLT chapters 4 and 8). A pair of samples needs only its own sites and what layers measure of single samples,
-such as variances. So first each sample is met with itself, and then the whole network is run within a block
-of pairs that stays in cache. Memory is that of the result, whatever the number of positions.
+such as variances. So each sample is paired with itself first. Then the whole network is run within a block of
+pairs that stays in cache. Memory is that of the result, whatever the number of positions.
 """
 
 import functools
@@ -25,13 +25,12 @@ from finitewidth.gaussian.two_legs.legs import Legs, Side
 from finitewidth.gaussian.two_legs.series_legs import widest_variance
 from finitewidth.network.network import Network
 from finitewidth.theory.layers.activation import ActivationStep
-from finitewidth.theory.layers.dense import Means
-from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Chain, Counter, Like
+from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Assembly, BlockShape, Chain
 from finitewidth.theory.layers.sites import Displacements, Pairs
 from finitewidth.theory.layers.workspace import Workspace
+from finitewidth.theory.pairs.block_sizes import Tile, block_sizes, tiles
 from finitewidth.theory.pairs.closed_chain import ClosedChain, closed_chain
 from finitewidth.theory.pairs.samples import INPUTS, Samples, require_finite, share
-from finitewidth.theory.pairs.sizes import Tile, block_sizes, tiles
 
 Matrices = tuple[np.ndarray, np.ndarray | None]  # K and Theta
 _LEGS = 1 << 26  # bytes of tables of legs
@@ -90,7 +89,7 @@ def _mean(image: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=64)
 def _chain(net: Network) -> Chain:
-    return Chain.of(net.layers, net.input_shape, Counter())
+    return Chain.of(net.layers, net.input_shape, Assembly())
 
 
 @functools.lru_cache(maxsize=64)
@@ -108,6 +107,8 @@ class Propagation:
         X_other: np.ndarray | None,
         accuracy: float,
         kept: Sequence[int],
+        *,
+        distinct: bool = False,  # whether all inputs are known to differ
     ):
         self.net, self.accuracy, self.kept = net, accuracy, frozenset(kept)
         self.has_ntk = net.discontinuous is None
@@ -116,7 +117,8 @@ class Propagation:
         other = X if X_other is None else X_other
         rows = Samples(X, self.chain.grid)
         self.samples = (rows, rows if X_other is None else Samples(other, self.chain.grid))
-        self.numbers = input_numbers(X, X_other)
+        order = np.arange(len(X))
+        self.numbers = (order, order) if distinct else input_numbers(X, X_other)
         self.all_differ = self.symmetric and bool((np.diff(self.numbers[0]) > 0).all())
         self.end = self._end()
         self.sizes = block_sizes(self.chain, X.shape[0], other.shape[0], self.symmetric)
@@ -139,7 +141,7 @@ class Propagation:
         return _closed_chain(self.net, self.end)
 
     def _measure(self) -> None:
-        """Meet samples with themselves."""
+        """Pair samples with themselves."""
         for samples in self.samples[: 1 if self.symmetric else 2]:
             samples.measure(self.chain, self.end, self.accuracy, self.sizes.budget)
         share(*self.samples, self.numbers)
@@ -147,7 +149,9 @@ class Propagation:
     def _measure_closed(self, closed: ClosedChain) -> bool:
         """The same on the closed way; whether all variances are finite."""
         for samples in self.samples[: 1 if self.symmetric else 2]:
-            samples.measured = {INPUTS: samples.own(slice(None), (samples.grid.zero,)).K[0, :, :, 0]}
+            samples.measured = {
+                INPUTS: samples.diagonal_pairs(slice(None), (samples.grid.zero,)).K[0, :, :, 0]
+            }
         share(*self.samples, self.numbers)
         self._variances = [closed.variances(samples.measured[INPUTS][0]) for samples in self.samples]
         return all(np.isfinite(part).all() for part in self._variances)
@@ -240,7 +244,7 @@ class Propagation:
             return self.chain.apply(self._inputs(front, block), wanted, block, start, end)
         step = self.chain.steps[mixing[-1]]
         chunks = (self._behind(mixing[-1], chunk, block) for chunk in self._chunks(step, front, block))
-        like = Like(*block.tile.shape, self.has_ntk)
+        like = BlockShape(*block.tile.shape, self.has_ntk)
         pairs = step.gathered(chunks, front, like, block.workspace)  # type: ignore[attr-defined]
         return self.chain.apply(pairs, wanted, block, start, end)
 
@@ -268,19 +272,12 @@ class Propagation:
         """K and Theta of all pairs at the layers that are kept, and the largest error of an average."""
         collected, tiles, largest = Collected(self), self.tiles, 0.0
         pairs = self.samples[0].count * self.samples[1].count
-        alone = self.closed is not None and not self.closed.is_worth_threads(pairs)
+        one_thread = self.closed is not None and not self.closed.is_worth_threads(pairs)
         with progress("kernels of pairs of inputs", len(tiles), shown=shown) as advance:
-            for _, error in _on_all_cores(collected.fill, tiles, alone):
+            for _, error in _on_all_cores(collected.fill, tiles, one_thread):
                 largest = max(largest, error)
                 advance(1)
         return collected.layers, largest
-
-
-def first_layer(net: Network, X: np.ndarray, accuracy: float) -> Means:
-    """K and Theta of the first layer."""
-    K, Theta = Propagation(net, X, None, accuracy, (1,)).matrices()[0][1]
-    assert Theta is not None
-    return Means(K, Theta)
 
 
 class Collected:
@@ -317,9 +314,9 @@ class Collected:
         matrix[tile.rows, tile.columns] = values
 
 
-def _on_all_cores(work, tasks: list[Tile], alone: bool):
+def _on_all_cores(work, tasks: list[Tile], one_thread: bool):
     """A single tile, or little work, needs no thread of its own."""
-    if len(tasks) > 1 and not alone:
+    if len(tasks) > 1 and not one_thread:
         yield from on_all_cores(work, tasks)
         return
     with SingleThreadedProducts():  # the same bits whatever the number of tiles

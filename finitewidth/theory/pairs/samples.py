@@ -41,22 +41,22 @@ class Samples:
 
         mean_products(self.X, other.turned, rows.start, columns.start, partners, out)
 
-    def own(self, rows: slice, displacements: Displacements) -> Pairs:
-        """The inputs met with themselves, (D, P, A, 1)."""
+    def diagonal_pairs(self, rows: slice, displacements: Displacements) -> Pairs:
+        """The inputs paired with themselves, (D, P, A, 1)."""
         partners = self.grid.partners(displacements)
         first = self.X[:, rows]
         K = np.einsum("pac,dpac->dpa", first, first[partners]) / self.X.shape[-1]
         return Pairs(self.grid, displacements, K[..., None], None)
 
     def measure(self, chain: Chain, end: int, accuracy: float, at_once: int) -> None:
-        """Meet samples with themselves, as far as layers up to step `end` need to know of it."""
+        """Pair samples with themselves, as far as layers up to step `end` need to know of it."""
         displacements = chain.asked((), 0, end, measuring=True)[0] or (self.grid.zero,)
         size = max(1, at_once // (len(displacements) * self.grid.size))
         parts: list[dict[int, np.ndarray]] = []
         workspace = Workspace()
         for start in range(0, self.count, size):
             rows = slice(start, min(start + size, self.count))
-            pairs, block = self.own(rows, displacements), OwnBlock(accuracy, workspace)
+            pairs, block = self.diagonal_pairs(rows, displacements), DiagonalBlock(accuracy, workspace)
             place = displacements.index(self.grid.zero)
             block.measured[INPUTS] = pairs.K[place, :, :, 0].copy()
             chain.apply(pairs, (), block, 0, end)
@@ -74,8 +74,8 @@ def share(first: Samples, second: Samples, numbers: tuple[np.ndarray, np.ndarray
 
 
 @dataclass
-class OwnBlock(AbstractBlock):
-    """Samples met with themselves, (D, P, A, 1)."""
+class DiagonalBlock(AbstractBlock):
+    """Samples paired with themselves, (D, P, A, 1)."""
 
     accuracy: float
     workspace: Workspace

@@ -15,10 +15,9 @@ from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.gaussian.two_legs.two_samples import TwoSamples, two_samples
 from finitewidth.network.network import Network
 from finitewidth.theory import features
-from finitewidth.theory.averages import mean
-from finitewidth.theory.layers.pair_map import PairMap
-from finitewidth.theory.pairs.propagation import first_layer
-from finitewidth.theory.steps import Step, steps
+from finitewidth.theory.feature_products import mean
+from finitewidth.theory.recursion import Fluctuations, corrected_means
+from finitewidth.theory.steps import Step, first_layer, steps
 from finitewidth.theory.vertex import corners
 from finitewidth.theory.vertex.corners import Corners
 
@@ -54,7 +53,7 @@ class _OnPairs:
 def pair_corrections(net: Network, X: np.ndarray) -> PairCorrections:
     """G1 and H1 of the output layer on checked inputs."""
     state, error = _OnPairs.first(X.shape[0]), 0.0
-    for step in steps(net, first_layer(net, X, ACCURACY), net.depth, ACCURACY):
+    for step in steps(net, first_layer(net, X), net.depth, ACCURACY):
         averages = two_samples(step.activation, step.K)
         error = max(error, averages.error)
         state = _next(state, step, averages)
@@ -70,20 +69,13 @@ def _diagonal(matrix: np.ndarray) -> np.ndarray:
     return np.diag(matrix)[:, None]
 
 
-def _responses(step: Step) -> tuple[PairMap, PairMap]:
-    """How <s s> and <s' s'> answer to the kernel."""
-    sigma, slope = step.moments.sigma.slope, step.moments.slope.slope
-    assert sigma is not None and slope is not None
-    return sigma, slope
-
-
 def _kernel(now: _OnPairs, step: Step, averages: TwoSamples) -> list[np.ndarray]:
     """V and D of the next layer."""
-    sigma, slope = _responses(step)
-    from_kernel = sigma.scaled(step.lambda_W).plus(slope.scaled(step.C_W * step.Theta))
+    sigma, from_kernel = step.moments.sigma.gradient, features.kernel_maps(step)["x"]["v"]
+    assert sigma is not None
     value, r, C = step.moments.sigma.value, step.width_ratio, step.C_W
     X = mean(features.created(step)["x"], step.moments)
-    alone, one = _diagonal(value), corners.answer(step.moments.sigma)[..., 0, 0]
+    variance, one = _diagonal(value), corners.answer(step.moments.sigma)[..., 0, 0]
     fourth = _diagonal(averages.squares)
     created = corners.covariances(fourth, averages.cube_one, averages.squares, value)
     V, columns = corners.moved(step, now.V, created)
@@ -92,16 +84,10 @@ def _kernel(now: _OnPairs, step: Step, averages: TwoSamples) -> list[np.ndarray]
     gradients = step.lambda_W * averages.cube_one + C * step.Theta * averages.sloped_square
     both = step.lambda_W * averages.squares + C * step.Theta * averages.sloped_pair
     slopes = C * step.moments.slope.value
-    D_ijii = gradients - X * alone + r * (_sum(from_kernel, *on_ii) + slopes * one * now.D_ijii)
-    own = slopes * _sum(sigma, now.D_ijii, now.D_ijij, now.D_ijii.T)
-    D_ijij = both - X * value + r * (_sum(from_kernel, *on_ij) + own)
+    D_ijii = gradients - X * variance + r * (from_kernel.of_three(*on_ii) + slopes * one * now.D_ijii)
+    own = slopes * sigma.of_three(now.D_ijii, now.D_ijij, now.D_ijii.T)
+    D_ijij = both - X * value + r * (from_kernel.of_three(*on_ij) + own)
     return [V, C * D_ijii, C * D_ijij]
-
-
-def _sum(pair_map: PairMap, first: np.ndarray, both: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The map applied to values of the pairs (i i), (i j), (j j)."""
-    parts = zip(pair_map, (first, both, second), strict=True)
-    return sum(part * value for part, value in parts if part is not None)  # type: ignore[return-value]
 
 
 def _mixed(now: _OnPairs, step: Step, averages: TwoSamples) -> list[np.ndarray]:
@@ -119,9 +105,6 @@ def _mixed(now: _OnPairs, step: Step, averages: TwoSamples) -> list[np.ndarray]:
 
 def _means(now: _OnPairs, step: Step) -> tuple[np.ndarray, np.ndarray]:
     """G1 and H1 of the next layer."""
-    signal = corners.correction(step.moments.sigma, now.G1, now.V)
-    slope, r = step.moments.slope, step.width_ratio
-    D, F = now.D_ijii, now.F_iiji
-    tied = _sum(_responses(step)[1], D + 2 * F, now.D_ijij + now.F_iijj + now.F_ijji, (D + 2 * F).T)
-    gradient = now.H1 * slope.value + step.Theta * corners.correction(slope, now.G1, now.V) + tied
-    return r * step.C_W * signal, r * (step.lambda_W * signal + step.C_W * gradient)
+    on_first = now.D_ijii + 2 * now.F_iiji
+    on_both = now.D_ijij + now.F_iijj + now.F_ijji
+    return corrected_means(now.G1, now.H1, step, Fluctuations(now.V, on_first, on_both, on_first.T))

@@ -17,14 +17,13 @@ from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import check_layer
-from finitewidth.theory.pairs.propagation import first_layer
 from finitewidth.theory.sources import Source, source_layers
-from finitewidth.theory.steps import steps
+from finitewidth.theory.steps import first_layer, steps
 from finitewidth.theory.streams import Streams
 from finitewidth.theory.tensors import SHAPES, Shape
-from finitewidth.theory.unrolled.correlated import correlated, stream_groups
-from finitewidth.theory.unrolled.dense import dense, streamed
+from finitewidth.theory.unrolled.leg_by_leg import LegSlices, Request, contract_slots
 from finitewidth.theory.unrolled.sampled import Group, sampled
+from finitewidth.theory.unrolled.whole import stream_groups, whole, whole_with_skips
 
 Vectors = Sequence[np.ndarray] | np.ndarray  # one vector for each of the four slots
 
@@ -54,8 +53,8 @@ class Unrolled:
             8 * 10 * self.count**4, f"tensor {name} for {self.count} inputs", "contract it instead"
         )
         if self.streams is not None:
-            return correlated(self.streams, self.layer, _shape(name), self.count, tolerance)
-        return dense(self.sources, _shape(name), self.count, tolerance)
+            return whole_with_skips(self.streams, self.layer, _shape(name), self.count, tolerance)
+        return whole(self.sources, _shape(name), self.count, tolerance)
 
     def contract(self, name: str, vectors: Vectors, *, tolerance: float = 1e-8) -> float:
         """The tensor summed with one vector on each slot (printed order), streamed one leg at a time.
@@ -66,13 +65,17 @@ class Unrolled:
 
     def contract_all(self, vectors: Mapping[str, Vectors], *, tolerance: float = 1e-8) -> dict[str, float]:
         """Several tensors with four vectors each, in one pass over the four-leg averages."""
-        requests = {name: (_shape(name), self._block_vectors(name, four)) for name, four in vectors.items()}
+        checked = {name: self._checked(name, four) for name, four in vectors.items()}
         if self.streams is not None:
             return {
-                name: float(np.einsum("abcd,a,b,c,d", self.tensor(name, tolerance=tolerance), *vectors[name]))
-                for name in requests
+                name: float(np.einsum("abcd,a,b,c,d", self.tensor(name, tolerance=tolerance), *four))
+                for name, four in checked.items()
             }
-        return streamed(self.sources, requests, self.count, tolerance)
+        requests = [
+            Request(name, 0, np.einsum("b,c,d->bcd", *four[1:])[None]) for name, four in checked.items()
+        ]
+        totals = contract_slots(LegSlices(self, lambda: requests, tolerance))
+        return {name: float(total[0] @ checked[name][0]) for name, total in zip(checked, totals, strict=True)}
 
     def sample_contraction(
         self, name: str, vectors: Vectors, *, samples: int = 10_000, key: int = 0
@@ -83,9 +86,12 @@ class Unrolled:
         groups = [Group.of(source) for source in self.sources]
         if self.streams is not None:
             groups = stream_groups(self.streams, self.layer)
-        return sampled(groups, _shape(name), self._block_vectors(name, vectors), samples, key)
+        labelled = dict(zip(_shape(name).printed, self._checked(name, vectors), strict=True))
+        return sampled(groups, _shape(name), labelled, samples, key)
 
-    def _block_vectors(self, name: str, vectors: Vectors) -> dict[str, np.ndarray]:
+    def _checked(self, name: str, vectors: Vectors) -> list[np.ndarray]:
+        """Four vectors for a tensor that exists."""
+        _shape(name)
         arrays = [np.asarray(v, dtype=float) for v in vectors]
         count = self.count
         if len(arrays) != 4 or any(v.shape != (count,) for v in arrays):
@@ -93,7 +99,7 @@ class Unrolled:
             raise ValueError(
                 f"vectors must be four arrays of shape ({count},), got {shapes}; one for each slot."
             )
-        return dict(zip(_shape(name).printed, arrays, strict=True))
+        return arrays
 
 
 def _shape(name: str) -> Shape:
@@ -129,7 +135,7 @@ def unroll(net: Network, X: ArrayLike, *, layer: int | None = None, tolerance: f
             f"activation {net.kinked.name!r} has a kink, which the unrolled form cannot treat; use "
             "fw.solve for V, D, A, F and B, or a smooth activation."
         )
-    walked = steps(net, first_layer(net, X, tolerance), layer, tolerance)
+    walked = steps(net, first_layer(net, X), layer, tolerance)
     if net.ladder.has_skips and layer > 1:
         streams = Streams(net.ladder, list(walked))
         return Unrolled(net, layer, X.shape[0], streams.seen[layer], streams)

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from finitewidth.theory.layers.activation import KernelResponse
+from finitewidth.theory.layers.activation import Corners, KernelResponse
 from finitewidth.theory.steps import Step
-
-Corners = Float[np.ndarray, "N N 3 3"]
 
 
 def moved(step: Step, V: Corners, created: Corners) -> tuple[Corners, Corners]:
@@ -32,30 +30,19 @@ def corrections(steps: Sequence[Step], twice: Sequence[np.ndarray]) -> list[Floa
     V = np.zeros((*steps[0].K.shape, 3, 3))
     for step, Y in zip(steps, twice, strict=True):
         sigma, C, r = step.moments.sigma, step.C_W, step.width_ratio
-        G1.append(r * C * correction(sigma, G1[-1], V))
+        G1.append(r * C * sigma.correction(G1[-1], V))
         V = moved(step, V, _created(Y, sigma.value))[0]
     return G1
 
 
-def correction(sigma: KernelResponse, G1: np.ndarray, V: Corners) -> np.ndarray:
-    """1/2 sum <dd f> G1 + 1/8 sum <dddd f> V, as in `KernelResponse.correction`."""
-    assert sigma.slope is not None
-    bend = sigma.bend
-    fourth = (
-        bend[0] * V[..., 0, 0] + 4 * bend[1] * V[..., 0, 1] + bend[2] * (2 * V[..., 0, 2] + 4 * V[..., 1, 1])
-    )
-    fourth += 4 * bend[3] * V[..., 1, 2] + bend[4] * V[..., 2, 2]
-    return sigma.slope.of_pairs(G1) + fourth / 8
-
-
 def answer(sigma: KernelResponse) -> Corners:
     """How <s s> of the pairs (11), (12), (22) answers to those of the kernel."""
-    assert sigma.slope is not None
-    first, both, second = sigma.slope
+    assert sigma.gradient is not None
+    first, both, second = sigma.gradient
     assert first is not None and both is not None and second is not None
-    alone = np.diag(first + both + second)
+    diagonal = np.diag(first + both + second)
     R = np.zeros((*both.shape, 3, 3))
-    R[..., 0, 0], R[..., 2, 2] = alone[:, None], alone[None, :]
+    R[..., 0, 0], R[..., 2, 2] = diagonal[:, None], diagonal[None, :]
     R[..., 1, 0], R[..., 1, 1], R[..., 1, 2] = first, both, second
     return R
 
@@ -76,6 +63,6 @@ def covariances(fourth: np.ndarray, cubes: np.ndarray, squares: np.ndarray, mean
     moments[..., 0, 1] = moments[..., 1, 0] = cubes
     moments[..., 1, 2] = moments[..., 2, 1] = cubes.T
     moments[..., 0, 2] = moments[..., 2, 0] = moments[..., 1, 1] = squares
-    alone = np.diag(mean)
-    means = np.stack(np.broadcast_arrays(alone[:, None], mean, alone[None, :]), axis=-1)
+    diagonal = np.diag(mean)
+    means = np.stack(np.broadcast_arrays(diagonal[:, None], mean, diagonal[None, :]), axis=-1)
     return moments - means[..., :, None] * means[..., None, :]

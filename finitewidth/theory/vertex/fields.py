@@ -19,12 +19,11 @@ from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import accuracy_or_error, check_tolerance
 from finitewidth.theory.kernels import kernels
-from finitewidth.theory.pairs.propagation import first_layer
 from finitewidth.theory.solve import solve_with
 from finitewidth.theory.sources import source_layers
-from finitewidth.theory.steps import Step, steps
-from finitewidth.theory.vertex.averages import FAMILY, from_slice, from_whole
+from finitewidth.theory.steps import Step, first_layer, steps
 from finitewidth.theory.vertex.corners import corrections
+from finitewidth.theory.vertex.four_sigmas import FAMILY, from_slice, from_whole
 from finitewidth.theory.vertex.interface import AbstractVertex, Contracted, WholeVertex
 from finitewidth.theory.vertex.sources import Averages, VertexSource
 
@@ -138,7 +137,7 @@ def fields(net: Network, X: Float[np.ndarray, "N n0"], *, tolerance: float | Non
     if net.ladder.has_skips:
         pair = kernels(net, X)
         return Fields(net, X, pair.error, tolerance, (pair.K,), ())
-    first = first_layer(net, X, ACCURACY)
+    first = first_layer(net, X)
     walked = tuple(steps(net, first, net.depth, ACCURACY))
     error = max((step.moments.error for step in walked), default=0.0)
     accuracy_or_error(error, ACCURACY, net.activation_name)

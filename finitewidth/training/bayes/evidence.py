@@ -15,6 +15,8 @@ from finitewidth.training.bayes.conditioned_prior import ConditionedPrior
 from finitewidth.training.bayes.posterior_corrections import Derivatives, evidence_correction
 from finitewidth.training.first_order.expansion import ExpansionWarning
 from finitewidth.training.infinite.bayes import Evidence, infinite_evidence
+from finitewidth.training.neglected.posteriors import evidence_truncation
+from finitewidth.training.neglected.truncation import depth_over_width
 
 _STEP = 1e-3  # of central differences, relative to the hyperparameter
 _DIFFERENCED = 1e-10  # accuracy of four-leg averages whose differences are taken
@@ -73,12 +75,13 @@ def _first_order(running: Runner, problem: BayesianProblem, *, gradient: bool) -
     net, n = problem.net, problem.net.ladder.widths[-2]
     infinite = infinite_evidence(net, problem.X, problem.Y, noise=problem.noise, gradient=gradient)
     fields, given = problem.prepared(running, tests=False)
-    Q, derivatives = evidence_correction(given, fields.vertex(net.depth), running=running)
+    corrected = evidence_correction(given, fields.vertex(net.depth), running=running)
+    neglected = evidence_truncation(corrected.parts / n, corrected.change / n, depth_over_width(net))
     slope = None
     if infinite.gradient is not None:
-        of_Q = _gradient(problem, given, derivatives)
+        of_Q = _gradient(problem, given, corrected.derivatives)
         slope = {name: part + of_Q[name] / n for name, part in infinite.gradient.items()}
-    return Evidence(net, infinite.value + Q / n, slope, given.condition, 1, infinite)
+    return Evidence(net, infinite.value + corrected.Q / n, slope, given.condition, 1, infinite, neglected)
 
 
 def _gradient(
@@ -116,7 +119,7 @@ def _changed(problem: BayesianProblem, name: str, layer: int, value: float) -> f
     net = _with(problem.net, name, values)
     changed = BayesianProblem(net, problem.X, problem.Y, None, problem.noise, tolerance)
     fields, given = changed.prepared(HERE, tests=False)
-    return evidence_correction(given, fields.vertex(net.depth))[0]
+    return evidence_correction(given, fields.vertex(net.depth)).Q
 
 
 def _with(net: Network, name: str, values: list[float]) -> Network:

@@ -95,7 +95,7 @@ def kernel_gradients(steps: Sequence[Step], by_kernel: np.ndarray) -> list[Float
     """The derivative of log p_0(y) by the kernels of layers 1 ... L, from that by the last."""
     gradients = [by_kernel]
     for step in reversed(steps):
-        slope = step.moments.sigma.slope
+        slope = step.moments.sigma.gradient
         assert slope is not None and slope.first is not None and slope.both is not None
         g = step.C_W * slope.both * gradients[0]
         diagonal = 2 * step.C_W * (slope.first * gradients[0]).sum(axis=1)  # both legs are alike

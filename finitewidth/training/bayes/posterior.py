@@ -25,6 +25,8 @@ from finitewidth.training.bayes.posterior_corrections import Corrections, Cumula
 from finitewidth.training.first_order.expansion import Wording, judged_posterior, warn_of
 from finitewidth.training.infinite.bayes import infinite_posterior, trained_for
 from finitewidth.training.infinite.gaussian import Expansion, Factor, Prediction
+from finitewidth.training.neglected.places import places_of
+from finitewidth.training.neglected.posteriors import posterior_truncation
 
 WORDING = Wording(
     "the posterior standard deviation",
@@ -239,7 +241,12 @@ def _first_order(running: Runner, problem: BayesianProblem, cumulants: bool) -> 
     n = problem.net.ladder.widths[-2]
     prediction = _prediction(problem, given, corrected, max(fields.error, fields.tolerance))
     untrained = float(np.diag(given.K).max(initial=0.0))
-    prediction = judged_posterior(prediction, untrained)
+    T, a, K = given.T, given.a, given.K
+    left_open, fitted = (np.einsum("ab,ac,cb->b", part, K, part, optimize=True) for part in (T, a))
+    change, points = corrected.change / n, len(given.train)
+    neglected = posterior_truncation(prediction, change, points, np.maximum(left_open, 0.0), fitted)
+    places = places_of(K, given.train, given.tests)
+    prediction = judged_posterior(prediction, neglected, untrained, places)
     third_and_fourth = corrected.cumulants
     if third_and_fourth is not None:
         third_and_fourth = Cumulants(third_and_fourth.third / n, third_and_fourth.fourth / n)

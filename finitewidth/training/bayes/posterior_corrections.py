@@ -11,6 +11,7 @@ $$\log p(y) = \log p_0(y) + \tfrac1n Q, \qquad Q = \tfrac12 G^{\{1\}}_{12} \Psi_
 Nothing is resummed: K alone is inverted, never K + G1/n. Factors 1/n are left off in this file.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,6 +38,7 @@ class Corrections:
     own: dict[str, Float[np.ndarray, "N_B N_B"]]  # to the covariance of each output by itself
     coupling: Float[np.ndarray, "N_B n_L N_B n_L"] = field(repr=False)  # the rest, also between outputs
     log_density: float  # Q
+    change: float  # of the training kernel, relative, root mean square
     cumulants: Cumulants | None = None
 
 
@@ -68,18 +70,33 @@ def corrections(
         {name: T.T @ part @ a for name, part in dressing.items()},
         {name: _symmetric(T.T @ part @ T) for name, part in dressing.items()},
         _symmetric_pairs(coupling),
-        _log_density(given, contracted.G1, contracted.straight[0], contracted.crossed[0]),
+        float(_parts(given, contracted.G1, contracted.straight[0], contracted.crossed[0]).sum()),
+        _change(given, dressing.values()),
         _cumulants(matrices, V_pairs) if cumulants else None,
     )
 
 
+@dataclass(frozen=True, eq=False)
+class EvidenceCorrection:
+    """n times the correction to the log evidence."""
+
+    parts: np.ndarray  # that add up to Q
+    change: float  # of the training kernel, relative, root mean square
+    derivatives: Derivatives
+
+    @property
+    def Q(self) -> float:
+        return float(self.parts.sum())
+
+
 def evidence_correction(
     given: ConditionedPrior, vertex: AbstractVertex, *, running: Runner = HERE
-) -> tuple[float, Derivatives]:
+) -> EvidenceCorrection:
     """Q and its derivatives."""
     contracted = vertex.contract(given.Psi[None], np.stack([given.M, given.Phi]), running)
     straight, (with_M, with_Phi) = contracted.straight[0], contracted.crossed
-    Q = _log_density(given, contracted.G1, straight, with_M)
+    parts = _parts(given, contracted.G1, straight, with_M)
+    change = _change(given, (contracted.G1, straight / 2, with_M))
     dressed = contracted.G1 + straight / 2 - with_M
     samples = np.ix_(given.train, given.train)
     G, crossed, M = dressed[samples], with_Phi[samples], given.precision
@@ -87,14 +104,21 @@ def evidence_correction(
     half = -M @ G @ Phi / 2
     by_kernel = half + half.T + M @ (given.outputs * G + crossed) @ M / 2
     by_shift = float((contracted.G1 * given.Psi).sum()) / 2
-    return Q, Derivatives(by_kernel, by_shift, Q - by_shift)
+    return EvidenceCorrection(parts, change, Derivatives(by_kernel, by_shift, float(parts.sum()) - by_shift))
 
 
-def _log_density(given: ConditionedPrior, G1: np.ndarray, straight: np.ndarray, crossed: np.ndarray) -> float:
-    """Q from V Psi and V_(13)(24) M."""
+def _parts(given: ConditionedPrior, G1: np.ndarray, straight: np.ndarray, crossed: np.ndarray) -> np.ndarray:
+    """The parts of Q, from V Psi and V_(13)(24) M."""
     M, Phi, Psi = given.M, given.Phi, given.Psi
-    vertex = (straight * Psi).sum() - 4 * (crossed * Phi).sum() + 2 * given.outputs * (crossed * M).sum()
-    return float((G1 * Psi).sum() / 2 + vertex / 8)
+    sums = (G1 * Psi).sum(), (straight * Psi).sum(), (crossed * Phi).sum(), (crossed * M).sum()
+    return np.array([1 / 2, 1 / 8, -1 / 2, given.outputs / 4]) * sums
+
+
+def _change(given: ConditionedPrior, parts: Iterable[np.ndarray]) -> float:
+    """How much the parts of a changed kernel move the training kernel with its noise, as a share of it."""
+    relative = [given.M @ part for part in parts]
+    squares = sum(float((one * one.T).sum()) for one in relative)
+    return float(np.sqrt(max(squares, 0.0) / len(given.Y)))
 
 
 def _pairs(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -52,6 +52,13 @@ class Modes:
         return self.K[: self.count, : self.count]
 
     @property
+    def response(self) -> np.ndarray:
+        """Theta_dA / Theta_AA, by which samples follow the modes, (N, N_A); zero for modes at rest."""
+        moved = self.l > 1e-12 * self.l[-1]
+        inverse = np.divide(1.0, self.l, out=np.zeros_like(self.l), where=moved)
+        return self.back(self.H[:, : self.count] * inverse)
+
+    @property
     def summed_kernel(self) -> np.ndarray:
         """The residuals eps_a eps_b summed over outputs, on average: Y_ab + n_L K_ab."""
         return self.y.T @ self.y + self.outputs * self.training_kernel

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from finitewidth.core.display.user_warnings import warn
-from finitewidth.training.first_order.truncation import POSTERIOR, Units, depth_over_width, truncation_of
 from finitewidth.training.infinite.gaussian import Expansion, Prediction, Truncation
+from finitewidth.training.neglected.truncation import Units, depth_over_width
 
 _ROUNDING = 1e-10
 _NEGATIVE = 1e-6  # eigenvalues closer to zero than this may be rounding of the averages
@@ -37,43 +37,50 @@ class Wording(NamedTuple):
 
 DESCENT = Wording(
     "the largest target",
-    "the largest variance",
+    "the largest variance before training",
     "training NTK",
     "widen the network or separate the inputs",
 )
 
 
-def judged(prediction: Prediction, Y: np.ndarray, untrained: float) -> Prediction:
-    """The same with what it neglects: measured by the largest target and the largest variance.
+def judged(
+    prediction: Prediction, neglected: Truncation, Y: np.ndarray, untrained: float, places: np.ndarray
+) -> Prediction:
+    """The same with what it neglects: measured by the largest target and the variance before training.
 
-    Y are the targets and `untrained` is the largest variance before training, whose rounding errors count as
-    zero.
+    Y are the targets, `untrained` is the largest variance of a training point before training, and `places`
+    says of each test input where it lies. The scales belong to the problem, not to what is asked about.
     """
-    scales = Units(np.abs(Y).max(initial=0.0), _largest(prediction, untrained))
-    return _measured(
-        prediction, truncation_of(prediction, Units.of_training(prediction, Y)), scales, untrained
-    )
+    scales = Units(np.abs(Y).max(initial=0.0), untrained)
+    return _measured(prediction, neglected, scales, untrained, places)
 
 
-def judged_posterior(prediction: Prediction, untrained: float) -> Prediction:
+def judged_posterior(
+    prediction: Prediction, neglected: Truncation, untrained: float, places: np.ndarray
+) -> Prediction:
     """The same of a posterior: measured by its standard deviation and variance at each output.
 
     A posterior states where outputs are and how surely. A mean that moves by a standard deviation, or a
     variance that doubles, is another statement, however small both are beside the targets.
     """
     variance = np.maximum(prediction.infinite_width.variance, _ROUNDING * untrained)
-    units = Units(np.sqrt(variance), variance)
-    return _measured(prediction, truncation_of(prediction, units, POSTERIOR), units, untrained)
+    return _measured(prediction, neglected, Units(np.sqrt(variance), variance), untrained, places)
 
 
-def _measured(prediction: Prediction, neglected: Truncation, scales: Units, untrained: float) -> Prediction:
+def _measured(
+    prediction: Prediction, neglected: Truncation, scales: Units, untrained: float, places: np.ndarray
+) -> Prediction:
     """Corrections and uncertainties relative to these scales, one for all outputs or one for each."""
-    expansion = expansion_of(prediction, neglected, scales, untrained)
+    expansion = expansion_of(prediction, neglected, scales, untrained, places)
     return replace(prediction, truncation=neglected, expansion=expansion)
 
 
 def expansion_of(
-    prediction: Prediction, neglected: Truncation, scales: Units, untrained: float = 0.0
+    prediction: Prediction,
+    neglected: Truncation,
+    scales: Units,
+    untrained: float = 0.0,
+    places: np.ndarray | None = None,
 ) -> Expansion:
     """How large corrections are and what they neglect, in units of these scales."""
     spread, lowest, unsure = _spread(prediction, neglected, scales.variance, untrained)
@@ -84,7 +91,20 @@ def expansion_of(
         lowest,
         _relative(neglected.mean, scales.mean),
         unsure,
+        _decisive(neglected, scales, places),
     )
+
+
+def _decisive(neglected: Truncation, scales: Units, places: np.ndarray | None) -> str:
+    """The number whose uncertainty is the largest in units of its scale, by where it lies."""
+    if not neglected.mean.size:
+        return ""
+    parts = {"mean": _in_units(neglected.mean, scales.mean)}
+    if neglected.variance is not None:
+        parts["variance"] = _in_units(neglected.variance, scales.variance)
+    name = max(parts, key=lambda name: parts[name].max())
+    sample = np.unravel_index(parts[name].argmax(), parts[name].shape)[0]
+    return f"the {name}" if places is None else f"the {name} {places[sample]}"
 
 
 def _spread(
@@ -112,9 +132,11 @@ def _largest(prediction: Prediction, untrained: float) -> float:
 
 def _relative(corrections: np.ndarray, scale: np.ndarray | float) -> float:
     """The largest correction in units of a scale; zero where the scale is."""
-    sizes = np.abs(corrections)
-    relative = np.divide(sizes, scale, out=np.zeros_like(sizes), where=np.asarray(scale) > 0)
-    return float(relative.max(initial=0.0))
+    return float(_in_units(corrections, scale).max(initial=0.0))
+
+
+def _in_units(values: np.ndarray, scale: np.ndarray | float) -> np.ndarray:
+    return np.divide(np.abs(values), scale, out=np.zeros_like(values), where=np.asarray(scale) > 0)
 
 
 def warn_of(expansion: Expansion, condition: float, *, wording: Wording = DESCENT) -> None:
@@ -139,9 +161,10 @@ def warn_of(expansion: Expansion, condition: float, *, wording: Wording = DESCEN
         what, remedy = negative, "widen the network"
     else:
         return
+    decides = f"; {expansion.decided_by} decides" if expansion.decided_by else ""
     warn(
         f"{what} (depth over width {expansion.depth_over_width:.2g}, condition number of the "
-        f"{wording.kernel} {_plain(condition)}); {remedy}.",
+        f"{wording.kernel} {_plain(condition)}{decides}); {remedy}.",
         ExpansionWarning,
     )
 

@@ -2,7 +2,7 @@ r"""The mean at order 1/n for many training points, with nothing of size N^4 sto
 
 At the end of training every contribution is a tensor with one slot on the sample d and a dual on the other
 three: the algorithm's symbol times the targets, on three training modes. Duals have N_A^3 entries; tensors
-are contracted with them leg by leg (`theory/unrolled/slots.py`), and the part that the training set already
+are contracted with them (`theory/unrolled/leg_by_leg.py`), and the part that the training set already
 explains is subtracted last.
 """
 
@@ -17,7 +17,7 @@ from finitewidth.core.cores import on_all_cores
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
-from finitewidth.theory.unrolled.slots import LegSlices, Request, contract_slots
+from finitewidth.theory.unrolled.leg_by_leg import LegSlices, Request, contract_slots
 from finitewidth.theory.unrolled.unroll import unroll
 from finitewidth.training.first_order.eigenmodes import Modes, with_free_symbols
 from finitewidth.training.first_order.leg_by_leg_cost import check_time, require_memory_for

@@ -19,7 +19,7 @@ from finitewidth.core.memory import require_memory
 from finitewidth.core.tasks import Runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
-from finitewidth.theory.unrolled.slots import LegSlices, Request
+from finitewidth.theory.unrolled.leg_by_leg import LegSlices, Request
 from finitewidth.theory.unrolled.unroll import unroll
 from finitewidth.training.first_order.eigenmodes import Modes
 from finitewidth.training.first_order.mean_terms import TERMS

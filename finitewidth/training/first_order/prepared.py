@@ -22,7 +22,7 @@ from finitewidth.core.memory import require_memory
 from finitewidth.core.methods import FirstOrder as Method
 from finitewidth.core.methods import LegByLeg, Sampling, Tensors
 from finitewidth.core.run import Run, as_run, runner
-from finitewidth.core.tasks import Runner
+from finitewidth.core.tasks import HERE, Runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.foreign.reading import takes_models
@@ -49,6 +49,10 @@ from finitewidth.training.first_order.tensor_forms import (
 from finitewidth.training.infinite.conditioning import largest_condition, singular_error
 from finitewidth.training.infinite.fitting import fit_kernels
 from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.neglected.along_training import Sizes, stops
+from finitewidth.training.neglected.laggards import TrainingModes
+from finitewidth.training.neglected.places import places_of
+from finitewidth.training.neglected.truncation import SPREAD_OF_NTK, Along, depth_over_width, truncation_of
 
 NEEDED = ("A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
 _REMEDY = (
@@ -148,6 +152,15 @@ class Prepared:
         self, running: Runner, algorithm: AbstractAlgorithm, covariance: bool | None
     ) -> Prediction:
         """The result of `predict`, its tasks run by a runner, without a warning; see its `expansion`."""
+        prediction = self._expanded(running, algorithm, covariance)
+        count = len(self.Y)
+        neglected = truncation_of(prediction, self._training_modes, self._along(algorithm))
+        places = places_of(self.means.Theta, np.arange(count), self.tests)
+        untrained = float(np.diag(self.means.K)[:count].max(initial=0.0))
+        return judged(prediction, neglected, self.Y, untrained, places)
+
+    def _expanded(self, running: Runner, algorithm: AbstractAlgorithm, covariance: bool | None) -> Prediction:
+        """The prediction without what it neglects."""
         covariance = self.covariance if covariance is None else covariance
         infinite, tensors = self._infinite_prediction(algorithm), self.tensors.serving(algorithm, len(self.Y))
         free, rows = free_prediction(self.modes, self._response(algorithm)), self.tests
@@ -163,7 +176,7 @@ class Prepared:
         if varied is not None:
             of_variance = {"mean_kernels": np.diag(free.covariance)[rows][:, None] - infinite.variance}
             of_variance |= {name: part / self.n for name, part in varied.items()}
-        prediction = replace(
+        return replace(
             infinite,
             order=1,
             mean=infinite.mean + sum(parts.values()),
@@ -176,8 +189,44 @@ class Prepared:
             sampling=sampling_of(corrected, self.n),
             method=tensors.method,
         )
-        untrained = float(np.diag(self.modes.K).max(initial=0.0))
-        return judged(prediction, self.Y, untrained)
+
+    @functools.cached_property
+    def _training_modes(self) -> TrainingModes:
+        """What networks that learn late are made of."""
+        modes, response = self.modes, self.modes.response[self.tests]
+        whole = self.tensors.of_training(modes.count)
+        if whole is None:
+            spread = np.full(modes.count, SPREAD_OF_NTK * depth_over_width(self.net))
+        else:
+            spread = whole.eigenvalue_spread(modes, self.n)
+        follow = np.sum(response**2, axis=1, keepdims=True)
+        return TrainingModes(modes.l, spread, np.diag(modes.training_kernel), modes.y.T, response, follow)
+
+    @functools.cached_property
+    def _on_training(self) -> "Prepared | None":
+        """The same of the training points alone, where whole tensors are at hand."""
+        count = len(self.Y)
+        whole = self.tensors.of_training(count)
+        if whole is None:
+            return None
+        means = Means(*(matrix[:count, :count] for matrix in self.means))
+        return replace(self, X=self.X[:count], tests=np.arange(count), means=means, tensors=whole)
+
+    @functools.cached_property
+    def _sizes(self) -> dict[str, Sizes]:
+        """Those that are known of corrections on training points, by the stop of training."""
+        return {}
+
+    def _along(self, algorithm: AbstractAlgorithm) -> Along | None:
+        """How large corrections on the training points are on the way of the algorithm."""
+        training = self._on_training
+        if training is None:
+            return None
+        for stop in (on_the_way := [*stops(algorithm, self.modes.l), algorithm]):
+            if repr(stop) not in self._sizes:
+                one = training._expanded(HERE, stop, True)
+                self._sizes[repr(stop)] = Sizes.of(one.contributions, one.variance_contributions)
+        return Along.of([self._sizes[repr(stop)] for stop in on_the_way])
 
     def _infinite_prediction(self, algorithm: AbstractAlgorithm) -> Prediction:
         """The prediction at order 0, from the same kernels."""

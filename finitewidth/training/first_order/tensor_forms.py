@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -53,6 +53,10 @@ class AbstractTensors(abc.ABC):
     ) -> Corrections:
         """n times the corrections to the mean and, if wanted, to the covariance, on some of the samples."""
 
+    def of_training(self, count: int) -> "WholeTensors | None":
+        """The same of the training samples alone, the first ones, where whole tensors are at hand."""
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class WholeTensors(AbstractTensors):
@@ -74,6 +78,16 @@ class WholeTensors(AbstractTensors):
     ) -> Corrections:
         symbols = algorithm.symbols(modes.l)
         return corrections(modes, self.arrays.__getitem__, symbols, covariance=covariance).at(rows)
+
+    def of_training(self, count: int) -> "WholeTensors":
+        return replace(self, arrays={k: array[(slice(count),) * 4] for k, array in self.arrays.items()})
+
+    def eigenvalue_spread(self, modes: Modes, n: int) -> np.ndarray:
+        """The relative variance over networks of each eigenvalue of the training NTK."""
+        t, V = (slice(modes.count),) * 4, modes.vectors
+        tensor = (self.arrays["A"][t] + (1 + modes.outputs) * self.arrays["B"][t]) / n
+        variance = np.einsum("abcd,am,bm,cm,dm->m", tensor, V, V, V, V, optimize=True)
+        return np.divide(variance, modes.l**2, out=np.zeros_like(modes.l), where=modes.l > 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from finitewidth.network.layers.dense import Dense
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.theory.kernels import kernels
-from finitewidth.theory.ratios import Verdict, neglected, verdict
+from finitewidth.theory.ratios import Verdict, verdict
 from finitewidth.theory.solve import solve
 from finitewidth.training.infinite.conditioning import check_independent, singular_error
 from finitewidth.training.infinite.gaussian import Prediction
@@ -89,7 +89,7 @@ def infinite_posterior(net: Network, X_train, Y_train, X_test=None, *, noise: fl
     return Prediction(trained_for(net), Newton(), 0, mean, factors, solved.condition, train.error)
 
 
-@shown("value", "correction", "order", "gradient", "condition", "net")
+@shown("value", "uncertainty", "correction", "order", "gradient", "condition", "net")
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """Log probability density of observed data under the prior, and how it changes with the prior.
@@ -97,7 +97,7 @@ class Evidence:
     `fw.bayes.evidence` makes it.
 
     ```python
-    evidence = fw.bayes.evidence(net, X, Y, noise=0.01)
+    evidence = fw.bayes.evidence(net, X, Y, noise=0.01, order=0)
     evidence.value, evidence.gradient["C_W"]
     ```
     """
@@ -108,6 +108,8 @@ class Evidence:
     condition: float = field(repr=False)  # of the kernel with its noise
     order: int = 0  # 0: infinite width
     leading: "Evidence | None" = field(default=None, repr=False)  # the same at order 0, where this is order 1
+    # what order 1/n neglects in the logarithm, one standard deviation; zero at infinite width
+    uncertainty: float = 0.0
 
     @property
     def infinite_width(self) -> "Evidence":
@@ -118,11 +120,6 @@ class Evidence:
     def correction(self) -> float:
         """What order 1/n adds to the logarithm; positive if the data prefer narrow networks."""
         return self.value - self.infinite_width.value
-
-    @property
-    def uncertainty(self) -> float:
-        """What order 1/n neglects in the logarithm, one standard deviation; zero at infinite width."""
-        return neglected(self.correction)
 
     @property
     def verdict(self) -> Verdict:

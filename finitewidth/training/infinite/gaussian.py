@@ -28,9 +28,9 @@ _ROUNDING = 1e-9  # of the largest variance, or of the largest mean squared
 class Expansion:
     """How large the corrections of order 1/n are, and how much is neglected behind them.
 
-    Means are measured by the largest target, variances by the largest one at infinite width; those of a
-    posterior by the standard deviation and variance of each output. Those of variances that were not computed
-    are None.
+    Means are measured by the largest target, variances by the largest one of a training point before
+    training; those of a posterior by the standard deviation and variance of each output. Those of variances
+    that were not computed are None.
     """
 
     depth_over_width: float  # sum of 1/n over hidden layers
@@ -40,6 +40,7 @@ class Expansion:
     lowest_eigenvalue: float | None
     mean_uncertainty: float = 0.0  # largest uncertainty of the mean
     covariance_uncertainty: float | None = 0.0  # largest uncertainty of a variance
+    decided_by: str = ""  # what has the larger of the two, as "the variance on a training point"
 
     @property
     def size(self) -> float:

@@ -47,6 +47,6 @@ class FeatureMeans:
 
     @functools.cached_property
     def s(self) -> np.ndarray:
-        slope = self.layer.moments.slope.slope
+        slope = self.layer.moments.slope.gradient
         assert slope is not None and slope.both is not None
         return self.layer.pairs["Lam"] * self.slopes + self.layer.pairs["Om"] * slope.both

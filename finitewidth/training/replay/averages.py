@@ -44,9 +44,9 @@ class Draws(NamedTuple):
     outputs: Outputs
     still: Outputs | None  # the same fluctuations around the path from zero
     roots: Outputs | None  # that path with each root of A and B; sums over them are means of `still`
-    cheap_xi: Float[np.ndarray, "pairs k"]
-    cheap_z: Float[np.ndarray, "2 pairs T M n_L"]
-    omega: Float[np.ndarray, "2 pairs"]
+    cheap_xi: Float[np.ndarray, "many k"]
+    cheap_z: Float[np.ndarray, "2 many T M n_L"]
+    omega: Float[np.ndarray, "2 many"]
     white_G1: Float[np.ndarray, "k k"]  # E[omega He2] of these directions
 
     @property

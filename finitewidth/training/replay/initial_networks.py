@@ -11,7 +11,7 @@ Outputs are $z_0 = K^{1/2}\xi$. Given them, networks differ from infinitely wide
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 NEEDED = ("V", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
 PAIRS = ("K", "Theta", "G1", "H1")
+Numbers = Array | np.ndarray
 _MOST_CONDITION = 1e12  # of the kernel, which is inverted
 _NEGATIVE = 1e-4  # relative eigenvalues of A and B that errors of averages explain
 _RANK = 1e-12  # relative eigenvalues that are rounding
@@ -45,13 +46,13 @@ class Given(NamedTuple):
 class InitialNetworks:
     """Statistics of the output layer on all samples, the training ones first."""
 
-    tensors: Mapping[str, np.ndarray]  # by letter
+    tensors: Mapping[str, Any]  # by letter
     count: int  # of training samples
     outputs: int  # n_L
-    root: Float[np.ndarray, "N N"]  # K = root root^T
-    half_inverse: Float[np.ndarray, "N N"]  # y = half_inverse xi
-    common: Float[np.ndarray, "NN r"]  # root of A: fluctuations that all outputs share
-    separate: Float[np.ndarray, "NN r"]  # root of B: those of each ordered pair of outputs
+    root: Float[Numbers, "N N"]  # K = root root^T
+    half_inverse: Float[Numbers, "N N"]  # y = half_inverse xi
+    common: Float[Numbers, "NN r_A"]  # root of A: fluctuations that all outputs share
+    separate: Float[Numbers, "NN r_B"]  # root of B: those of each ordered pair of outputs
 
     @classmethod
     def of(cls, tensors: Mapping[str, np.ndarray], count: int, outputs: int) -> "InitialNetworks":
@@ -80,7 +81,7 @@ class InitialNetworks:
         return jnp.einsum("dk,ski->sdi", self.root, xi)
 
     def fluctuation(
-        self, common: Float[Array, "S r"], separate: Float[Array, "S n_L n_L r"]
+        self, common: Float[Array, "S r_A"], separate: Float[Array, "S n_L n_L r_B"]
     ) -> Float[Array, "S N n_L N_A n_L"]:
         """Fluctuations of the NTK, times the root of n, from independent normal numbers."""
         N, n = self.size, self.outputs

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from finitewidth.training.replay.initial_networks import InitialNetworks
 from finitewidth.training.replay.trajectories import (
@@ -28,10 +28,9 @@ _AT_ONCE = 1 << 24  # numbers of a group of replays
 
 
 def mean_of_squared_error(
-    networks: InitialNetworks, training: Training
+    networks: InitialNetworks, training: Training, masks: Float[Array | np.ndarray, "1 steps N_A"]
 ) -> dict[str, Float[np.ndarray, "T M n_L"]]:
     """n times the correction of mean outputs, by contribution, for batches that all networks share."""
-    masks = jnp.asarray(training.algorithm.masks(networks.count))
     size = networks.size * networks.outputs
     nodes = np.concatenate([np.zeros((1, size)), np.eye(size), -np.eye(size)])
     weights = np.concatenate([[1.0 - size], np.full(2 * size, 0.5)])

@@ -19,9 +19,9 @@ from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.network import Network
 from finitewidth.theory.ratios import Verdict
 from finitewidth.training.first_order.expansion import expansion_of
-from finitewidth.training.first_order.truncation import Units, truncation_of
 from finitewidth.training.infinite.gaussian import Expansion, Truncation
 from finitewidth.training.infinite.test_loss import TestLoss
+from finitewidth.training.neglected.truncation import Units, truncation_of_replay
 from finitewidth.training.replay.averages import Average, Draws, average
 
 MemberOutputs = Callable[[jax.Array], jax.Array]  # a function of the outputs (M, n_L) of one network
@@ -196,8 +196,11 @@ class ReplayedPrediction:
 
     @functools.cached_property
     def truncation(self) -> Truncation:
-        """One standard deviation of what is neglected, by the recipe that the squared error calibrated."""
-        return truncation_of(cast(Any, self), self._units)
+        """One standard deviation of what is neglected, by the recipe that the squared error calibrated.
+
+        It was not judged on training points and beside them.
+        """
+        return truncation_of_replay(cast(Any, self), float(self._units.mean))
 
     @property
     def _units(self) -> Units:

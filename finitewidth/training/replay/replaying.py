@@ -25,6 +25,8 @@ from finitewidth.training.first_order.learning_problem import Problem
 from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.solver import largest_eigenvalue
+from finitewidth.training.neglected.places import places_of
+from finitewidth.training.neglected.truncation import truncation_of_replay
 from finitewidth.training.replay.averages import Draws, average, draw, gathered, pairs_of_batch
 from finitewidth.training.replay.initial_networks import NEEDED, PAIRS, InitialNetworks
 from finitewidth.training.replay.polynomial_mean import mean_of_squared_error
@@ -164,11 +166,12 @@ def _exact(
     chosen: Chosen,
 ) -> list[Prediction]:
     """Means with all contributions, without samples."""
-    corrections, X_test = mean_of_squared_error(initial.networks, training), problem.merged[0]
+    masks, X = training.algorithm.masks(len(problem.X)), problem.merged[0]
+    corrections = mean_of_squared_error(initial.networks, training, masks)
     found = []
     for stop in stops:
         at = training.ends.index(int(stop.end))
-        infinite = fit(problem.net, problem.X, problem.Y, algorithm=stop).predict(X_test[problem.merged[1]])
+        infinite = fit(problem.net, problem.X, problem.Y, algorithm=stop).predict(X[problem.merged[1]])
         n = problem.net.ladder.widths[-2]
         parts = {name: part[at] / n for name, part in corrections.items()}
         del parts["output_with_ntk"]  # it has no mean
@@ -182,8 +185,11 @@ def _exact(
             leading=infinite,
             method=chosen.method,
         )
-        untrained = float(np.diag(initial.networks.tensors["K"]).max())
-        found.append(judged(prediction, problem.Y, untrained))
+        count, tensors = len(problem.X), initial.networks.tensors
+        neglected = truncation_of_replay(prediction, float(np.sqrt(np.mean(problem.Y**2))))
+        places = places_of(tensors["Theta"], np.arange(count), problem.merged[1])
+        untrained = float(np.diag(tensors["K"])[:count].max())
+        found.append(judged(prediction, neglected, problem.Y, untrained, places))
     return found
 
 

@@ -48,9 +48,9 @@ class Training:
 
     algorithm: AbstractAlgorithm
     loss: AbstractLoss
-    Y: Float[np.ndarray, "N_A n_L"]
+    Y: Float[Array | np.ndarray, "N_A n_L"]
     ends: tuple[int, ...]  # steps of records, ascending
-    rows: Int[np.ndarray, " M"]  # samples of records
+    rows: Int[Array | np.ndarray, " M"]  # samples of records
 
 
 class _State(NamedTuple):
@@ -66,7 +66,7 @@ class _State(NamedTuple):
 def infinite_width(
     networks: InitialNetworks,
     training: Training,
-    masks: Float[Array, "S steps N_A"],
+    masks: Float[Array, "some steps N_A"],
     xi: Float[Array, "S N n_L"],
 ) -> Float[Array, "S T M n_L"]:
     """Outputs of infinitely wide networks."""
@@ -87,7 +87,7 @@ def infinite_width(
 def corrected(
     networks: InitialNetworks,
     training: Training,
-    masks: Float[Array, "S steps N_A"],
+    masks: Float[Array, "some steps N_A"],
     xi: Float[Array, "S N n_L"],
     fluctuation: Float[Array, "S N n_L N_A n_L"],
 ) -> Outputs:

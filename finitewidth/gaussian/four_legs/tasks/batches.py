@@ -16,11 +16,11 @@ from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
 from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.gaussian.four_legs.interpolation import Table, chebyshev_series, parted, table_of_legs
 from finitewidth.gaussian.four_legs.plans import LONG, SHORT, CoefficientRules, Plan
-from finitewidth.gaussian.four_legs.tasks.given import (
+from finitewidth.gaussian.four_legs.tasks.conditioned import (
     Given,
     legs_and_places,
 )
-from finitewidth.gaussian.four_legs.tasks.writing import Writer
+from finitewidth.gaussian.four_legs.tasks.placement import Writer
 from finitewidth.gaussian.four_legs.trapezoid import Unreachable
 
 _SIZE = 16  # tasks in a batch, of many

@@ -50,8 +50,8 @@ class _Averages(NamedTuple):
     a20: jax.Array
     a22: jax.Array
     a31: jax.Array
-    bend_sigma: jax.Array  # 2<s''''s> + 8<s'''s'> + 6<s''s''>
-    bend_slope: jax.Array  # 2<s^(5)s'> + 8<s''''s''> + 6<s'''s'''>
+    sigma_curvature: jax.Array  # 2<s''''s> + 8<s'''s'> + 6<s''s''>
+    slope_curvature: jax.Array  # 2<s^(5)s'> + 8<s''''s''> + 6<s'''s'''>
     a0000: jax.Array
     a1100: jax.Array
     a1111: jax.Array
@@ -66,10 +66,10 @@ def _smooth_averages(activation: Activation, x, weights, K) -> _Averages:
     def mean(*orders):
         return (functools.reduce(jnp.multiply, (s[order] for order in orders)) * weights).sum()
 
-    def bend(u):
+    def curvature(u):
         return 2 * mean(u + 4, u) + 8 * mean(u + 3, u + 1) + 6 * mean(u + 2, u + 2)
 
-    pairs = (mean(0, 0), mean(1, 1), mean(2, 0), mean(2, 2), mean(3, 1), bend(0), bend(1))
+    pairs = (mean(0, 0), mean(1, 1), mean(2, 0), mean(2, 2), mean(3, 1), curvature(0), curvature(1))
     return _Averages(
         *pairs,
         mean(0, 0, 0, 0),
@@ -110,16 +110,16 @@ def _next(now: Scalars, m: _Averages, layer: _Weights) -> Scalars:
     y1, y2 = lW * m.a20 + C * Th * m.a31, lW * m.a11 + C * Th * m.a22
     x, g, h = y1 + y2, m.a20 + m.a11, m.a31 + m.a22
     X = lW * m.a00 + C * Th * m.a11
-    bare = G1 * g + V / 8 * m.bend_sigma
-    bent = G1 * h + V / 8 * m.bend_slope
+    signal = G1 * g + V / 8 * m.sigma_curvature
+    slope = G1 * h + V / 8 * m.slope_curvature
     Xss = lW * m.a0000 + C * Th * m.a1100
     XX = lW**2 * m.a0000 + 2 * lW * C * Th * m.a1100 + (C * Th) ** 2 * m.a1111
     YY = lW**2 * m.a1100 + 2 * lW * C * Th * m.a2110 + (C * Th) ** 2 * m.a2211
     return Scalars(
         K=above.K,
         Theta=above.Theta,
-        G1=r * C * bare,
-        H1=r * (lW * bare + chi * H1 + C * Th * bent + C * h * (D + 2 * F)),
+        G1=r * C * signal,
+        H1=r * (lW * signal + chi * H1 + C * Th * slope + C * h * (D + 2 * F)),
         V=C**2 * (m.a0000 - m.a00**2 + r * g**2 * V),
         D=C * (Xss - X * m.a00 + r * (x * g * V + chi * g * D)),
         A=XX - X**2 + r * (x**2 * V + 2 * chi * x * D + chi**2 * A),

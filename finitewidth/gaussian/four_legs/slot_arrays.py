@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from finitewidth.gaussian import reserve
+from finitewidth.gaussian import array_pool
 from finitewidth.gaussian.four_legs.families import Family
 
 
@@ -23,7 +23,7 @@ class Filling:
     def empty(cls, count: int, families: tuple[Family, ...], fixed: int | None) -> "Filling":
         shape = (count,) * (4 if fixed is None else 3)
         slots = {family: [None] if fixed is None else _distinct_slots(family) for family in families}
-        arrays = {family: {slot: reserve.zeros(shape) for slot in own} for family, own in slots.items()}
+        arrays = {family: {slot: array_pool.zeros(shape) for slot in own} for family, own in slots.items()}
         return cls(fixed, arrays)
 
     @property

@@ -7,9 +7,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from finitewidth.core.cores import in_pieces
-from finitewidth.gaussian import reserve
+from finitewidth.gaussian import array_pool
 from finitewidth.gaussian.four_legs.families import Family, Layers, placements
-from finitewidth.gaussian.four_legs.filling import Filling
+from finitewidth.gaussian.four_legs.slot_arrays import Filling
 
 _AT_ONCE = 1 << 16  # entries of an array that are worth a task
 
@@ -46,7 +46,7 @@ class Scattered:
         ]
 
     def write(self, block: np.ndarray, legs: np.ndarray, places: np.ndarray) -> None:
-        from finitewidth.gaussian.four_legs.loops import places as loops
+        from finitewidth.gaussian.four_legs.loops import placement as loops
 
         samples = legs % self.count
         for target, where in self.targets:
@@ -66,12 +66,12 @@ def _places(
     """Where sums go in an array over four slots, or three: arrangement and strides of p, q, row, column."""
     slots, twice = [number for number in range(4) if number != slot], doubled and slot is None
     strides = {number: count ** (len(slots) - 1 - place) for place, number in enumerate(slots)}
-    found = [
+    rows = [
         [dealt.index(orders), *(strides.get(place, 0) for place in places)]
         for places, orders in placements(family, layers)
         if (slot is None or places[fixed] == slot) and not (twice and places[0] > places[1])
     ]
-    return np.array(found).reshape(-1, 5)
+    return np.array(rows).reshape(-1, 5)
 
 
 class Packed:
@@ -90,16 +90,16 @@ class Packed:
         sizes = (c - a - 1) * (count - 1 - c)
         self.starts = np.zeros((count, count), dtype=int)
         self.starts[a, c] = np.cumsum(sizes) - sizes
-        self.sums = reserve.zeros((len(dealt), int(sizes.sum())))
+        self.sums = array_pool.zeros((len(dealt), int(sizes.sum())))
 
     def write(self, block: np.ndarray, legs: np.ndarray, places: np.ndarray) -> None:
-        from finitewidth.gaussian.four_legs.loops import places as loops
+        from finitewidth.gaussian.four_legs.loops import placement as loops
 
         loops.pack(block, self.rank[legs], places, self.starts, self.sums)
 
     def fill(self, filling: Filling) -> None:
         """Fill all entries of arrays over four slots that have four different samples; once."""
-        from finitewidth.gaussian.four_legs.loops import places as loops
+        from finitewidth.gaussian.four_legs.loops import placement as loops
 
         for family, arrays in filling.arrays.items():
             sources, copies = _rows(family, self.dealt)
@@ -107,7 +107,7 @@ class Packed:
             arguments = self.sums, self.starts, self.samples, sources, copies, first, second, arrays[None]
             pairs = 1 + _AT_ONCE // len(self.samples) ** 2
             in_pieces(lambda start, stop, of=arguments: loops.unpack(*of, start, stop), len(first), pairs)
-        reserve.give_back(self.sums)
+        array_pool.give_back(self.sums)
 
 
 @functools.lru_cache(maxsize=64)

@@ -27,9 +27,9 @@ from finitewidth.gaussian.tower import Tower
 from finitewidth.network.ladder import Ladder
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.network import Network
-from finitewidth.theory import single
+from finitewidth.theory import one_input
 from finitewidth.theory.layers.dense import Means, behind_weights
-from finitewidth.theory.single import NAMES, SingleInput
+from finitewidth.theory.one_input import NAMES, SingleInput
 from finitewidth.theory.steps import TwoLegs, over_depth
 from finitewidth.theory.tensors import SHAPES
 
@@ -44,10 +44,10 @@ _PLACE = {name: place for place, name in enumerate(_FEATURES)}
 def applies(net: Network) -> bool:
     """Smooth activations and those that are two straight lines, and skips over one layer each."""
     skips = enumerate(net.ladder.skips)
-    return single.applies(net) and all(skip is None or skip.source == layer for layer, skip in skips)
+    return one_input.applies(net) and all(skip is None or skip.source == layer for layer, skip in skips)
 
 
-class _Now(NamedTuple):
+class _Layer(NamedTuple):
     """One layer: means, their corrections, tensors without bare terms, and the memory of a neuron."""
 
     K: float
@@ -70,20 +70,22 @@ class _Now(NamedTuple):
         return values
 
 
-class _Created(NamedTuple):
+class _Source(NamedTuple):
     """What a layer creates: features of one neuron."""
 
     coefficients: np.ndarray  # (feature, Hermite order)
     moments: np.ndarray  # <feature feature>
     means: np.ndarray
 
-    def centred(self) -> "_Created":
+    def centred(self) -> "_Source":
         """The features of a kernel and an NTK as deviations from their means."""
-        alone = _TIES == 0
-        squares = np.where(np.logical_and.outer(alone, alone), np.multiply.outer(self.means, self.means), 0.0)
+        untied = _TIES == 0
+        squares = np.where(
+            np.logical_and.outer(untied, untied), np.multiply.outer(self.means, self.means), 0.0
+        )
         coefficients = self.coefficients.copy()
-        coefficients[alone, 0] = 0.0
-        return _Created(coefficients, self.moments - squares, self.means)
+        coefficients[untied, 0] = 0.0
+        return _Source(coefficients, self.moments - squares, self.means)
 
 
 class _Response(NamedTuple):
@@ -98,7 +100,7 @@ class _Smooth:
     """Nodes for an activation and variances up to the widest, with Hermite polynomials at them."""
 
     def __init__(self, activation: Activation, widest: float, tolerance: float):
-        (points, weights), self.error = single.grid(activation, widest, tolerance)
+        (points, weights), self.error = one_input.grid(activation, widest, tolerance)
         self.points, self.weights = np.asarray(points), np.asarray(weights)
         self.hermite = weighted_hermite(self.points, self.weights, _TERMS)
         self.tower = Tower(activation, 5)
@@ -134,7 +136,7 @@ class _SmoothLayer:
             coefficients, [(0, 0)] * (coefficients.ndim - 1) + [(0, self.terms - coefficients.shape[-1])]
         )
 
-    def created(self, C: float, lW: float, tied: float) -> _Created:
+    def created(self, C: float, lW: float, tied: float) -> _Source:
         features = np.stack(
             [
                 self._values((C, 0, 0)),
@@ -149,7 +151,7 @@ class _SmoothLayer:
             ]
         )
         coefficients = self._whole(features @ self.hermite.T)
-        return _Created(coefficients, (features * self.weights) @ features.T, features @ self.weights)
+        return _Source(coefficients, (features * self.weights) @ features.T, features @ self.weights)
 
     def maps(self, C: float, lW: float, tied: float) -> np.ndarray:
         """How dense weights move the features, (new, old)."""
@@ -170,7 +172,7 @@ class _SmoothLayer:
         second = 2 * self.pair(u + 4, u) + 8 * self.pair(u + 3, u + 1) + 6 * self.pair(u + 2, u + 2)
         return _Response(first, second, self._coefficients((1, u + 2, u), (1, u + 1, u + 1)))
 
-    def tilted(self) -> np.ndarray:
+    def slope_times_curvature(self) -> np.ndarray:
         """Hermite coefficients of sigma'' sigma'."""
         return self._coefficients((1, 2, 1))
 
@@ -182,7 +184,7 @@ def _matrix(entries: dict[str, float]) -> np.ndarray:
     return maps
 
 
-class _Lines:
+class _ScaleInvariant:
     """Two straight lines: everything follows from the Hermite coefficients of the sign of x."""
 
     error = 0.0
@@ -191,16 +193,16 @@ class _Lines:
         plus, minus = (slope**2 for slope in slopes)
         self.even, self.odd = (plus + minus) / 2, (plus - minus) / 2
 
-    def at(self, K: float, terms: int) -> "_LinesLayer":
+    def at(self, K: float, terms: int) -> "_ScaleInvariantLayer":
         if K == 0:
             raise ValueError(
                 "the preactivations of a layer vanish, where kinked activations have no G1 and H1; give it "
                 "biases (C_b) or an input that is not zero, or use a smooth activation."
             )
-        return _LinesLayer(self.even, self.odd, K, terms)
+        return _ScaleInvariantLayer(self.even, self.odd, K, terms)
 
 
-class _LinesLayer:
+class _ScaleInvariantLayer:
     """sigma'^2 = w(x), sigma' sigma = sqrt K x w and sigma^2 = K x^2 w, where x = z / sqrt K.
 
     w = even + odd sgn(x). There are no features with second derivatives. Derivatives of w are those of its
@@ -209,7 +211,7 @@ class _LinesLayer:
 
     def __init__(self, even: float, odd: float, K: float, terms: int):
         self.K, self.terms, self.A_2, self.A_4 = K, terms, even, even**2 + odd**2
-        self.unit = _unit(even, odd, terms)
+        self.unit = _sign_coefficients(even, odd, terms)
 
     def pair(self, a: int, b: int) -> float:
         return {(0, 0): self.A_2 * self.K, (1, 1): self.A_2}[a, b]
@@ -217,7 +219,7 @@ class _LinesLayer:
     def slope_square(self) -> np.ndarray:
         return self.unit.w
 
-    def created(self, C: float, lW: float, tied: float) -> _Created:
+    def created(self, C: float, lW: float, tied: float) -> _Source:
         weights = np.zeros((9, 3))  # of s^2, s's and s'^2
         weights[_PLACE["v"]] = C * self.K, 0, 0
         weights[_PLACE["x"]] = lW * self.K, 0, tied
@@ -225,7 +227,7 @@ class _LinesLayer:
         weights[_PLACE["b"]] = 0, 0, C
         basis = np.stack([self.unit.xxw, self.unit.xw, self.unit.w])
         moments = self.A_4 * np.array([[3.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0]])
-        return _Created(weights @ basis, weights @ moments @ weights.T, weights @ basis[:, 0])
+        return _Source(weights @ basis, weights @ moments @ weights.T, weights @ basis[:, 0])
 
     def maps(self, C: float, lW: float, tied: float) -> np.ndarray:
         chi = C * self.A_2
@@ -235,24 +237,24 @@ class _LinesLayer:
         """<s s> = A_2 K and <s' s'> = A_2, but (sigma^2)''/2 = w and (sigma'^2)''/2 are functions of x."""
         if u == 0:
             return _Response(self.A_2, 0.0, self.unit.w)
-        return _Response(0.0, 0.0, self.unit.bent / (2 * self.K))
+        return _Response(0.0, 0.0, self.unit.curvature / (2 * self.K))
 
-    def tilted(self) -> np.ndarray:
-        return self.unit.tilted / (2 * np.sqrt(self.K))
+    def slope_times_curvature(self) -> np.ndarray:
+        return self.unit.slope / (2 * np.sqrt(self.K))
 
 
-class _Unit(NamedTuple):
+class _SignCoefficients(NamedTuple):
     """Hermite coefficients of w = even + odd sgn and of what is made of it."""
 
     w: np.ndarray
     xw: np.ndarray
     xxw: np.ndarray
-    tilted: np.ndarray  # dw/dx
-    bent: np.ndarray  # its derivative
+    slope: np.ndarray  # dw/dx
+    curvature: np.ndarray  # its second derivative
 
 
 @functools.lru_cache(maxsize=16)
-def _unit(even: float, odd: float, terms: int) -> _Unit:
+def _sign_coefficients(even: float, odd: float, terms: int) -> _SignCoefficients:
     """With those of the sign of x, 2 he_(m-1)(0) phi(0) / sqrt(m)."""
     roots = np.sqrt(np.arange(1, terms + 2))
     at_zero = np.zeros(terms + 1)
@@ -266,9 +268,9 @@ def _unit(even: float, odd: float, terms: int) -> _Unit:
     def derivative(f: np.ndarray) -> np.ndarray:
         return roots[: f.size - 1] * f[1:]
 
-    tilted = derivative(w)
-    made = w, times_x(w), times_x(times_x(w)), tilted, derivative(tilted)
-    return _Unit(*(part[:terms] for part in made))
+    slope = derivative(w)
+    made = w, times_x(w), times_x(times_x(w)), slope, derivative(slope)
+    return _SignCoefficients(*(part[:terms] for part in made))
 
 
 def single_stream(net: Network, square: float, tolerance: float) -> SingleInput:
@@ -284,7 +286,7 @@ def _solved(net: Network, square: float, tolerance: float) -> SingleInput:
     while True:  # grids must fit the largest variance on the way, series the strongest memory
         rules = {one: _rule(one, widest, tolerance) for one in dict.fromkeys(ladder.activations)}
         layers = over_depth(ladder, first, functools.partial(_two_legs, ladder, rules, terms))
-        now = _Now(*first, 0.0, 0.0, np.zeros((9, 9)), np.zeros((9, terms)))
+        now = _Layer(*first, 0.0, 0.0, np.zeros((9, 9)), np.zeros((9, terms)))
         table = [now.statistics()]
         for layer, (_, averages, above) in enumerate(layers, start=1):
             now = _next(ladder, layer, now, averages.details, above)
@@ -305,11 +307,11 @@ def _two_legs(ladder: Ladder, rules: dict, terms: int, layer: int, K: float) -> 
     return TwoLegs(m.pair(0, 0), m.pair(1, 1), m)
 
 
-def _rule(activation: Activation, widest: float, tolerance: float) -> "_Smooth | _Lines":
+def _rule(activation: Activation, widest: float, tolerance: float) -> "_Smooth | _ScaleInvariant":
     if activation.is_smooth:
         return _Smooth(activation, widest, tolerance)
     assert activation.slopes is not None
-    return _Lines(activation.slopes)
+    return _ScaleInvariant(activation.slopes)
 
 
 def _length(ladder: Ladder, variances: list[float], terms: int, tolerance: float) -> tuple[int, float]:
@@ -327,28 +329,30 @@ def _rest(rho: float, terms: int) -> float:
     return rho**terms * terms**-0.5 * min(2.0, 1 / (terms * max(1 - rho, 1e-16)))
 
 
-def _next(ladder: Ladder, layer: int, now: _Now, m: "_SmoothLayer | _LinesLayer", above: Means) -> _Now:
+def _next(
+    ladder: Ladder, layer: int, now: _Layer, m: "_SmoothLayer | _ScaleInvariantLayer", above: Means
+) -> _Layer:
     dense, skip = ladder.dense[layer], ladder.skips[layer]
     gamma, ratio = (skip.gamma if skip else 0.0), ladder.widths[layer] / ladder.widths[layer - 1]
     C, lW, tied = dense.C_W, dense.lambda_W, dense.C_W * now.Theta
     created = m.created(C, lW, tied).centred()
     M = gamma**2 * np.eye(9) + m.maps(C, lW, tied)
     lifted, ties = M @ now.A, now.Theta ** _TIES[:, None]
-    met = lifted @ created.coefficients.T
-    N = ratio * M @ now.N @ M.T + np.where(_TOGETHER, ties * created.moments + met + met.T, 0.0)
+    remembered = lifted @ created.coefficients.T
+    N = ratio * M @ now.N @ M.T + np.where(_TOGETHER, ties * created.moments + remembered + remembered.T, 0.0)
     rho = gamma * np.sqrt(now.K / above.K) if above.K > 0 else 0.0
     A = np.power(gamma, _TIES)[:, None] * rho ** np.arange(m.terms) * (lifted + ties * created.coefficients)
     G1, H1 = _corrections(now, m, C, lW, gamma)
-    return _Now(*above, ratio * G1, ratio * H1, N, A if gamma else np.zeros_like(A))
+    return _Layer(*above, ratio * G1, ratio * H1, N, A if gamma else np.zeros_like(A))
 
 
-def _corrections(now: _Now, m: "_SmoothLayer | _LinesLayer", C: float, lW: float, gamma: float):
+def _corrections(now: _Layer, m: "_SmoothLayer | _ScaleInvariantLayer", C: float, lW: float, gamma: float):
     """G1 and H1 of the next layer, with what the neuron's memory adds, before the ratio of widths."""
     v, x, f = (_PLACE[name] for name in "vxf")
     V, D, F = now.N[v, v], now.N[x, v], now.N[f, f]
     responses = m.response(0), m.response(1)
-    signal, bent = (now.G1 * r.first + V / 8 * r.second + float(now.A[v] @ r.own) for r in responses)
-    tied = now.A[x] @ m.slope_square() + 4 * now.A[f] @ m.tilted()
+    signal, slope = (now.G1 * r.first + V / 8 * r.second + float(now.A[v] @ r.own) for r in responses)
+    tied = now.A[x] @ m.slope_square() + 4 * now.A[f] @ m.slope_times_curvature()
     tied = float(tied) + responses[1].first * (D + 2 * F)
-    gradient = m.pair(1, 1) * now.H1 + now.Theta * bent + tied
+    gradient = m.pair(1, 1) * now.H1 + now.Theta * slope + tied
     return C * signal + gamma**2 * now.G1, lW * signal + C * gradient + gamma**2 * now.H1

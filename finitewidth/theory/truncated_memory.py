@@ -24,12 +24,12 @@ import numpy as np
 
 from finitewidth.gaussian.wick import Axes, Orders, monomials, of_degree, projections, transported
 from finitewidth.network.ladder import Ladder
-from finitewidth.theory.averages import FourLegs, tie
+from finitewidth.theory.feature_products import FourLegs, tie
 from finitewidth.theory.features import created, feature_maps
 from finitewidth.theory.layers.pair_map import Feature
 from finitewidth.theory.recursion import (
     Blocks,
-    Own,
+    SelfInteraction,
     State,
     corrections,
     created_blocks,
@@ -40,7 +40,7 @@ from finitewidth.theory.recursion import (
 from finitewidth.theory.steps import Step
 from finitewidth.theory.tensors import SHAPES
 
-Memory = dict[tuple[str, frozenset[str]], np.ndarray]  # by feature and ties, (N, N, monomial, N^2)
+Rows = dict[tuple[str, frozenset[str]], np.ndarray]  # by feature and ties, (N, N, monomial, N^2)
 _SLOWEST = 0.9  # ratio of the series in the degree that is believed
 _OTHERS: tuple[Orders, ...] = ((1, 0), (2, 1), (1, 2))  # pairs of orders besides those of a step's averages
 
@@ -57,8 +57,8 @@ def ties_of(row: str, column: str) -> frozenset[str]:
 SYMMETRIC = [(shape.row, shape.column) for shape in SHAPES.values()]
 BLOCKS = [*SYMMETRIC, *((c, r) for r, c in SYMMETRIC if r != c)]  # every block, also seen from its columns
 TIED = {key: (key[0], ties_of(*key)) for key in BLOCKS}  # the memory that a block's row is
-_STRAIGHT = {name: ties_of(name, column) for name, column in reversed(SYMMETRIC)}
-_FANNED = ties_of("b", "p")
+_USUAL_TIES = {name: ties_of(name, column) for name, column in reversed(SYMMETRIC)}
+_TIES_WITH_P = ties_of("b", "p")  # of b where its column is p
 
 
 def memory_size(degree: int) -> int:
@@ -70,35 +70,35 @@ def memory_size(degree: int) -> int:
 
 
 @dataclass(frozen=True)
-class Past:
+class Memory:
     """What neurons of a stream remember: averages of earlier noise with monomials at its last layer."""
 
     axes: Axes  # of the layer that the monomials belong to
     degree: int
-    rows: Memory  # noise as the present layer answers to it; empty where nothing is remembered
+    rows: Rows  # noise as the present layer answers to it; empty where nothing is remembered
 
-    def lifted(self, step: Step) -> "Past":
+    def lifted(self, step: Step) -> "Memory":
         """The same noise as the next layer answers to it through its weights."""
-        straight = {name: block for (name, ties), block in self.rows.items() if ties == _STRAIGHT[name]}
-        fanned = {name: block for (name, ties), block in self.rows.items() if ties != _STRAIGHT[name]}
-        rows: Memory = {}
+        usual = {name: block for (name, ties), block in self.rows.items() if ties == _USUAL_TIES[name]}
+        with_p = {name: block for (name, ties), block in self.rows.items() if ties != _USUAL_TIES[name]}
+        rows: Rows = {}
         for maps in feature_maps(step):
-            for arrays in (straight, fanned):
+            for arrays in (usual, with_p):
                 for name, sources in maps.items():
                     if name in arrays:
-                        ties = _STRAIGHT[name] if arrays is straight else _FANNED
+                        ties = _USUAL_TIES[name] if arrays is usual else _TIES_WITH_P
                         parts = (m.of_rows(arrays[old]) for old, m in sources.items())
                         rows[name, ties] = sum(parts)  # type: ignore[assignment]
         return replace(self, rows=rows)
 
-    def plus(self, other: "Past", factor: float = 1.0) -> "Past":
+    def plus(self, other: "Memory", factor: float = 1.0) -> "Memory":
         """The sum, with a factor on the other."""
         total = dict(self.rows)
         for key, block in other.rows.items():
             total[key] = total[key] + factor * block if key in total else factor * block
         return replace(self, rows=total)
 
-    def behind_a_skip(self, gamma: float, K: np.ndarray) -> "Past":
+    def behind_a_skip(self, gamma: float, K: np.ndarray) -> "Memory":
         """The averages with monomials at the end of a skip, where the kernel is K."""
         axes = Axes.of(K)
         R = axes.behind_a_skip(gamma, self.axes)
@@ -109,21 +109,21 @@ class Past:
                 np.einsum("nqc,abqc->abnc", move, block[:, :, of_degree(m)]) for m, move in enumerate(moves)
             ]
             rows[name, ties] = gamma ** len(ties) * np.concatenate(parts, axis=2)
-        return Past(axes, self.degree, rows)
+        return Memory(axes, self.degree, rows)
 
     def with_noise(self, noise: Mapping[str, np.ndarray], size: int) -> Blocks:
         """<remembered row times a column of other noise> with the first monomials, labels a b c d."""
         count = len(self.axes.K)
-        met: Blocks = {}
+        blocks: Blocks = {}
         for (row, column), key in TIED.items():
             if key in self.rows and column in noise:
                 seen = noise[column].reshape(count**2, -1)[:, :size]
                 block = np.einsum("abmc,cm->abc", self.rows[key][:, :, :size], seen)
-                met[row, column] = block.reshape((count,) * 4)
-        return met
+                blocks[row, column] = block.reshape((count,) * 4)
+        return blocks
 
 
-def fresh(axes: Axes, Theta: np.ndarray, noise: Mapping[str, np.ndarray], degree: int) -> Past:
+def fresh(axes: Axes, Theta: np.ndarray, noise: Mapping[str, np.ndarray], degree: int) -> Memory:
     """What neurons will remember of a layer's own noise."""
     R, count = axes.between_pairs(), len(Theta)
     names = list(noise)
@@ -133,14 +133,14 @@ def fresh(axes: Axes, Theta: np.ndarray, noise: Mapping[str, np.ndarray], degree
         T = transported(R, m)  # (new, old, c, d, a, b)
         parts.append(np.einsum("nqcdab,fabq->fabncd", T, stacked[..., of_degree(m)], optimize=True))
     averages = dict(zip(names, np.concatenate(parts, axis=3), strict=True))
-    rows: Memory = {}
+    rows: Rows = {}
     for name, ties in TIED.values():
         if (name, ties) not in rows and name in averages:
             block = averages[name]
             for first, second in sorted(ties):
                 block = block * tie(Theta, first, second)[:, :, None]
             rows[name, ties] = block.reshape(count, count, -1, count**2)
-    return Past(axes, degree, rows)
+    return Memory(axes, degree, rows)
 
 
 def _noise(step: Step, averages: Mapping[Orders, np.ndarray]) -> dict[str, np.ndarray]:
@@ -169,27 +169,27 @@ def _bare(axes: Axes, degree: int) -> dict[str, np.ndarray]:
     return bare
 
 
-def _own(past: Past, averages: Mapping[Orders, np.ndarray], size: int) -> Own:
-    """What a neuron adds to the corrections of means by acting on itself, see `streams.own_terms`."""
+def _own(past: Memory, averages: Mapping[Orders, np.ndarray], size: int) -> SelfInteraction:
+    """What a neuron adds to the corrections of means by acting on itself, see `streams.self_interaction`."""
     count = len(past.axes.K)
     index = np.arange(count)
     a, b = index[:, None], index[None, :]
-    v, x, f = (past.rows[name, _STRAIGHT[name]].reshape(count, count, -1, count, count) for name in "vxf")
+    v, x, f = (past.rows[name, _USUAL_TIES[name]].reshape(count, count, -1, count, count) for name in "vxf")
 
-    def met(remembered: np.ndarray, orders: Orders) -> np.ndarray:
+    def correlated(remembered: np.ndarray, orders: Orders) -> np.ndarray:
         return (remembered[..., :size] * averages[orders][..., :size]).sum(axis=-1)
 
     def response(first: Orders, both: Orders) -> np.ndarray:
-        on_first = met(v[a, a, :, a, b], first)
-        return (on_first + on_first.T) / 2 + met(v[a, b, :, a, b], both)
+        on_first = correlated(v[a, a, :, a, b], first)
+        return (on_first + on_first.T) / 2 + correlated(v[a, b, :, a, b], both)
 
-    def turned_pair(remembered: np.ndarray, orders: Orders) -> np.ndarray:
+    def exchanged_pair(remembered: np.ndarray, orders: Orders) -> np.ndarray:
         """The legs on the pair (b a), so that the tie of f is that of a and b."""
         return (remembered[..., :size] * averages[orders].swapaxes(0, 1)[..., :size]).sum(axis=-1)
 
-    tied = turned_pair(f[a, a, :, b, a], (1, 2)) + turned_pair(f[a, b, :, b, a], (2, 1))
-    kernel = met(x[a, b, :, a, b], (1, 1))
-    return Own(response((2, 0), (1, 1)), response((3, 1), (2, 2)), kernel + tied + tied.T)
+    tied = exchanged_pair(f[a, a, :, b, a], (1, 2)) + exchanged_pair(f[a, b, :, b, a], (2, 1))
+    kernel = correlated(x[a, b, :, a, b], (1, 1))
+    return SelfInteraction(response((2, 0), (1, 1)), response((3, 1), (2, 2)), kernel + tied + tied.T)
 
 
 # --- the layers ------------------------------------------------------------------------------------
@@ -200,19 +200,19 @@ class _Read(NamedTuple):
 
     averages: Mapping[Orders, np.ndarray]  # of two legs with monomials
     noise: Mapping[str, np.ndarray]  # of features with monomials
-    past: Past  # as this layer answers to it
-    lifted: Past  # as the next one does
+    past: Memory  # as this layer answers to it
+    lifted: Memory  # as the next one does
 
 
 class _Layer(NamedTuple):
     """What layer l gives to the next: sources, what is remembered there, and its noise within a stream."""
 
     sources: Blocks
-    above: Past
+    above: Memory
     read: _Read | None = None
 
 
-class _Course:
+class _Truncated:
     """The tensors from layer to layer with a number of monomials; 1/n of the layers that made them inside."""
 
     def __init__(self, ladder: Ladder, first: Step, size: int):
@@ -230,13 +230,13 @@ class _Course:
         now = _propagated(self.now, step)
         _add(now, {key: block / width for key, block in given.sources.items()})
         if read is not None:
-            met = _sum_both_ways(read.lifted.with_noise(read.noise, self.size))
-            _add(now, {key: block / width for key, block in met.items()})
+            correlated = _sum_both_ways(read.lifted.with_noise(read.noise, self.size))
+            _add(now, {key: block / width for key, block in correlated.items()})
         self.between = _moved(_both_ways(self.now) if starts else self.between, step)
         if starts and read is not None:
             self.start = self.now
-            met = read.past.with_noise(read.noise, self.size)
-            _add(self.between, {(c, r): exchanged(block) / width for (r, c), block in met.items()})
+            correlated = read.past.with_noise(read.noise, self.size)
+            _add(self.between, {(c, r): exchanged(block) / width for (r, c), block in correlated.items()})
         if skip is not None:
             two = skip.gamma**2
             _add(now, {key: two * block for key, block in _sum_both_ways(self.between).items()})
@@ -247,10 +247,10 @@ class _Course:
         self.state = State(*step.above, G1, H1, stripped)
 
     def _correct_means(self, layer: int, step: Step, read: _Read | None) -> None:
-        widths, skip, own = self.ladder.widths, self.ladder.skips[layer], Own()
+        widths, skip, own = self.ladder.widths, self.ladder.skips[layer], SelfInteraction()
         if read is not None and read.past.rows:
             weight = widths[layer - 1] / widths[layer]
-            own = Own(*(weight * term for term in _own(read.past, read.averages, self.size)))
+            own = SelfInteraction(*(weight * term for term in _own(read.past, read.averages, self.size)))
         G1, H1 = corrections(self.state, step, own)
         assert G1 is not None and H1 is not None  # activations are smooth
         means = np.stack([G1, H1])
@@ -292,7 +292,7 @@ def _propagated(blocks: Blocks, step: Step) -> Blocks:
     return result
 
 
-class LocalStreams:
+class TruncatedStreams:
     """The statistics of one layer after the other; `degree` is the largest number of lines that is kept."""
 
     def __init__(self, ladder: Ladder, steps: Sequence[Step], degree: int):
@@ -306,7 +306,7 @@ class LocalStreams:
     def states(self, averages: Iterator[FourLegs]) -> Iterator[State]:
         """Layer 1, 2, ... with all their statistics, from the four-leg averages of each."""
         sizes = (len(monomials(self.degree - fewer)) for fewer in (0, 2, 4))
-        courses = [_Course(self.ladder, self.steps[0], size) for size in sizes]
+        courses = [_Truncated(self.ladder, self.steps[0], size) for size in sizes]
         past = present = self._forgotten(self.steps[0].K)
         yield courses[0].state
         for layer, step in enumerate(self.steps, start=1):
@@ -328,10 +328,10 @@ class LocalStreams:
             self.left_out[layer + 1] = _left_out(states)
             yield states[0]
 
-    def _forgotten(self, K: np.ndarray) -> Past:
-        return Past(Axes.of(K), self.degree, {})
+    def _forgotten(self, K: np.ndarray) -> Memory:
+        return Memory(Axes.of(K), self.degree, {})
 
-    def _given(self, layer: int, step: Step, averages: FourLegs, present: Past) -> _Layer:
+    def _given(self, layer: int, step: Step, averages: FourLegs, present: Memory) -> _Layer:
         """What layer l gives to the next: bodies are no part of the stream, and their noise is its own."""
         sources, lifted = created_blocks(step, averages), present.lifted(step)
         if layer in self.inside or not (present.rows or layer in self.starts):
@@ -343,11 +343,11 @@ class LocalStreams:
             above = lifted.plus(fresh(present.axes, step.Theta, noise, self.degree))
         return _Layer(sources, above, _Read(projected, noise, present, lifted))
 
-    def _bare_blocks(self, layer: int, present: Past) -> Blocks:
+    def _bare_blocks(self, layer: int, present: Memory) -> Blocks:
         """What is remembered with the bare pairs of the layer."""
         widths, bare = self.ladder.widths, _bare(present.axes, self.degree)
-        met = _sum_both_ways(present.with_noise(bare, len(monomials(self.degree))))
-        return {key: widths[layer - 1] / widths[layer] * block for key, block in met.items()}
+        correlated = _sum_both_ways(present.with_noise(bare, len(monomials(self.degree))))
+        return {key: widths[layer - 1] / widths[layer] * block for key, block in correlated.items()}
 
 
 def _left_out(states: Sequence[State]) -> float:
@@ -373,8 +373,8 @@ def _arrays(state: State) -> list[np.ndarray]:
 def _known(step: Step) -> dict[Orders, np.ndarray]:
     """Averages of a step that those with monomials must agree with."""
     m = step.moments
-    assert m.leading is not None and m.third is not None and m.slope.slope is not None
-    both = m.slope.slope.both
+    assert m.leading is not None and m.third is not None and m.slope.gradient is not None
+    both = m.slope.gradient.both
     assert both is not None
     return {(0, 0): m.sigma.value, (1, 1): m.slope.value, (2, 0): m.leading, (3, 1): m.third, (2, 2): both}
 

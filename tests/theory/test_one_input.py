@@ -11,7 +11,7 @@ import pytest
 from helpers.problems import VARIED, inputs
 
 import finitewidth as fw
-from finitewidth.theory.single import NAMES, single_input
+from finitewidth.theory.one_input import NAMES, single_input
 
 DERIVED, EXACT, ASYMPTOTIC, APPROACH = 1e-9, 1e-12, 5e-3, 5e-2
 DEPTH = 10_000

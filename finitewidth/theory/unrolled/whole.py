@@ -1,14 +1,30 @@
-"""Unrolled tensors where skips correlate source layers: whole, and the groups of layers to be sampled."""
+"""Unrolled tensors made whole, and the groups of source layers that are sampled together."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
-from finitewidth.theory.averages import FourLegs
+from finitewidth.gaussian.four_legs.averages import four_legs
+from finitewidth.theory.feature_products import FourLegs
+from finitewidth.theory.feature_products import source as source_block
+from finitewidth.theory.sources import Source
 from finitewidth.theory.streams import BARE, Streams, pair_averages
 from finitewidth.theory.tensors import Shape
 from finitewidth.theory.unrolled.sampled import Group, Member
 
 
-def correlated(streams: Streams, layer: int, shape: Shape, count: int, tolerance: float) -> np.ndarray:
+def whole(sources: Sequence[Source], shape: Shape, count: int, tolerance: float) -> np.ndarray:
+    """The tensor with its slots in printed order."""
+    total = np.zeros((count,) * 4)
+    for source in sources:
+        families = tuple({product.family for product in source.products(shape)})
+        averages = FourLegs.of(four_legs(source.activation, source.K, families, tolerance=tolerance))
+        block = source_block(shape, source.features, source.moments, source.Theta, averages.values)
+        total += source.weight * block
+    return np.einsum(f"abcd->{shape.printed}", total)
+
+
+def whole_with_skips(streams: Streams, layer: int, shape: Shape, count: int, tolerance: float) -> np.ndarray:
     """The tensor with its slots in printed order."""
     total = np.zeros((count,) * 4)
     for pair in streams.pairs:

@@ -131,8 +131,8 @@ def mean(feature: Feature, moments: Moments) -> np.ndarray:
     for ((i, a), (j, b)), coefficient in feature.items():
         average = averages[a, b]
         if i == j:
-            alone = np.diag(average)
-            average = alone[:, None] if i == 0 else alone[None, :]
+            diagonal = np.diag(average)
+            average = diagonal[:, None] if i == 0 else diagonal[None, :]
         total = total + coefficient * average
     return total
 

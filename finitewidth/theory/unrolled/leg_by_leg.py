@@ -8,21 +8,23 @@ samples (the training set), d on all. At most a few arrays of size N^3 are held.
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.core.tasks import HERE, Runner
+from finitewidth.gaussian.four_legs.averages import four_legs_with_fixed_leg
 from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.gaussian.four_legs.two_layers import four_legs_of_two_layers_with_fixed_leg
-from finitewidth.theory.averages import Product, products
+from finitewidth.theory.feature_products import Product, products
 from finitewidth.theory.sources import Source
 from finitewidth.theory.streams import Pair
 from finitewidth.theory.tensors import SHAPES, Shape
-from finitewidth.theory.unrolled.dense import averages_with_fixed_leg
-from finitewidth.theory.unrolled.unroll import Unrolled
+
+if TYPE_CHECKING:
+    from finitewidth.theory.unrolled.unroll import Unrolled
 
 Averages = Mapping[
     tuple[Family, int], np.ndarray
@@ -86,7 +88,7 @@ class LegSlices:
     Requests, which are large, are made from `recipe` where the work is done, and are not sent.
     """
 
-    unrolled: Unrolled
+    unrolled: "Unrolled"
     recipe: Callable[[], list[Request]]
     tolerance: float
 
@@ -149,8 +151,8 @@ class LegSlices:
                 (first, second), K, fixed, families, tolerance=self.tolerance
             )
         source = self.unrolled.sources[pair.lower - 1]
-        until = replace(source, K=source.K[: fixed + 1, : fixed + 1])
-        averages = averages_with_fixed_leg(until, fixed, families, self.tolerance)
+        K = source.K[: fixed + 1, : fixed + 1]
+        averages = four_legs_with_fixed_leg(source.activation, K, fixed, families, tolerance=self.tolerance)
         return {key: np.asarray(average.value) for key, average in averages.items()}
 
 
