@@ -48,14 +48,14 @@ def average_over_batches(
     mean = response @ first @ Y
     half = response @ first @ cross.T
     among = K[N:, N:] - half - half.T + response @ second[0] @ response.T
-    wired = np.zeros((len(X_test), n, len(X_test), n))
+    coupling = np.zeros((len(X_test), n, len(X_test), n))
     for (i, j), moment in zip(pairs, second[1:], strict=True):
         spread = response @ moment @ response.T - np.outer(mean[:, i], mean[:, j])
-        wired[:, i, :, j] = spread
-        wired[:, j, :, i] = spread.T
+        coupling[:, i, :, j] = spread
+        coupling[:, j, :, i] = spread.T
     condition = float(np.linalg.cond(Theta[:N, :N]))
     factors = ((np.eye(n), (among + among.T) / 2),)
-    return Prediction(net, algorithm, 0, mean, factors, condition, both.error, wired=wired)
+    return Prediction(net, algorithm, 0, mean, factors, condition, both.error, coupling=coupling)
 
 
 def _moments(
