@@ -203,7 +203,7 @@ def rms(values: np.ndarray) -> float:
 
 
 def cost(outcomes: list[Outcome]) -> str:
-    """Theory against an ensemble as accurate as the theory says it is, and how far real networks are from it."""
+    """Theory against an ensemble as accurate as the theory says it is, and how far networks are from it."""
     lines = [
         "| width | theory (s) | stated, in shifts | left over, in shifts | networks | seconds | as accurate: "
         "networks | seconds | times the theory |",
