@@ -46,9 +46,11 @@ def solve(
 ) -> Theory:
     """Statistics at initialization, for all inputs, at infinite width or through order 1/n.
 
-    At order 1 a network has dense layers, activations and residual blocks of them. A neuron of a residual
-    network remembers its past through skip connections, so that every two layers of a stream are correlated;
-    the method says how much of that is kept.
+    Order 1 knows dense layers, convolutions, pools, norms, activations and residual blocks. A neuron of a
+    residual network remembers its past through skip connections, so that every two layers of a stream are
+    correlated; the method says how much of that is kept. Blocks that begin with a norm and weights have no
+    such memory. With norms, convolutions or pools there are V, D, A, F, B with G1 and H1; layers with
+    positions have means over them, as if they were flattened.
 
     Most of the time at order 1 goes into the four-leg averages of the layers, which are independent tasks.
     Single precision and integers are promoted to float64.

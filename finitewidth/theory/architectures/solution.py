@@ -1,6 +1,8 @@
 """Statistics at order 1/n of networks with norms, convolutions, pools and blocks that begin with a norm."""
 
 import functools
+import itertools
+import math
 
 import numpy as np
 
@@ -16,10 +18,10 @@ _WORKING = 32  # blocks that a layer holds on the way, with its averages and wha
 
 def solved(net: Network, X: np.ndarray, request: Request, running: Runner, remedy: str) -> Solved:
     """The statistics of the layers asked for, for distinct inputs."""
+    _require(net, len(X), len(request.kept) * len(request.names), remedy)
     bare = request.is_bare(net)
     first = Walk(net, X, request.tolerance, bare=bare)
     first.run()
-    _require(first.largest, len(X), len(request.kept) * len(request.names), remedy)
     arrays: dict[int, dict[str, np.ndarray]] = {}
 
     def keep(layer: int, state: State) -> None:
@@ -40,7 +42,12 @@ def solved(net: Network, X: np.ndarray, request: Request, running: Runner, remed
     return Solved(arrays, error, max(*errors, *(step.moments.derivative_error for step in steps), 0.0))
 
 
-def _require(sites: int, count: int, kept: int, remedy: str) -> None:
+def _require(net: Network, count: int, kept: int, remedy: str) -> None:
+    """Refuse more sites than memory holds blocks of."""
+    shapes = itertools.accumulate(
+        net.layers, lambda shape, layer: layer.output_shape(shape), initial=net.input_shape
+    )
+    sites = count * max(math.prod(shape[:-1]) for shape in itertools.islice(shapes, 1, None))
     needed = 8.0 * (_WORKING * sites**4 + kept * count**4)
     what = f"order 1/n of {count} inputs with {sites} sites"
     require_memory(needed, what, remedy, count=count, power=4)

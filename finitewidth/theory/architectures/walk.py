@@ -47,7 +47,6 @@ class Walk:
         self.known, self.averages, self.keep = steps, averages, keep
         self.steps: list[Step] = []
         self.layers = 0  # with weights that have been passed
-        self.largest = 0  # number of sites
 
     @property
     def samples(self) -> int:
@@ -115,7 +114,6 @@ class Walk:
 
     def _keep(self, signal: Signal) -> None:
         """Statistics of layers with positions are means over them, as if the layer were flattened."""
-        self.largest = max(self.largest, len(signal.state.K))
         state = signal.state
         if len(signal.shape) > 1:
             state = mixed(state, positions.of_flattening(signal.shape, self.samples))
@@ -125,8 +123,9 @@ class Walk:
         if signal.is_data:
             if signal.activation is not None:
                 raise NotAtFirstOrder("an activation on the inputs")
-            behind = weights.first_weights(signal, layer, shape, matrix, bare=self.bare)
-            return behind if self.averages is not None else behind.replaced(state=_means(behind.state))
+            return weights.first_weights(
+                signal, layer, shape, matrix, bare=self.bare, only_means=self.averages is None
+            )
         if self.averages is None:
             step = weights.step_of(signal, layer, self._moments(signal), bare=self.bare)
             self.steps.append(step)
@@ -146,10 +145,6 @@ class Walk:
         behind = residual.closed(signal, body, block.gamma)
         self._keep(behind)
         return behind
-
-
-def _means(state: State) -> State:
-    return State(state.K, state.Theta, None, None)
 
 
 _ACTIONS: dict[type, Callable] = {

@@ -45,10 +45,14 @@ def reader(signal: Signal) -> Activation:
     return signal.activation or as_activation("linear")
 
 
-def first_weights(signal: Signal, layer: Weights, shape, matrix: PairMatrix | None, *, bare: bool) -> Signal:
+def first_weights(
+    signal: Signal, layer: Weights, shape, matrix: PairMatrix | None, *, bare: bool, only_means: bool
+) -> Signal:
     """The first weights, which read data: nothing fluctuates there."""
     data = signal.state if matrix is None else mixed(signal.state, matrix)
     K, Theta = layer.C_b + layer.C_W * data.K, layer.lambda_b + layer.lambda_W * data.K
+    if only_means:
+        return Signal(State(K, Theta, None, None), shape, signal.channels)
     features = ("v", "f", "b") if bare else ("v", "x", "f", "b")
     keys = [(r, c) for r, c in (("v", "v"), ("x", "v"), ("x", "x"), ("f", "f"), ("b", "b")) if r in features]
     blocks = {key: np.zeros((len(K),) * 4) for key in keys}
