@@ -145,6 +145,11 @@ class Network:
         return next((one for one in self._activations_walked if one.jump_order < 1), None)
 
     @functools.cached_property
+    def grows_faster_than_linearly(self) -> Activation | None:
+        """The first activation, such as a polynomial, with which rare networks diverge; or None."""
+        return next((one for one in self._activations_walked if one.grows_faster_than_linearly), None)
+
+    @functools.cached_property
     def _activations_walked(self) -> tuple[Activation, ...]:
         return tuple(layer for layer in self.walked if isinstance(layer, Activation))
 

@@ -189,6 +189,12 @@ def norm_of(trace: Traced, node: fx.Node, value: torch.Tensor) -> tuple[Abstract
                 f"{trace.described(node)} normalizes over {shape}; use all axes or the channels."
             )
         axes = "channels" if math.prod(shape) == value.shape[-1] or value.ndim == 2 else "all"
+        if axes == "all" and any(rates.values()):
+            raise ValueError(
+                f"{trace.described(node)} learns a gain and an offset for each position, which no kernel "
+                "here has; use nn.GroupNorm(1, channels), whose positions share them, or "
+                "elementwise_affine=False."
+            )
         return LayerNorm(float(eps), axes, **rates), called
     if name == "rmsnorm":
         names = ("input", "normalized_shape", "weight", "eps")

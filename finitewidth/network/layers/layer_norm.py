@@ -43,7 +43,9 @@ class LayerNorm(AbstractNorm):
     """Each sample minus its mean, over its standard deviation, with a gain of 1 and an offset of 0 at first.
 
     To the NTK of a neuron of value x a gain that learns adds `lambda_gain` $x_1 x_2$, which an activation
-    right behind the norm averages together with its slopes.
+    right behind the norm averages together with its slopes. A channel has one gain and one offset, which all
+    positions share, also with `axes="all"`. PyTorch's `LayerNorm` over positions and channels has a gain for
+    each of their pairs instead, and another NTK as soon as gains learn.
 
     Args:
         epsilon: A number that is added to the variance.
