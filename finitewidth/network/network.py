@@ -15,6 +15,7 @@ from finitewidth.network.layers.residual import Residual
 from finitewidth.network.layers.sequence import (
     LayerLike,
     as_layer,
+    channels_in_front,
     layers_with_rates,
     output_shape,
     shown_layers,
@@ -201,8 +202,16 @@ class Network:
         return Ladder.of(self.input_shape[-1], self.layers)
 
     @functools.cached_property
+    def channels_in_front(self) -> tuple[int, ...]:
+        """The channels that each layer l = 1 ... L with weights reads: the n of its order 1/n.
+
+        Behind `fw.Flatten` they are those of one position.
+        """
+        return channels_in_front(self.layers, self.input_shape)
+
+    @functools.cached_property
     def unknown_layer(self) -> str | None:
-        """The name of the first layer that order 1/n does not know, or None."""
+        """The name of the first layer that is beyond dense networks with skips at order 1/n, or None."""
         try:
             Ladder.of(self.input_shape[-1], self.layers)
         except UnknownLayer as error:
