@@ -5,8 +5,8 @@
 
 A fault is a sign, a factor of two, an index, a comparison or an error that is not raised. Faults are drawn
 with a fixed seed, as many from every room as from the others. Each is run against the test files of its
-module alone, with a time limit. The code is a copy; results/mutations.md lists what was not noticed. Outcomes are
-kept in results/mutations.json, so that the same command goes on.
+module alone, with a time limit. The code is a copy; results/mutations.md lists what was not noticed, and
+results/mutations.json keeps all outcomes, so that the same command goes on.
 """
 
 import argparse
@@ -176,8 +176,9 @@ def report(outcomes: dict[str, dict]) -> str:
     lines = [
         "# Faults that tests notice",
         "",
-        f"{stamp()}. `python -m benchmarks.robustness.mutations`: the first {len(outcomes)} of {COUNT} faults, "
-        f"seed {SEED}, each against the test files of its module alone, at most {LIMIT} s on a busy machine.",
+        f"{stamp()}. `python -m benchmarks.robustness.mutations`: the first {len(outcomes)} of {COUNT} "
+        f"faults, seed {SEED}, each against the test files of its module alone, at most {LIMIT} s on a busy "
+        "machine.",
         "",
         f"{ends['noticed']} noticed, {ends['survived']} survived, {ends['out of time']} out of time.",
         "",
