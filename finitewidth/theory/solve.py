@@ -25,6 +25,7 @@ from finitewidth.network.network import Network
 from finitewidth.theory import one_input, one_input_with_skips
 from finitewidth.theory.checks import accuracy_or_error, check_layer, check_memory, is_local
 from finitewidth.theory.feature_products import FourLegs
+from finitewidth.theory.isometry import Isometry
 from finitewidth.theory.pairs.propagation import Propagation
 from finitewidth.theory.records import Layer, Theory
 from finitewidth.theory.recursion import State, next_layer
@@ -194,7 +195,7 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
         return _one_input(net, X, request)
     bare = request.is_bare(net)
     first = first_layer(net, X)
-    state = State.first_layer(first, bare=bare)
+    state = State.first_layer(first, Isometry.first(net.ladder, first), bare=bare)
     arrays = {1: _arrays(state, request.at(net, 1))} if 1 in request.kept else {}
     walked = list(steps(net, first, max(request.kept), request.tolerance, bare=bare))
     error = max((step.moments.error for step in walked), default=0.0)
@@ -328,10 +329,8 @@ def _one_input(net: Network, X: np.ndarray, request: _Request) -> _Solved:
 
 def _arrays(state: State, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     matrices = {name: getattr(state, name) for name in MATRICES if getattr(state, name) is not None}
-    if not state.blocks:
-        return matrices | {name: np.zeros((state.K.shape[0],) * 4) for name in names}
-    tensors = state.tensors()
-    return matrices | {name: tensors[name] for name in names}
+    tensors, zero = state.tensors(), (state.K.shape[0],) * 4
+    return matrices | {name: tensors[name] if name in tensors else np.zeros(zero) for name in names}
 
 
 def _expanded(arrays: dict[str, np.ndarray], places: np.ndarray) -> dict[str, np.ndarray]:

@@ -117,7 +117,9 @@ class Prepared:
                 f"widths={widths} has unequal hidden layers, whose ratios another width would "
                 "change; prepare the other network with fw.prepare."
             )
-        return replace(self, net=self.net.with_widths((n_0, *[n] * len(hidden), n_L)))
+        net = self.net.with_widths((n_0, *[n] * len(hidden), n_L))
+        self.net.ladder.require_isometries_of(net.ladder)
+        return replace(self, net=net)
 
     def with_targets(self, Y_train: ArrayLike) -> "Prepared":
         """The same for other targets."""
