@@ -91,6 +91,7 @@ class MLP(Network):
         *,
         input_scale=1.0,
         bias_share=None,
+        weights="gaussian",
     ) -> "MLP":
         r"""The network at its critical point, with learning rates that let all layers learn equally.
 
@@ -99,7 +100,7 @@ class MLP(Network):
         this share of what the weights of their layer add to the NTK (`fw.critical.shares`). A tenth trains
         better than lambda_b = 1. `input_scale`, the mean square of the input components, is used for that,
         and at half-stable points: there the first layer has $C_b = 0$, $C_W = K^*/$`input_scale`, so that
-        signals start at K*.
+        signals start at K*. `weights` are "gaussian" or "orthogonal", which have the same critical point.
 
         Where activations differ and one of them is half-stable, the kernel is held at its K*: every $C_W$
         keeps gradients ($\chi_\perp = 1$) and every $C_b \ge 0$ restores K. A K* that cannot be reached is
@@ -107,7 +108,8 @@ class MLP(Network):
         """
         from finitewidth.critical.tuning import critical_network  # theory answers; it is not known before
 
-        return critical_network(widths, activation, lambda_b, lambda_W, input_scale, bias_share)
+        net = critical_network(widths, activation, lambda_b, lambda_W, input_scale, bias_share)
+        return net.replace(weights=weights)
 
     def replace(self, **changes) -> "MLP":  # type: ignore[override]  # fields of its own
         """A copy with some fields changed; a changed depth needs fields that fit it."""

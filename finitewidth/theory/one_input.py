@@ -139,7 +139,7 @@ def _next(now: Scalars, m: _Averages, layer: _Weights) -> Scalars:
 
 
 def _without_exchanges(now: Scalars, share, k, t) -> Scalars:
-    """What orthogonal weights leave of V, F and B (`theory/isometry.py`)."""
+    """What orthogonal weights leave of V, F and B (`theory/layers/isometry.py`)."""
     return now._replace(V=now.V - 2 * share * k**2, F=now.F - share * t * k, B=now.B - share * t**2)
 
 

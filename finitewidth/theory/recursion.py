@@ -16,10 +16,10 @@ import numpy as np
 
 from finitewidth.theory.feature_products import FourLegs, source_recipe
 from finitewidth.theory.features import FeatureMaps, created, feature_maps
-from finitewidth.theory.isometry import Isometry
 from finitewidth.theory.layers.activation import Corners, corners_of
 from finitewidth.theory.layers.blocks import Move, Recipe, make_blocks
 from finitewidth.theory.layers.dense import Means
+from finitewidth.theory.layers.isometry import Isometry
 from finitewidth.theory.steps import Step
 from finitewidth.theory.tensors import SHAPES
 

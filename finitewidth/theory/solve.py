@@ -25,7 +25,7 @@ from finitewidth.network.network import Network
 from finitewidth.theory import one_input, one_input_with_skips
 from finitewidth.theory.checks import accuracy_or_error, check_layer, check_memory, is_local
 from finitewidth.theory.feature_products import FourLegs
-from finitewidth.theory.isometry import Isometry
+from finitewidth.theory.layers.isometry import Isometry
 from finitewidth.theory.pairs.propagation import Propagation
 from finitewidth.theory.records import Layer, Theory
 from finitewidth.theory.recursion import State, next_layer

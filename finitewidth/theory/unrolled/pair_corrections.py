@@ -16,7 +16,7 @@ from finitewidth.gaussian.two_legs.two_samples import TwoSamples, two_samples
 from finitewidth.network.network import Network
 from finitewidth.theory import features
 from finitewidth.theory.feature_products import mean
-from finitewidth.theory.isometry import Isometry
+from finitewidth.theory.layers.isometry import Isometry
 from finitewidth.theory.recursion import Fluctuations, corrected_means
 from finitewidth.theory.steps import Step, first_layer, steps
 from finitewidth.theory.vertex import corners

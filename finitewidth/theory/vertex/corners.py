@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from finitewidth.network.ladder import Ladder
-from finitewidth.theory.isometry import Isometry
 from finitewidth.theory.layers.activation import Corners, KernelResponse
+from finitewidth.theory.layers.isometry import Isometry
 from finitewidth.theory.steps import Step
 
 

@@ -46,7 +46,7 @@ class VertexSource:
 
     @property
     def is_isometry(self) -> bool:
-        """Whether this is what orthogonal weights take away (`theory/isometry.py`), not a layer."""
+        """Whether this is what orthogonal weights take away (`theory/layers/isometry.py`), not a layer."""
         return self.weight < 0
 
     def pulled(self, P: Float[np.ndarray, "... N N"]) -> Float[np.ndarray, "... N N"]:

@@ -9,7 +9,7 @@ $$\mathrm{E}[z_{j1}|y] = \tfrac{2 C_W^{(l+1)}}{n_l} \sum_{34} K_{13}\, g^{(l+1)}
 
 The kernel climbs the gradient of the log evidence, with V as its metric; at infinite width it stays.
 Orthogonal weights keep $\hat G$ as it is, and V then lacks what it has of the covariance of $\hat G$
-(`theory/isometry.py`): $2\rho\, k g k$ belongs to the first line, and not to the second.
+(`theory/layers/isometry.py`): $2\rho\, k g k$ belongs to the first line, and not to the second.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from jaxtyping import Float
 from finitewidth.core.display.records import over_samples, shown
 from finitewidth.gaussian.two_legs.averages import relative_two_legs
 from finitewidth.theory.checks import check_layer
-from finitewidth.theory.isometry import Isometry
+from finitewidth.theory.layers.isometry import Isometry
 from finitewidth.theory.steps import Step, first_layer
 from finitewidth.theory.vertex.fields import Fields
 from finitewidth.training.bayes.conditioned_prior import ConditionedPrior

@@ -40,7 +40,7 @@ class Given(NamedTuple):
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=("tensors", "root", "half_inverse", "common", "separate"),
-    meta_fields=("count", "outputs", "in_balance"),
+    meta_fields=("count", "outputs"),
 )
 @dataclass(frozen=True, eq=False)
 class InitialNetworks:
@@ -53,9 +53,6 @@ class InitialNetworks:
     half_inverse: Float[Numbers, "N N"]  # y = half_inverse xi
     common: Float[Numbers, "NN r_A"]  # root of A: fluctuations that all outputs share
     separate: Float[Numbers, "NN r_B"]  # root of B: those of each ordered pair of outputs
-    in_balance: bool = (
-        False  # whether those of the outputs by themselves add up to zero; then A has their mean
-    )
 
     @classmethod
     def of(cls, tensors: Mapping[str, np.ndarray], count: int, outputs: int) -> "InitialNetworks":
@@ -69,15 +66,11 @@ class InitialNetworks:
                 "training inverts it; drop inputs that are equal, parallel or too similar."
             )
         size = len(l) ** 2
-        own = tensors["B"].transpose(0, 2, 1, 3)
-        separate = _root(own.reshape(size, size), "B")
-        A = tensors["A"].reshape(size, size)
-        in_balance = not _is_covariance(A)  # orthogonal weights: outputs' NTKs fluctuate against each other
-        if in_balance:
-            A = A + (own + own.transpose(0, 1, 3, 2)).reshape(size, size) / outputs
+        rounding = _RANK * float(np.max(tensors["Theta"])) ** 2  # deep linear networks may have none
+        common = _root(tensors["A"].reshape(size, size), "A", rounding)
+        separate = _root(tensors["B"].transpose(0, 2, 1, 3).reshape(size, size), "B", rounding)
         root = vectors * np.sqrt(l)
-        common = _root(A, "A")
-        return cls(tensors, count, outputs, root, vectors / np.sqrt(l), common, separate, in_balance)
+        return cls(tensors, count, outputs, root, vectors / np.sqrt(l), common, separate)
 
     @property
     def size(self) -> int:
@@ -97,8 +90,6 @@ class InitialNetworks:
         a = (a + a.transpose(0, 2, 1)) / 2
         b = jnp.einsum("sijr,pr->sijp", separate, self.separate).reshape(-1, n, n, N, N)
         b = (b + b.transpose(0, 2, 1, 4, 3)) / np.sqrt(2)
-        if self.in_balance:
-            b = b - jnp.einsum("skkde,ij->sijde", b, jnp.eye(n)) / n
         whole = b.transpose(0, 3, 1, 4, 2) + jnp.einsum("sde,ij->sdiej", a, jnp.eye(n))
         return whole[:, :, :, : self.count]
 
@@ -145,20 +136,14 @@ class InitialNetworks:
         return self.half_inverse.T @ self.tensors["G1"] @ self.half_inverse
 
 
-def _is_covariance(M: np.ndarray) -> bool:
-    """Whether no eigenvalue is negative by more than errors of averages explain."""
-    l = np.linalg.eigvalsh((M + M.T) / 2)
-    return bool(l[0] >= -_NEGATIVE * max(l[-1], 0.0))
-
-
-def _root(M: np.ndarray, name: str) -> np.ndarray:
+def _root(M: np.ndarray, name: str, rounding: float) -> np.ndarray:
     """R with M = R R^T for a positive semidefinite matrix that is known up to the error of averages."""
     l, vectors = np.linalg.eigh((M + M.T) / 2)
-    largest = max(l[-1], 0.0)
+    largest = max(l[-1], rounding / _NEGATIVE)
     if l[0] < -_NEGATIVE * largest:
         raise ValueError(
             f"the covariance {name} of NTK fluctuations has a relative eigenvalue of {l[0] / largest:.1e}, "
             "below zero by more than rounding; lower the tolerance of the four-leg averages."
         )
-    kept = l > _RANK * largest
+    kept = l > max(_RANK * largest, rounding)
     return vectors[:, kept] * np.sqrt(l[kept])

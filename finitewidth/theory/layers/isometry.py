@@ -13,13 +13,16 @@ tensors. So every form of the theory knows orthogonal weights as one more source
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from finitewidth.network.ladder import Ladder
 from finitewidth.theory.layers.activation import Corners
 from finitewidth.theory.layers.dense import Means
-from finitewidth.theory.steps import Step
+
+if TYPE_CHECKING:
+    from finitewidth.theory.steps import Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +40,7 @@ class Isometry:
         return cls(share, means.K - layer.C_b, np.zeros_like(means.K)) if share else None
 
     @classmethod
-    def behind(cls, step: Step) -> "Isometry | None":
+    def behind(cls, step: "Step") -> "Isometry | None":
         """That of the weights of a step; None if they are Gaussian."""
         if not step.orthogonality:
             return None
