@@ -80,6 +80,7 @@ class Step:
     smooth: bool  # whether this activation and all below are
     bare: bool  # whether only K, Theta, V, F and B are moved: no derivatives of <s' s'>
     orthogonality: float = 0.0  # min(1, n_l / n_{l+1}) if the weights behind layer l are orthogonal
+    gain: float = 0.0  # learning rate of the gains of a norm right in front of the activation
 
     @property
     def K(self) -> np.ndarray:

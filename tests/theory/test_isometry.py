@@ -273,7 +273,7 @@ def test_what_is_not_known_is_refused_by_name():
     with refused("weights has 2 entries for 3 layers"):
         fw.MLP((2, 4, 4, 1), "tanh", weights=("orthogonal", "gaussian"))
     residual = fw.Network(2, orthogonal, fw.Residual("tanh", orthogonal), "tanh", fw.Dense(1))
-    with refused("not the orthogonal weights beside Residual of this network"):
+    with refused("not beside the Residual of this network; use weights='gaussian'"):
         fw.solve(residual, np.eye(2))
     assert fw.solve(residual, np.eye(2), order=0).output.K.shape == (2, 2)
     with refused("weights='gaussian', the hidden layers may stay orthogonal"):
