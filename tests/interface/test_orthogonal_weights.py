@@ -79,8 +79,8 @@ def test_the_page_has_a_control():
 
 
 def test_an_audit_judges_what_fluctuates():
-    """Thirty tanh layers of 64 neurons: Gaussian ones fluctuate too much to be trusted."""
-    widths = (64, *[64] * 30, 1)
+    """Sixty tanh layers of 64 neurons: Gaussian ones fluctuate too much to be trusted."""
+    widths = (64, *[64] * 60, 1)
     kinds = ("gaussian", "orthogonal")
     gaussian, orthogonal = (fw.audit(fw.MLP.critical(widths, "tanh", weights=one)) for one in kinds)
     assert not gaussian.healthy and orthogonal.healthy
