@@ -1,4 +1,4 @@
-"""Theory against experiment: differences in units of standard errors (pulls), and control variates."""
+"""Theory against experiment: differences in units of standard errors (pulls)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,14 +8,9 @@ from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.inputs import ArrayLike, as_inputs
-from finitewidth.experiment.ensemble.plan import Control
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.statistics import SampledStatistics
-from finitewidth.network.algorithms.abstract import AbstractAlgorithm
-from finitewidth.network.network import Network
 from finitewidth.theory.records import Layer
-from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.replay.replayed import ReplayedPrediction
 
@@ -117,52 +112,3 @@ def pulls_of(theory: np.ndarray, estimate: Estimate) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         pulls = gap / estimate.stderr
     return np.where((estimate.stderr == 0) & (np.abs(gap) <= 1e-12 * np.abs(theory).max()), 0.0, pulls)
-
-
-def control_variate(
-    net: Network, X_train: ArrayLike, Y_train: ArrayLike, X_test: ArrayLike, algorithm: AbstractAlgorithm
-) -> Control:
-    """A control variate for `fw.train_ensemble(control=...)`: z - Theta F z, whose exact mean is zero.
-
-    It is the part of the initial outputs z that training would keep at infinite width. Members differ mostly
-    by this part, so that subtracting it leaves a smaller variance.
-
-    Args:
-        net: The network.
-        X_train: Training inputs (N, n_0).
-        Y_train: Targets (N, n_L).
-        X_test: Test inputs (M, n_0).
-        algorithm: The algorithm that will train the ensemble.
-
-    Returns:
-        The argument `control` of `fw.train_ensemble`.
-
-    ```python
-    descent = fw.GradientDescent(0.1, steps=20)
-    control = fw.control_variate(net, X, Y, X_test, descent)
-    ensemble = fw.train_ensemble(
-        net, X, Y, X_test, algorithm=descent, members=50, key=0, control=control
-    )
-    ensemble.controlled.mean.stderr
-    ```
-    """
-    fitted = fit(net, X_train, Y_train, algorithm=algorithm)
-    X = np.concatenate([fitted.X, as_inputs(X_test, net.input_shape, name="X_test")])
-    return Control(_Kept(fitted.gain(X)), np.zeros((X.shape[0], net.outputs)), linear=True)
-
-
-@dataclass(frozen=True, eq=False)
-class _Kept:
-    """z - Theta F z, where F z takes the training samples only; a class, because classes can be pickled."""
-
-    gain: np.ndarray  # (N, N_A)
-
-    # controls with equal gains are equal, so that JAX compiles them once
-    def __eq__(self, other) -> bool:
-        return isinstance(other, _Kept) and np.array_equal(self.gain, other.gain)
-
-    def __hash__(self) -> int:
-        return hash((self.gain.shape, self.gain.tobytes()))
-
-    def __call__(self, z):
-        return z - self.gain @ z[: self.gain.shape[1]]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import finitewidth
-from finitewidth.comparison.compare import PredictionComparison, compare, control_variate
+from finitewidth.comparison.compare import PredictionComparison, compare
+from finitewidth.comparison.control_variates import control_variate
 from finitewidth.core.display.progress import Progress
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.methods import LegByLeg, Sampling
