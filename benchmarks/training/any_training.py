@@ -1,6 +1,6 @@
 """Cross-entropy, batches, momentum and schedules at order 1/n against real trained networks.
 
-    python -m benchmarks.training.any_training            three problems at four widths, ten minutes of one core
+    python -m benchmarks.training.any_training            three problems, ten minutes of one core
     python -m benchmarks.training.any_training --quick    few members, a check of this script
 
 Fixed before any network was trained: n (measured - infinite width) is fitted at the widths of a problem by
