@@ -13,6 +13,7 @@ from finitewidth.core.memory import require_memory
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.sampled import SampledPrediction, gaussian_members
+from finitewidth.training.replay.replayed import ReplayedPrediction
 
 _NEGATIVE = 1e-6  # eigenvalues closer to zero than this, in units of the largest, may be rounding
 
@@ -79,6 +80,11 @@ def _outputs(trained, members: int, key) -> Float[np.ndarray, "members M n_L"]:
             return trained.outputs
         case Ensemble():
             return trained.member_outputs()[:, -1, len(trained.X_train) :]
+    if isinstance(trained, ReplayedPrediction):
+        raise ValueError(
+            "accuracy jumps where order 1/n needs smooth functions; use "
+            "prediction.smoothed_accuracy(labels), or an ensemble."
+        )
     raise ValueError(f"trained must come from fw.predict or fw.train_ensemble, got {type(trained).__name__}.")
 
 

@@ -12,7 +12,9 @@ from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.statistics import SampledStatistics
 from finitewidth.theory.records import Layer
 from finitewidth.training.infinite.gaussian import Prediction
-from finitewidth.training.replay.replayed import ReplayedPrediction
+from finitewidth.training.replay.replayed import AtInfiniteWidth, ReplayedPrediction
+
+Trained = Prediction | ReplayedPrediction | AtInfiniteWidth
 
 
 @shown("worst", "pulls", "covariance_pulls", dimensions={"pulls": "sample output"})
@@ -20,7 +22,7 @@ from finitewidth.training.replay.replayed import ReplayedPrediction
 class PredictionComparison:
     """Pulls, (theory - estimate) / standard error, of trained outputs on the test inputs."""
 
-    prediction: Prediction | ReplayedPrediction = field(repr=False)
+    prediction: Trained = field(repr=False)
     ensemble: Ensemble = field(repr=False)
     pulls: Float[np.ndarray, "M n_L"]  # of the mean, with the control variate where there is one
     covariance_pulls: Float[np.ndarray, "M n_L M n_L"] | None = field(repr=False)
@@ -31,6 +33,15 @@ class PredictionComparison:
         mean, prediction = self.ensemble.best_mean, self.prediction
         whole = np.hypot(np.hypot(mean.stderr, prediction.stderr), prediction.uncertainty)
         return pulls_of(prediction.mean, Estimate(mean.value, whole))
+
+    @property
+    def variance_pulls(self) -> Float[np.ndarray, "M n_L"] | None:
+        """Of the variances of all outputs; None where theory has none."""
+        if not self.prediction.gives_variance:
+            return None
+        variance = Estimate(*(np.einsum("aiai->ai", part) for part in self.ensemble.best_covariance))
+        stderr = np.hypot(variance.stderr, self.prediction.variance_stderr)
+        return pulls_of(self.prediction.variance, Estimate(variance.value, stderr))
 
     @property
     def worst(self) -> float:
@@ -54,7 +65,7 @@ class LayerComparison:
 
 
 def compare(
-    theory: Prediction | ReplayedPrediction | Layer, experiment: Ensemble | SampledStatistics
+    theory: Trained | Layer, experiment: Ensemble | SampledStatistics
 ) -> PredictionComparison | LayerComparison:
     """Pulls of a prediction against a trained ensemble, or of a layer against sampled statistics.
 
@@ -71,7 +82,7 @@ def compare(
     fw.compare(fw.solve(net, X, tensors=("V",)).output, sampled).worst
     ```
     """
-    if isinstance(theory, Prediction | ReplayedPrediction) and isinstance(experiment, Ensemble):
+    if isinstance(theory, Trained) and isinstance(experiment, Ensemble):
         return _compare_prediction(theory, experiment)
     if isinstance(theory, Layer) and isinstance(experiment, SampledStatistics):
         return _compare_layer(theory, experiment)
@@ -81,9 +92,7 @@ def compare(
     )
 
 
-def _compare_prediction(
-    prediction: Prediction | ReplayedPrediction, ensemble: Ensemble
-) -> PredictionComparison:
+def _compare_prediction(prediction: Trained, ensemble: Ensemble) -> PredictionComparison:
     if prediction.mean.shape != ensemble.mean.value.shape:
         raise ValueError(
             f"the prediction has {prediction.mean.shape} test outputs but the ensemble "

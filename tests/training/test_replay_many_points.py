@@ -24,7 +24,7 @@ def test_contributions_are_those_of_whole_tensors():
     networks = InitialNetworks.of(fw.solve(NET, INPUTS).output.arrays, 6, 2)
     exact = mean_of_squared_error(networks, Training(DESCENT, fw.MSE(), TARGETS, (4,), ROWS), MASKS[None])
     training, H1, _ = SteppedTraining.of(NET, INPUTS, TARGETS, DESCENT, fw.kernels(NET, INPUTS))
-    parts, sampled = sampled_mean(training, H1, ROWS, fw.Sampling(samples=60_000, key=1), HERE)
+    parts, sampled = sampled_mean(training, H1, ROWS, fw.Sampling(samples=100_000, key=1), HERE)
     np.testing.assert_allclose(parts["ntk_mean"], exact["ntk_mean"][0], rtol=0, atol=1e-8)
     for name, part in sampled.contributions.items():
         assert np.abs((part.value - exact[name][0]) / part.stderr).max() < 4, name
