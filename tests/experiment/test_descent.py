@@ -21,7 +21,7 @@ RATES = (0.2, 0.2, 0.15, 0.1, 0.1, 0.05)
 
 
 def by_torch(learning_rates, masks, momentum, nesterov, ridge=0.0, member=0, key=3):
-    """Outputs of one member after steps of `torch.optim.SGD` on weighted samples, with a pull to the start."""
+    """Outputs of one member after steps of `torch.optim.SGD` on weighted samples, and a pull."""
     leaves, structure = jax.tree.flatten(draw(NET, member_key(jax.random.key(key), member)))
     scales = jax.tree.leaves(
         jax.tree.map(lambda p, rate: rate * jnp.ones(()), structure.unflatten(leaves), rates(NET))

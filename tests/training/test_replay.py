@@ -46,7 +46,7 @@ def test_contributions_are_those_of_eigenmodes():
 
 
 def test_one_step_of_a_linear_network_is_known_in_closed_form():
-    r"""z = v w with weights of variance C and C/n: E z' = 2 eta lambda C y - 2 (eta lambda C)^2 y / n, exactly."""
+    """z = v w with weights of variance C, C/n: E z' = 2 eta lambda C y - 2 (eta lambda C)^2 y / n."""
     C, rate, y, eta, n = 1.3, 0.7, 0.8, 0.3, 20
     net = fw.MLP((1, n, 1), "linear", C_b=0.0, C_W=C, lambda_b=0.0, lambda_W=rate)
     found = fw.predict(net, [[1.0]], [[y]], algorithm=fw.GradientDescent([eta / 2], batches=[[2.0]]))
