@@ -43,6 +43,7 @@ from .network.layers.conv import Conv as Conv
 from .network.layers.dense import Dense as Dense
 from .network.layers.dropout import Dropout as Dropout
 from .network.layers.layer_norm import LayerNorm as LayerNorm
+from .network.layers.layer_norm import RMSNorm as RMSNorm
 from .network.layers.named import activations as activations
 from .network.layers.pooling import AveragePool as AveragePool
 from .network.layers.pooling import Flatten as Flatten

@@ -4,11 +4,13 @@ from finitewidth.experiment.ensemble.training import DivergenceWarning, Unfinish
 from finitewidth.network.layers.activation import KinkWarning
 from finitewidth.training.first_order.expansion import ExpansionWarning
 from finitewidth.training.infinite.iterative import AccuracyWarning
+from finitewidth.training.infinite.leave_one_out import ExtrapolationWarning
 
 __all__ = [
     "AccuracyWarning",
     "DivergenceWarning",
     "ExpansionWarning",
+    "ExtrapolationWarning",
     "KinkWarning",
     "UnfinishedWarning",
 ]

@@ -160,7 +160,9 @@ def measured(house: House) -> dict[str, str]:
     path = house.path_of_a_prediction()
     heads = [module for module in path if module.split(".")[0] in ("theory", "training")]
     (most, function), (largest, module) = house.most_parameters(), house.largest_closure()
-    rooms = {f"`{room}/`": f"{house.lines(room)} in {len(house.files(room))}" for room in ROOMS}
+    rooms = {
+        f"`{room}/`, lines in files": f"{house.lines(room)} in {len(house.files(room))}" for room in ROOMS
+    }
     beside = [file for file in house.files() if file.parent == house.root]
     return {
         **rooms,

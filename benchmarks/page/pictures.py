@@ -18,14 +18,15 @@ from benchmarks.page.load import server
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
-LAPTOP, PHONE = (1280, 800), (390, 844)
+LAPTOP, PHONE = (1440, 900), (390, 844)
 # file, values of the address, size of the window, colours, whether networks are trained
 PICTURES = (
-    ("page_network", "", LAPTOP, "light", True),
-    ("page_residual", "tab=residual&activation=gelu&depth=30&width=256", LAPTOP, "light", False),
-    ("page_bayes", "tab=bayes", LAPTOP, "dark", False),
-    ("page_extrapolation", "tab=extrapolation", LAPTOP, "light", True),
+    ("page_network", "", LAPTOP, "light", False),
+    ("page_residual", "tab=residual&depth=100&width=128", LAPTOP, "light", False),
+    ("page_bayes", "tab=bayes&width=64", LAPTOP, "dark", False),
+    ("page_extrapolation", "tab=extrapolation&width=128", LAPTOP, "light", True),
     ("page_phone", "", PHONE, "light", False),
+    ("page_phone_dark", "tab=residual&depth=100&width=128", PHONE, "dark", False),
 )
 COLOURS = 128  # of a picture, which has few
 PATIENCE = 300_000  # milliseconds
@@ -48,6 +49,7 @@ def picture(chromium: BrowserType, address: str, name: str, query: str, size, co
         page.locator(f'body[data-refined="{query}"]').wait_for(state="attached")
         if trains:
             page.locator("#train").click()
+        if trains or not query:  # the default state trains by itself
             page.locator('body[data-trained="finished"]').wait_for(state="attached")
         file = FOLDER / f"{name}.png"
         page.screenshot(path=file)

@@ -10,9 +10,4 @@ a size that is expected of them, so that the error contains what the fit neglect
 To add one, write a function below `@claim(...)` in a file of `statements/`: it must compare numbers that
 were computed independently. If it is about a recursion, `tests/helpers/claim_faults.py` breaks that
 recursion, and names the claim among those that must fail.
-
-- evidence.py: a comparison: stated, measured, error, and how many errors are allowed, fixed beforehand
-- claim.py, claims.py: the record of a claim and of its outcome, the decorator that registers it; the
-  runner
-- claim_store.py: finished claims in a JSON file that counts as long as the package's source is the same
 """

@@ -13,8 +13,8 @@ from finitewidth.core.memory import require_memory
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.sampled import SampledPrediction, gaussian_members
-from finitewidth.training.replay.replayed import ReplayedPrediction
 
+_MEMBERS = 4096  # networks that are drawn from a prediction
 _NEGATIVE = 1e-6  # eigenvalues closer to zero than this, in units of the largest, may be rounding
 
 
@@ -39,18 +39,21 @@ def accuracy(
     trained: Prediction | SampledPrediction | Ensemble,
     labels: ArrayLike,
     *,
-    members: int = 4096,
-    key: Any = 0,
+    members: int | None = None,
+    key: Any = None,
 ) -> Accuracy:
     """The expected accuracy of trained networks on their test inputs.
 
     Args:
-        trained: A prediction, at either order, or an ensemble. From a Gaussian prediction networks are drawn,
-            with the correlations of infinite width where the variance alone was computed; of an ensemble the
-            networks that its store has kept are counted.
+        trained: A prediction, at either order, or an ensemble. From a prediction by mean and covariance
+            networks are drawn as Gaussians, with the correlations of infinite width where the variance alone
+            was computed. At order 1 that leaves out cumulants of third and fourth order, which change the
+            accuracy by as much as the order 1/n that is kept. Of an ensemble the networks that its store has
+            kept are counted.
         labels: Class numbers (M,) or one-hot targets (M, n_L).
-        members: How many networks to draw from a prediction.
-        key: The randomness of the draw: a number or a key of JAX.
+        members: How many networks to draw from a prediction, 4096 by default. An ensemble and a sampled
+            prediction have networks already, and refuse it.
+        key: The randomness of the draw, a number or a key of JAX, 0 by default.
 
     Returns:
         The mean over networks, the spread between them, and the share of networks that are right by sample.
@@ -72,20 +75,30 @@ def accuracy(
     return Accuracy(expected, spread, right.mean(axis=0))
 
 
-def _outputs(trained, members: int, key) -> Float[np.ndarray, "members M n_L"]:
+def _outputs(trained, members: int | None, key) -> Float[np.ndarray, "members M n_L"]:
+    if isinstance(trained, SampledPrediction | Ensemble):
+        _refuse_a_draw(trained, members=members, key=key)
     match trained:
         case Prediction():
-            return _drawn(trained, int(as_count("members", members, lowest=2)), key)
+            count = _MEMBERS if members is None else as_count("members", members, lowest=2)
+            return _drawn(trained, int(count), 0 if key is None else key)
         case SampledPrediction():
             return trained.outputs
         case Ensemble():
             return trained.member_outputs()[:, -1, len(trained.X_train) :]
-    if isinstance(trained, ReplayedPrediction):
-        raise ValueError(
-            "accuracy jumps where order 1/n needs smooth functions; use "
-            "prediction.smoothed_accuracy(labels), or an ensemble."
-        )
-    raise ValueError(f"trained must come from fw.predict or fw.train_ensemble, got {type(trained).__name__}.")
+    raise ValueError(
+        f"trained must be a prediction that networks can be drawn from, or an ensemble, got "
+        f"{type(trained).__name__}; a ReplayedPrediction has smoothed_accuracy, probabilities and expectation."
+    )
+
+
+def _refuse_a_draw(trained: SampledPrediction | Ensemble, **given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"{name}={value!r} has no effect on a {type(trained).__name__}, whose networks are counted "
+                f"as they are; remove {name}."
+            )
 
 
 def _classes(labels, shape: tuple[int, ...]) -> Int[np.ndarray, " M"]:

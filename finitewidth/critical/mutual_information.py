@@ -85,10 +85,10 @@ class Information:
             return "outputs of this network know nothing of each other: their variance does not fluctuate"
         ratio, best = self.aspect_ratio, self.best_aspect_ratio
         state = "within" if self.within_range else "beyond"
-        more = "networks show no maximum" if self.within_range else "other statistics reach further"
+        more = "" if self.within_range else "; kernels and NTKs are described further"
         return (
-            f"depth over width is {ratio:.3g}, {state} the {best:.3g} up to which order 1/n "
-            f"describes what outputs know of each other (PDLT appendix A: optimal; {more})"
+            f"depth over width is {ratio:.3g}, {state} the {best:.3g} up to which order 1/n describes the "
+            f"mutual information of outputs (the optimal ratio of PDLT appendix A{more})"
         )
 
     def _checked(self, name: str, count: int) -> int:

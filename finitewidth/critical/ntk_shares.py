@@ -17,7 +17,7 @@ import numpy as np
 from finitewidth.core.display.records import shown
 from finitewidth.critical.architectures.one_signal import contributions_to_ntk
 from finitewidth.critical.architectures.weights import Weights, with_weights
-from finitewidth.network.layers.layer_norm import LayerNorm
+from finitewidth.network.layers.layer_norm import AbstractNorm
 from finitewidth.network.network import Network
 
 
@@ -90,7 +90,7 @@ def _refuse_other_learners(net: Network) -> None:
             f"net has {net.fixed_rates}, whose share in the NTK depends on all positions; leave it out."
         )
     for layer in net.walked:
-        if isinstance(layer, LayerNorm) and (layer.lambda_gain or layer.lambda_offset):
+        if isinstance(layer, AbstractNorm) and (layer.lambda_gain or layer.lambda_offset):
             raise ValueError(
                 f"net has {layer!r}, whose gain and offset learn; set lambda_gain=0 and lambda_offset=0."
             )

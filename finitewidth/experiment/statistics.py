@@ -28,7 +28,7 @@ from finitewidth.experiment.correlators import (
 )
 from finitewidth.experiment.directions import differentials, outputs_and_ntk
 from finitewidth.experiment.partition import AT_ONCE, Partition, partition
-from finitewidth.experiment.sampling import Parameters, draw_members, fan_in, real_network, up_to
+from finitewidth.experiment.sampling import Parameters, draw_members, real_network, up_to
 from finitewidth.experiment.streaming import Moments, merge
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
@@ -60,8 +60,8 @@ class SampledStatistics:
 
     @property
     def n(self) -> int:
-        """The number of inputs of a neuron, the width of the previous layer, whose inverse is stripped."""
-        return fan_in(up_to(self.net, self.layer))
+        """The channels that the layer reads, the width of the previous layer, whose inverse is stripped."""
+        return self.net.channels_in_front[self.layer - 1]
 
     def __getattr__(self, name: str) -> Estimate:
         if name not in ("G", "H", *TENSORS):
@@ -198,7 +198,7 @@ def _estimates_of_batch(
 ) -> dict[str, Array]:
     parameters = draw_members(net, jax.random.wrap_key_data(key_data), numbers)
     each = jax.vmap(lambda one: _correlators_of_one(net, neurons, names, X, one))(parameters)
-    return batch_estimates(each, weight, fan_in(net))
+    return batch_estimates(each, weight, net.channels_in_front[-1])
 
 
 def _correlators_of_one(

@@ -81,6 +81,15 @@ class UnknownLayer(ValueError):
         self.what = what
 
 
+class NotAtFirstOrder(ValueError):
+    """A layer at a place where even statistics at order 1/n do not know it, by its name."""
+
+    def __init__(self, what: str):
+        super().__init__(
+            f"order 1/n does not know {what}; use order=0, infinite width, which knows every layer."
+        )
+
+
 class _Builder:
     """Collects layers from the input on."""
 

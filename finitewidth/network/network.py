@@ -15,6 +15,7 @@ from finitewidth.network.layers.residual import Residual
 from finitewidth.network.layers.sequence import (
     LayerLike,
     as_layer,
+    channels_in_front,
     layers_with_rates,
     output_shape,
     shown_layers,
@@ -144,6 +145,11 @@ class Network:
         return next((one for one in self._activations_walked if one.jump_order < 1), None)
 
     @functools.cached_property
+    def grows_faster_than_linearly(self) -> Activation | None:
+        """The first activation, such as a polynomial, with which rare networks diverge; or None."""
+        return next((one for one in self._activations_walked if one.grows_faster_than_linearly), None)
+
+    @functools.cached_property
     def _activations_walked(self) -> tuple[Activation, ...]:
         return tuple(layer for layer in self.walked if isinstance(layer, Activation))
 
@@ -196,8 +202,16 @@ class Network:
         return Ladder.of(self.input_shape[-1], self.layers)
 
     @functools.cached_property
+    def channels_in_front(self) -> tuple[int, ...]:
+        """The channels that each layer l = 1 ... L with weights reads: the n of its order 1/n.
+
+        Behind `fw.Flatten` they are those of one position.
+        """
+        return channels_in_front(self.layers, self.input_shape)
+
+    @functools.cached_property
     def unknown_layer(self) -> str | None:
-        """The name of the first layer that order 1/n does not know, or None."""
+        """The name of the first layer that is beyond dense networks with skips at order 1/n, or None."""
         try:
             Ladder.of(self.input_shape[-1], self.layers)
         except UnknownLayer as error:

@@ -1,11 +1,11 @@
 """Statistics of a network at initialization, at infinite width and through order 1/n.
 
 Networks of dense layers have one loop over depth, `over_depth` in `theory/steps.py`. It adds and
-multiplies what it gets: matrices of pairs at order 1/n, scalars of one input (`theory/single_stream.py`,
-`critical/one_input.py`), or expansions in the distance of two inputs (`training/textbook/`). Weights act
-by `behind_weights` in `theory/layers/dense.py`, also in `theory/single.py`, the fast path at order 1/n
-for one input and thousands of layers, one compiled scan. At order 1/n a record holds the statistics of
-layer l and a pure function takes it to layer l + 1.
+multiplies what it gets: matrices of pairs at order 1/n, scalars of one input
+(`theory/one_input_with_skips.py`, `critical/one_input.py`), or expansions in the distance of two inputs
+(`training/textbook/`). Weights act by `behind_weights` in `theory/layers/dense.py`, also in
+`theory/one_input.py`, the fast path at order 1/n for one input and thousands of layers, one compiled
+scan. At order 1/n a record holds the statistics of layer l and a pure function takes it to layer l + 1.
 
 The tensors of order 1/n (notation) are matrices between a row pair and a column pair of samples. Each is
 the average of a row feature and a column feature of one neuron, tied by factors of Theta, and one law
@@ -19,12 +19,12 @@ layers (`four_legs/two_layers.py`), and dense networks keep the recursion, to wh
 without skips. `fw.Tensors(remember=False)` keeps what can be said with pairs alone. It is exact for
 streams that are read linearly, x + W₂σ(W₁x), and otherwise off by 10 to 200 percent.
 `fw.Tensors(remember=8)` is the way between: an average of two layers is a sum over the number of lines
-between their pairs of legs, and `theory/local.py` carries each term from layer to layer with averages of
-two legs only. The sum over pairs takes a time that grows faster than the square of the depth, this one as
-the depth. What more lines would add is estimated from the last ones and reported (`theory.memory_error`).
-It is not chosen by itself, because for few layers the exact sum costs little and for many its error is
-one to ten percent rather than 1e-8. Order 1/n of shortcuts with weights, or of skips that start behind an
-activation, is refused by name.
+between their pairs of legs, and `theory/truncated_memory.py` carries each term from layer to layer with
+averages of two legs only. The sum over pairs takes a time that grows faster than the square of the depth,
+this one as the depth. What more lines would add is estimated from the last ones and reported
+(`theory.memory_error`). It is not chosen by itself, because for few layers the exact sum costs little and
+for many its error is one to ten percent rather than 1e-8. Order 1/n of shortcuts with weights, or of
+skips that start behind an activation, is refused by name.
 
 With kinks, P, Q, R, S, T, U exist only below the first kinked activation; a smooth activation above it
 does not bring them back. Skips do not either: averages of their features in two different layers would be
@@ -33,19 +33,5 @@ the layer of the kink, which is not. K, Theta, V, D, A, F, B, G1 and H1 exist wh
 networks. G1 and H1 get what a neuron does to itself, which has delta functions and their derivatives on
 legs of the upper layer. They are taken from the Gaussian by integration by parts, given the lower layer,
 and the error grows as the inverse of what the weights add to the skip. One input takes closed Hermite
-coefficients of two straight lines (`theory/single_stream.py`), and other kinks the sum over pairs.
-
-- tensors.py: the tensors by name: features, ties, printed order of slots, and where each exists
-- features.py: the features that a layer creates and the maps that move them: the only statement of this
-  algebra
-- averages.py: averages of two features from four-leg averages: the sources
-- recursion.py: the law of propagation, and one step of all tensors with G1 and H1
-- sources.py: source layers: the features that each layer creates, as the layers above see them
-- streams.py: networks with skips: sources of one stream are correlated, and a neuron acts on itself
-- local.py: the same layer by layer, with a neuron's memory kept by its averages with Wick monomials
-  (`gaussian/wick.py`): a series, linear in the depth
-- single_stream.py: the same for one input and thousands of layers, from the Hermite coefficients of a
-  neuron's memory
-- records.py, labelled.py: `Theory` and `Layer`; their xarray and Zarr form
-- ratios.py: whether the expansion can be trusted: the one verdict and its thresholds
+coefficients of two straight lines (`theory/one_input_with_skips.py`), and other kinks the sum over pairs.
 """

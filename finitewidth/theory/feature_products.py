@@ -10,6 +10,7 @@ import numpy as np
 from finitewidth.gaussian.average import Average
 from finitewidth.gaussian.four_legs.averages import remember_averages
 from finitewidth.gaussian.four_legs.families import Family
+from finitewidth.theory.features import OF_GAINS
 from finitewidth.theory.layers.activation import Moments
 from finitewidth.theory.layers.blocks import Recipe, Term, make_blocks
 from finitewidth.theory.layers.pair_map import Coefficient, Feature, Legs
@@ -127,6 +128,8 @@ def moment(
 def mean(feature: Feature, moments: Moments) -> np.ndarray:
     """<feature> over pairs (N, N), for features of sigma sigma and sigma' sigma'."""
     averages = {(0, 0): moments.sigma.value, (1, 1): moments.slope.value}
+    if moments.gains is not None:
+        averages.setdefault((OF_GAINS, OF_GAINS), moments.gains.value)
     total = np.zeros_like(moments.sigma.value)
     for ((i, a), (j, b)), coefficient in feature.items():
         average = averages[a, b]

@@ -24,9 +24,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from finitewidth.theory.layers.pair_map import Feature, Legs, PairMap
+from finitewidth.network.layers.activation import Activation
+from finitewidth.theory.layers.pair_map import Feature, Legs, PairMap, add_to
 from finitewidth.theory.steps import Step
 
+OF_GAINS = 9  # beyond all orders of derivatives
 FeatureMaps = Mapping[str, Mapping[str, PairMap]]  # new feature: {old feature: map}
 
 
@@ -35,12 +37,20 @@ def _legs(first: int, second: int) -> Legs:
     return (0, first), (1, second)
 
 
+def order_of_gain(activation: Activation) -> int:
+    """What stands for t(z) = z sigma'(z) among derivative orders: of two straight lines it is sigma."""
+    return OF_GAINS if activation.slopes is None else 0
+
+
 def created(step: Step) -> dict[str, Feature]:
     """The features of one neuron of layer l, as layer l + 1 sees them."""
     C, lW, tied = step.C_W, step.lambda_W, step.C_W * step.Theta
     features: dict[str, Feature] = {"v": {_legs(0, 0): C}, "f": {_legs(1, 0): C}, "b": {_legs(1, 1): C}}
     if not step.bare:
         features["x"] = {_legs(0, 0): lW, _legs(1, 1): tied}
+        if step.gain:
+            order = order_of_gain(step.activation)
+            add_to(features["x"], _legs(order, order), C * step.gain)
     if step.smooth:
         features |= {
             "y": {_legs(1, 0): lW, _legs(2, 1): tied},
@@ -66,6 +76,9 @@ def kernel_maps(step: Step) -> FeatureMaps:
         return maps
     assert slope is not None
     from_kernel = sigma.scaled(step.lambda_W).plus(slope.scaled(step.C_W * step.Theta))
+    if step.gain:
+        assert step.moments.gains is not None and step.moments.gains.gradient is not None
+        from_kernel = from_kernel.plus(step.moments.gains.gradient.scaled(step.C_W * step.gain))
     return {**maps, "x": {"v": from_kernel, "x": step.E}}
 
 

@@ -175,7 +175,7 @@ def single_input(net: Network, square: float, tolerance: float) -> SingleInput:
     first = Scalars(jnp.asarray(K), jnp.asarray(Theta), *[jnp.zeros(())] * 13)
     distinct = tuple(dict.fromkeys(net.ladder.activations)) or (as_activation("linear"),)
     widest = K
-    for attempt in range(20):  # the grids must fit the largest variance on the way
+    while True:  # the grids must fit the largest variance on the way
         grids, errors = zip(*(grid(activation, widest, tolerance) for activation in distinct), strict=True)
         padded = _scan(distinct, first, grids, _which(net, distinct), _weights(net))
         rest = Scalars(*(np.asarray(part)[: net.depth - 1] for part in padded))  # type: ignore[arg-type]
@@ -184,7 +184,7 @@ def single_input(net: Network, square: float, tolerance: float) -> SingleInput:
             raise ValueError("the kernel grows beyond double precision with depth; lower C_W or the depth.")
         if largest <= 1.0001 * widest or all(activation.slopes is not None for activation in distinct):
             break
-        widest = largest * (1 + attempt)
+        widest = 2 * largest
     layers = {
         name: np.concatenate([[float(getattr(first, name))], np.asarray(getattr(rest, name))])
         for name in NAMES

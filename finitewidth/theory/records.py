@@ -40,7 +40,7 @@ class Layer:
     @property
     def n(self) -> int:
         """The width of the previous layer, which every stripped 1/n refers to."""
-        return self.net.ladder.widths[self.index - 1]
+        return self.net.channels_in_front[self.index - 1]
 
     @property
     def G(self) -> Float[np.ndarray, "N N"]:

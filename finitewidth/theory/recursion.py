@@ -188,5 +188,8 @@ def corrected_means(
         + slope.gradient.of_three(*tied)
         + itself.tied
     )
+    if step.gain:
+        assert step.moments.gains is not None
+        gradient = gradient + step.gain * step.moments.gains.correction(G1, V)
     r, C = step.width_ratio, step.C_W
     return r * C * signal, r * (step.lambda_W * signal + C * gradient)

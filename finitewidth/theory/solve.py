@@ -1,9 +1,8 @@
 """The theory of a network on a data set: its statistics at every layer."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,12 +16,12 @@ from finitewidth.core.precision import require_double_precision
 from finitewidth.core.run import QUIET, Run, as_run, runner
 from finitewidth.core.tasks import Runner
 from finitewidth.gaussian import array_pool
-from finitewidth.gaussian.four_legs.averages import four_legs
-from finitewidth.gaussian.four_legs.families import FAMILIES
 from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.foreign.reading import takes_models
 from finitewidth.network.network import Network
 from finitewidth.theory import one_input, one_input_with_skips
+from finitewidth.theory.architectures import solution as architectures
+from finitewidth.theory.architectures.requests import Legs, Request, Solved, arrays_of, averaged, averages_of
 from finitewidth.theory.checks import accuracy_or_error, check_layer, check_memory, is_local
 from finitewidth.theory.feature_products import FourLegs
 from finitewidth.theory.pairs.propagation import Propagation
@@ -30,7 +29,7 @@ from finitewidth.theory.records import Layer, Theory
 from finitewidth.theory.recursion import State, next_layer
 from finitewidth.theory.steps import Step, first_layer, steps
 from finitewidth.theory.streams import Streams, pair_averages
-from finitewidth.theory.tensors import BARE_TENSORS, MATRICES, TENSORS, existing, why_missing
+from finitewidth.theory.tensors import MATRICES, TENSORS, existing, why_missing
 from finitewidth.theory.truncated_memory import TruncatedStreams, memory_size
 
 
@@ -47,9 +46,11 @@ def solve(
 ) -> Theory:
     """Statistics at initialization, for all inputs, at infinite width or through order 1/n.
 
-    At order 1 a network has dense layers, activations and residual blocks of them. A neuron of a residual
-    network remembers its past through skip connections, so that every two layers of a stream are correlated;
-    the method says how much of that is kept.
+    Order 1 knows dense layers, convolutions, pools, norms, activations and residual blocks. A neuron of a
+    residual network remembers its past through skip connections, so that every two layers of a stream are
+    correlated; the method says how much of that is kept. Blocks that begin with a norm and weights have no
+    such memory. With norms, convolutions or pools there are V, D, A, F, B with G1 and H1; layers with
+    positions have means over them, as if they were flattened.
 
     Most of the time at order 1 goes into the four-leg averages of the layers, which are independent tasks.
     Single precision and integers are promoted to float64.
@@ -77,7 +78,7 @@ def solve(
     run = QUIET if run is None else run
     if order == 0:
         _check_infinite_width(tensors, method, run)
-    elif not net.ladder.has_skips:
+    elif net.unknown_layer is not None or not net.ladder.has_skips:
         acting = ("tolerance", "kernel_tolerance")
         methods.only(method, acting, "for a network without skip connections", "leave it out")
 
@@ -127,62 +128,40 @@ def solve_with(
     require_double_precision()
     if order not in (0, 1):
         raise ValueError(f"order must be 0 (infinite width) or 1 (through 1/n), got {order!r}.")
-    has_skips = order == 1 and net.ladder.has_skips  # layers that order 1/n does not know are refused here
+    on_sites = order == 1 and net.unknown_layer is not None  # by `architectures`, which refuses by name
+    has_skips = order == 1 and not on_sites and net.ladder.has_skips
     kept = _kept_layers(layers, net.depth)
     names = _kept_tensors(tensors, net, max(kept)) if order == 1 else ()
     if has_skips:
         check_memory(remember, net)
         _require_for_skips(X.shape[0], max(kept), len(kept) * len(names), remedy, remember)
-    else:
+    elif not on_sites:
         _check_memory(X.shape[0], order, len(kept), names, remedy)
     distinct, places = merge_inputs(X)
     if order == 0:
         solved = _infinite_width(net, distinct, kept, tolerance)
     else:
         accuracy = (1e-8 if net.is_smooth else 1e-5) if four_leg_tolerance is None else four_leg_tolerance
-        solved = _finite_width(net, distinct, _Request(kept, names, tolerance, accuracy, remember), running)
+        request = Request(kept, names, tolerance, accuracy, remember)
+        if on_sites:
+            solved = architectures.solved(net, distinct, request, running, remedy)
+        else:
+            solved = _finite_width(net, distinct, request, running)
     accuracy_or_error(solved.error, tolerance, net.activation_name, asked="kernel_tolerance")
     whole = {l: Layer(net, l, _expanded(part, places)) for l, part in solved.layers.items()}
     return Theory(net, X, order, solved.error, solved.four_leg_error, whole, solved.memory_error)
 
 
-class _Solved(NamedTuple):
-    """Statistics by layer and name, and the errors of the averages."""
-
-    layers: dict[int, dict[str, np.ndarray]]
-    error: float
-    four_leg_error: float = 0.0
-    memory_error: float | None = 0.0  # None where it is not known
-
-
-class _Request(NamedTuple):
-    """What to compute at order 1/n, and how accurately."""
-
-    kept: set[int]
-    names: tuple[str, ...]
-    tolerance: float
-    accuracy: float  # of four-leg averages
-    remember: bool | int  # whether neurons remember more of their past than pairs, or up to how many lines
-
-    def at(self, net: Network, layer: int) -> tuple[str, ...]:
-        """The tensors asked for that exist at a layer."""
-        return tuple(name for name in self.names if name in existing(net, layer))
-
-    def is_bare(self, net: Network) -> bool:
-        """Whether only what kinks leave between parallel inputs is asked for."""
-        return not net.is_smooth and set(self.names) <= set(BARE_TENSORS)
-
-
-def _infinite_width(net: Network, X: np.ndarray, kept: set[int], tolerance: float) -> _Solved:
+def _infinite_width(net: Network, X: np.ndarray, kept: set[int], tolerance: float) -> Solved:
     layers, error = Propagation(net, X, None, tolerance, tuple(kept), distinct=True).matrices()
     solved = {
         layer: {"K": K} if Theta is None else {"K": K, "Theta": Theta} for layer, (K, Theta) in layers.items()
     }
-    return _Solved(solved, error)
+    return Solved(solved, error)
 
 
 @array_pool.recycling()
-def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runner) -> _Solved:
+def _finite_width(net: Network, X: np.ndarray, request: Request, running: Runner) -> Solved:
     if net.discontinuous is not None:
         raise ValueError(
             f"activation {net.discontinuous.name!r} has no NTK, since its derivative is a delta function; "
@@ -195,26 +174,26 @@ def _finite_width(net: Network, X: np.ndarray, request: _Request, running: Runne
     bare = request.is_bare(net)
     first = first_layer(net, X)
     state = State.first_layer(first, bare=bare)
-    arrays = {1: _arrays(state, request.at(net, 1))} if 1 in request.kept else {}
+    arrays = {1: arrays_of(state, request.at(net, 1))} if 1 in request.kept else {}
     walked = list(steps(net, first, max(request.kept), request.tolerance, bare=bare))
     error = max((step.moments.error for step in walked), default=0.0)
     four_leg_error = max((step.moments.derivative_error for step in walked), default=0.0)
-    work = functools.partial(_averages, [_Legs.of(step) for step in walked], request.accuracy)
-    results = _averaged(running, work, len(walked), "averaging over layers")
+    work = functools.partial(averages_of, [Legs.of(step) for step in walked], request.accuracy)
+    results = averaged(running, work, len(walked), "averaging over layers")
     layer, spare = 1, None
     for averages in results:  # neither zip nor enumerate, which hold on to the last while the next is made
         above = next_layer(state, walked[layer - 1], averages, spare)
         state, spare = above, None if layer in request.kept else state.blocks
         four_leg_error, layer = max(four_leg_error, averages.error), layer + 1
         if layer in request.kept:
-            arrays[layer] = _arrays(state, request.at(net, layer))
+            arrays[layer] = arrays_of(state, request.at(net, layer))
         for values in averages.values.values():
             array_pool.give_back(values)
         del averages
-    return _Solved(arrays, error, four_leg_error)
+    return Solved(arrays, error, four_leg_error)
 
 
-def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner) -> _Solved:
+def _with_skips(net: Network, X: np.ndarray, request: Request, running: Runner) -> Solved:
     """The same where skips correlate layers: a task for each pair of layers of one stream."""
     if X.shape[0] == 1 and request.remember and one_input_with_skips.applies(net):
         solved = _one_input(net, X, request)
@@ -223,7 +202,7 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
     bare = request.is_bare(net)
     first, last = first_layer(net, X), max(request.kept)
     if last == 1:
-        return _Solved({1: _arrays(State.first_layer(first, bare=bare), request.at(net, 1))}, 0.0)
+        return Solved({1: arrays_of(State.first_layer(first, bare=bare), request.at(net, 1))}, 0.0)
     walked = list(steps(net, first, last, request.tolerance, bare=bare))
     if is_local(request.remember):
         return _with_local_memory(net, walked, request, running)
@@ -231,25 +210,25 @@ def _with_skips(net: Network, X: np.ndarray, request: _Request, running: Runner)
     pairs, four_leg_error = streams.pairs, max(step.moments.derivative_error for step in walked)
     asked = [(streams.legs(pair), streams.averaged(pair)) for pair in pairs]
     work = functools.partial(_pair_averages, asked, request.accuracy)
-    results = _averaged(running, work, len(pairs), "averaging over pairs of layers")
+    results = averaged(running, work, len(pairs), "averaging over pairs of layers")
     for number, averages in enumerate(results):
         streams.add(pairs[number], averages.values)
         four_leg_error = max(four_leg_error, averages.error)
     arrays = {
-        layer: _arrays(state, request.at(net, layer))
+        layer: arrays_of(state, request.at(net, layer))
         for layer, state in enumerate(streams.states(), start=1)
         if layer in request.kept
     }
     largest = max(1.0, *(step.K.max() for step in walked))  # averages of four legs grow as its square
     error, left_out = max(step.moments.error for step in walked), 0.0 if request.remember else None
-    solved = _Solved(arrays, error, four_leg_error, left_out)
+    solved = Solved(arrays, error, four_leg_error, left_out)
     return _accurate(solved, largest**2 * request.accuracy)
 
 
-def _with_local_memory(net: Network, walked: list[Step], request: _Request, running: Runner) -> _Solved:
+def _with_local_memory(net: Network, walked: list[Step], request: Request, running: Runner) -> Solved:
     """The same with what neurons remember carried from layer to layer: a task for each layer."""
-    work = functools.partial(_averages, [_Legs.of(step) for step in walked], request.accuracy)
-    results = _averaged(running, work, len(walked), "averaging over layers")
+    work = functools.partial(averages_of, [Legs.of(step) for step in walked], request.accuracy)
+    results = averaged(running, work, len(walked), "averaging over layers")
     streams, four_leg_error, arrays = TruncatedStreams(net.ladder, walked, request.remember), [0.0], {}
 
     def averages() -> Iterator[FourLegs]:
@@ -260,12 +239,12 @@ def _with_local_memory(net: Network, walked: list[Step], request: _Request, runn
     with SingleThreadedProducts():  # the same bits for any number of cores
         for layer, state in enumerate(streams.states(averages()), start=1):
             if layer in request.kept:
-                arrays[layer] = _arrays(state, request.at(net, layer))
+                arrays[layer] = arrays_of(state, request.at(net, layer))
     error, left_out = max(step.moments.error for step in walked), (streams.left_out[l] for l in request.kept)
-    return _Solved(arrays, error, max(*four_leg_error, streams.error), max(left_out))
+    return Solved(arrays, error, max(*four_leg_error, streams.error), max(left_out))
 
 
-def _accurate(solved: _Solved, accuracy: float) -> _Solved:
+def _accurate(solved: Solved, accuracy: float) -> Solved:
     """Refuse averages with kinks that are much worse than was asked for, by the reason."""
     if solved.four_leg_error > 100 * accuracy:
         raise ValueError(
@@ -277,44 +256,13 @@ def _accurate(solved: _Solved, accuracy: float) -> _Solved:
     return solved
 
 
-def _averaged(running: Runner, work: Callable[[int], FourLegs], count: int, what: str) -> Iterator[FourLegs]:
-    """The results of these tasks in order; a store names averages by their derivative orders."""
-    return running.results(
-        work,
-        count,
-        name="layers",
-        what=what,
-        to_arrays=FourLegs.to_arrays,
-        from_arrays=FourLegs.from_arrays,
-    )
-
-
 def _pair_averages(asked: Sequence[tuple], accuracy: float, task: int) -> FourLegs:
     """Four-leg averages of one layer, or of two layers of one stream."""
     legs, families = asked[task]
     return FourLegs.of(pair_averages(legs, families, accuracy))
 
 
-class _Legs(NamedTuple):
-    """What the four-leg averages of a layer are of; all that a task needs to be sent."""
-
-    activation: Any
-    K: np.ndarray
-    smooth: bool
-
-    @classmethod
-    def of(cls, step: Step) -> "_Legs":
-        return cls(step.activation, step.K, step.smooth)
-
-
-def _averages(legs: Sequence[_Legs], accuracy: float, task: int) -> FourLegs:
-    """Four-leg averages of one layer: the slow part, which needs nothing but the layer's kernel."""
-    activation, K, smooth = legs[task]
-    families = [family for family in FAMILIES if smooth or max(family) <= 1]
-    return FourLegs.of(four_legs(activation, K, families, tolerance=accuracy))
-
-
-def _one_input(net: Network, X: np.ndarray, request: _Request) -> _Solved:
+def _one_input(net: Network, X: np.ndarray, request: Request) -> Solved:
     solve_one = one_input_with_skips.single_stream if net.ladder.has_skips else one_input.single_input
     with SingleThreadedProducts():  # of small matrices, which would wait for the threads of a BLAS
         scan = solve_one(net, float(np.mean(X**2)), request.tolerance)
@@ -323,15 +271,7 @@ def _one_input(net: Network, X: np.ndarray, request: _Request) -> _Solved:
         matrices = {name: scan.layers[name][layer - 1].reshape(1, 1) for name in MATRICES}
         tensors = {name: scan.layers[name][layer - 1].reshape(1, 1, 1, 1) for name in request.at(net, layer)}
         layers[layer] = matrices | tensors
-    return _Solved(layers, scan.error, max(scan.error, scan.rest))
-
-
-def _arrays(state: State, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    matrices = {name: getattr(state, name) for name in MATRICES if getattr(state, name) is not None}
-    if not state.blocks:
-        return matrices | {name: np.zeros((state.K.shape[0],) * 4) for name in names}
-    tensors = state.tensors()
-    return matrices | {name: tensors[name] for name in names}
+    return Solved(layers, scan.error, max(scan.error, scan.rest))
 
 
 def _expanded(arrays: dict[str, np.ndarray], places: np.ndarray) -> dict[str, np.ndarray]:

@@ -45,6 +45,8 @@ def existing(net: Network, layer: int) -> tuple[str, ...]:
 
     In layer 1 all vanish, and those are shown that exist in layer 2.
     """
+    if net.unknown_layer is not None:  # beyond dense layers and residual blocks of them
+        return KINKED_TENSORS
     return KINKED_TENSORS if _has_kink_below(net, layer) else TENSORS
 
 
@@ -60,10 +62,10 @@ def why_missing(net: Network, layer: int, name: str) -> str:
             f"{name} does not exist: activation {jumping.name!r} has a kernel but no NTK, since its "
             "derivative is a delta function; use a continuous activation."
         )
-    if net.unknown_layer is not None:
+    if net.unknown_layer is not None and name in TENSORS and name not in KINKED_TENSORS:
         return (
-            f"{name} is of order 1/n, which knows dense layers, activations and residual blocks of them, not "
-            f"the {net.unknown_layer} of this network; K and Theta are there."
+            f"{name} is known of dense layers, activations and residual blocks of them; a network with "
+            f"{net.unknown_layer} has V, D, A, F and B."
         )
     if name in TENSORS and name not in KINKED_TENSORS and _has_kink_below(net, layer):
         assert net.kinked is not None

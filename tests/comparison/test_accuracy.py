@@ -68,6 +68,29 @@ def test_labels_that_do_not_fit_are_refused(labels, message):
         fw.accuracy(prediction, labels)
 
 
+@pytest.mark.parametrize("option", [{"members": 50}, {"key": 1}])
+def test_networks_that_are_counted_are_not_drawn(option):
+    """A sampled prediction, and an ensemble, have networks of their own."""
+    sampled = fw.predict(
+        network(),
+        X[TRAIN],
+        Y[TRAIN],
+        X[TEST],
+        order=0,
+        algorithm=DESCENT,
+        method=fw.FunctionSpace(members=40),
+    )
+    ensemble = fw.train_ensemble(
+        network(4), X[TRAIN], Y[TRAIN], X[TEST], algorithm=fw.GradientDescent(0.05, 2), members=4, key=1
+    )
+    (name,) = option
+    for trained in (sampled, ensemble):
+        message = f"^{name}=.* has no effect on a {type(trained).__name__}, .*; remove {name}.$"
+        with pytest.raises(ValueError, match=message):
+            fw.accuracy(trained, LABELS[TEST], **option)
+    assert fw.accuracy(sampled, LABELS[TEST]).of_samples.shape == (4,)
+
+
 def test_one_output_knows_no_classes():
     net = fw.MLP((3, 8, 1), "tanh")
     prediction = fw.predict(net, X[TRAIN], Y[TRAIN, :1], X[TEST], order=0)

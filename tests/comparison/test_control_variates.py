@@ -1,5 +1,6 @@
 """Control variates for any loss: odd in the initial outputs, and what linear training would keep."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.problems import refused
@@ -28,7 +29,7 @@ def test_the_control_of_any_loss_is_odd_and_replays_training():
             c = c + rate * velocity
         return z - Theta @ c
 
-    np.testing.assert_allclose(control.function(z), (trained(z) - trained(-z)) / 2, rtol=1e-12)
+    np.testing.assert_allclose(control.function(jnp.asarray(z)), (trained(z) - trained(-z)) / 2, rtol=1e-12)
     assert not control.mean.any() and not control.linear
 
 
@@ -38,7 +39,7 @@ def test_batches_that_are_drawn_are_replaced_by_all_samples():
     control = fw.control_variate(NET, X, Y, X_TEST, drawn)
     full = fw.control_variate(NET, X, Y, X_TEST, fw.GradientDescent(0.1, 4, momentum=0.5))
     z = RANDOM.normal(size=(5, 2))
-    np.testing.assert_allclose(control.function(z), full.function(z), rtol=1e-11)
+    np.testing.assert_allclose(control.function(jnp.asarray(z)), full.function(jnp.asarray(z)), rtol=1e-11)
     assert control.linear and full.linear
 
 

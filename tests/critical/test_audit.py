@@ -179,16 +179,17 @@ def test_audit_prints_a_verdict_and_what_to_set(capsys):
 
 def test_audit_has_one_word_for_the_expansion(capsys):
     """The mutual information of outputs leaves its range before other statistics do, which is said."""
-    assert call(*shlex.split("audit 2,4,4,1 --activation tanh --C_W 1")) == 0
+    assert call(*shlex.split("audit 10,100x20,10 --activation tanh --C_W 1")) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert (
-        lines["verdict"] == "healthy: signals survive, and at initialization the expansion in 1/n is trusted"
+        lines["verdict"]
+        == "healthy: signals survive, and order 1/n of kernels and NTKs at initialization is trusted"
     )
-    assert lines["width"].startswith("trusted (") and "aspect" not in lines
-    assert "beyond the" in lines["outputs"] and "other statistics reach further" in lines["outputs"]
+    assert ": trusted (" in lines["width"] and "aspect" not in lines
+    assert "beyond the" in lines["outputs"] and "kernels and NTKs are described further" in lines["outputs"]
     assert call(*shlex.split("audit 10,30x60,1 --activation tanh --C_W 1")) == 0
     out = capsys.readouterr().out
-    assert "signals survive, and at initialization the expansion in 1/n is meaningless" in out
+    assert "signals survive, and order 1/n of kernels and NTKs at initialization is meaningless" in out
 
 
 def test_audit_as_json_has_every_layer(capsys):

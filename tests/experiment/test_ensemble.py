@@ -315,6 +315,17 @@ def test_members_that_diverge_are_counted_and_left_out():
     np.testing.assert_allclose(ensemble.outputs.value[-1], np.mean(stayed, axis=0), rtol=1e-6)
 
 
+def test_a_polynomial_has_no_mean_over_all_networks():
+    """Some networks of any width have slopes that no learning rate is small enough for."""
+    quadratic = fw.Activation(lambda z: z + z * z / 2, name="quadratic")
+    net = fw.MLP((3, 2, 2), quadratic, C_b=0.1, C_W=1.2)
+    with pytest.warns(fw.warnings.DivergenceWarning, match="'quadratic' grows faster than its argument"):
+        ensemble = trained(net, members=60, algorithm=fw.GradientDescent(0.2, 30))
+    assert 0 < ensemble.diverged < 60
+    for name in ("linear", "tanh", "relu", "gelu", "softplus", "swish"):
+        assert net.replace(activation=name).grows_faster_than_linearly is None
+
+
 def test_an_ensemble_of_which_nothing_is_left_is_refused_with_the_remedy():
     with refused(
         r"makes all 6 members diverge; use a learning rate below 2 / largest eigenvalue .* about 1\.\d"

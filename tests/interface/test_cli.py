@@ -389,9 +389,9 @@ def test_audit_judges_each_layer_by_its_activation(capsys, folder):
     assert call("audit", "2,8,8,1", "--activation", "tanh,relu", "--C_W", "1.2") == 0
     text = capsys.readouterr().out
     assert "widths 2, 8 x 2, 1; tanh, relu, C_b 0, C_W 1.2" in text
-    assert call("audit", "run.toml") == 0
+    assert call("audit", str(folder / "run.toml")) == 0
     assert capsys.readouterr().out == text
-    assert call("audit", "run.toml", "--json") == 0
+    assert call("audit", str(folder / "run.toml"), "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["network"]["activation"] == ["tanh", "relu"] and len(document["layers"]) == 3
 
@@ -508,3 +508,20 @@ def test_ensembles_that_cannot_be_run_are_error_line(capsys, ensemble_folder, ol
 
 def test_an_ensemble_does_not_replace_what_it_did_not_write(capsys, ensemble_folder):
     assert "holds 'config.toml'" in error_line(capsys, "ensemble", "config.toml", "--output", ".")
+
+
+def test_options_and_keys_are_read_in_any_case(folder, capsys):
+    assert call("audit", "4,20x3,1", "--activation", "tanh", "--c_w", "1.5", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["network"]["C_W"] == [1.5] * 4
+    (folder / "run.toml").write_text('[Network]\nWidths = [2, 3, 1]\nactivation = "tanh"\nC_w = 1.5\n')
+    assert call("audit", str(folder / "run.toml"), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["network"]["C_W"] == [1.5] * 2
+    (folder / "run.toml").write_text("[network]\nwidths = [2, 3, 1]\nC_w = 1.5\nC_W = 1\n")
+    assert call("audit", str(folder / "run.toml")) == 2
+    assert "differ in case only" in capsys.readouterr().err
+
+
+def test_the_list_of_claims_is_json_too(capsys):
+    assert call("claims", "--list", "--json", "--only", "10.93") == 0
+    (one,) = json.loads(capsys.readouterr().out)["claims"]
+    assert one["id"] == "10.92-10.95" and "cos zeta" in one["statement"] and one["long"] is False

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import zipfile
 
 import httpx
@@ -36,6 +37,7 @@ from finitewidth.interface.page import (
     values,
 )
 from finitewidth.interface.page.children import Child, Ended
+from finitewidth.interface.page.python_code import python_code
 from finitewidth.interface.page.server import STATIC, Desk, application
 
 FROM_PAGE = {"X-Finitewidth": "page"}
@@ -69,6 +71,8 @@ def client(desk: Desk):
     "query, field, says",
     [
         ("depth=9999", "depth", "whole number from 2 to 50, got '9999'"),
+        ("depth=51", "depth", "from 2 to 50"),
+        ("depth=201&tab=residual", "depth", "from 2 to 200"),
         ("depth=3.5", "depth", "round it"),
         ("depth=", "depth", "got ''"),
         ("width=nan", "width", "got 'nan'"),
@@ -100,7 +104,10 @@ def test_any_query_is_read_or_refused_in_words(query):
     except values.BadValues as error:
         assert error.errors and all(error.errors.values())
     else:
-        assert 2 <= state.depth <= 50 and state.activation in values.ACTIVATIONS
+        assert (
+            2 <= state.depth <= (200 if state.tab == "residual" else 50)
+            and state.activation in values.ACTIVATIONS
+        )
 
 
 # --- answers -------------------------------------------------------------------------------------------
@@ -321,6 +328,36 @@ def test_every_symbol_has_a_sentence_and_a_section_that_exists():
 
 def slug(title: str) -> str:
     return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip())
+
+
+def test_every_preset_is_a_state_with_a_sentence():
+    assert values.presets()[0]["query"] == ""
+    for preset in values.presets():
+        state = values.read(preset["query"])
+        assert preset["sentence"].endswith(".") and preset["trains"] <= (state.tab == "network")
+
+
+@pytest.mark.parametrize(
+    "query, numbers",
+    [
+        (SMALL, lambda: answers.theory(values.read(SMALL))["regression"]["infinite"]["mean"][0]),
+        (f"tab=bayes&{SMALL}", lambda: bayes.bayes(values.read(f"tab=bayes&{SMALL}"))["finite"]["mean"][0]),
+        ("tab=residual&depth=120&width=64", lambda: residual.residual(values.read("width=64"))["reached"]),
+    ],
+)
+def test_the_python_that_is_shown_computes_what_is_shown(query, numbers, capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fw.warnings.ExpansionWarning)
+        exec(python_code(values.read(query)), names := {})
+        shown = numbers()
+    if "p" in names:
+        assert names["networks"].members == 32
+        assert names["p"].infinite_width.mean[0, 0] == pytest.approx(shown, rel=1e-9)
+    elif "posterior" in names:
+        assert abs(names["posterior"].mean[0, 0] - shown) < 1e-4  # averages of the page are rough
+    else:
+        assert names["reach"].depth == shown
+    assert capsys.readouterr().out
 
 
 # --- trainings -----------------------------------------------------------------------------------------

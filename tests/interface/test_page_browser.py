@@ -111,7 +111,7 @@ def test_it_loads_controls_change_plots_and_networks_are_trained(opened):
     page.locator('body[data-trained="finished"]').wait_for(state="attached")
     assert "32 networks trained" in page.locator("#training-note").inner_text()
     assert "trained networks" in page.locator("#spread").inner_text()
-    points = page.locator("#spread svg [aria-label='dot'] circle").count()
+    points = page.locator("#spread svg [data-mark='dot'] circle").count()
     assert points >= 11
 
     page.get_by_label("activation", exact=True).select_option("relu")
@@ -128,7 +128,7 @@ def test_it_loads_controls_change_plots_and_networks_are_trained(opened):
 def test_bad_values_explain_themselves_from_the_address_and_from_a_control(opened):
     page = opened("depth=9999&activation=nothing&foo=1")
     page.locator("body[data-drawn]").wait_for(state="attached")
-    assert page.locator(".plot.stale svg").count() == 6  # of the default state, in grey
+    assert page.locator(".plot.stale svg").count() == 5  # of the default state, in grey
     assert "from 2 to 50, got '9999'" in page.locator("#message-depth").inner_text()
     assert "choose one of tanh" in page.locator("#message-activation").inner_text()
     assert "unknown value 'foo'" in page.locator("#banner").inner_text()
@@ -141,10 +141,10 @@ def test_bad_values_explain_themselves_from_the_address_and_from_a_control(opene
     page.get_by_label("width n", exact=True).fill("many")
     page.locator("#message-width").wait_for()
     assert "whole number from 2 to 10000, got 'many'" in page.locator("#message-width").inner_text()
-    assert page.locator(".plot.stale svg").count() == 6
+    assert page.locator(".plot.stale svg").count() == 5
     page.get_by_role("button", name="Reset").click()
     page.locator('body[data-drawn=""]').wait_for(state="attached")
-    assert page.get_by_label("width n", exact=True).input_value() == "128" and "?" not in page.url
+    assert page.get_by_label("width n", exact=True).input_value() == "32" and "?" not in page.url
     assert page.locator(".plot.stale").count() == 0
 
 
@@ -176,14 +176,17 @@ def test_a_plot_is_saved_and_a_phone_needs_no_sideways_scrolling(opened, tmp_pat
     page = opened(query, PHONE)
     settled(page, query)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    tops = [page.locator(f"#{name}").bounding_box()["y"] for name in ("regression", "controls", "shift")]
+    tops = [page.locator(f"#{name}").bounding_box()["y"] for name in ("regression", "controls", "kernel")]
     assert tops == sorted(tops)  # controls come after the first plot
+    page.get_by_label("depth L, slider").scroll_into_view_if_needed()
+    page.locator("body.adjusting").wait_for()
+    assert page.locator("#regression").bounding_box()["y"] >= 0  # in sight while a slider moves
     heights = page.locator("#controls select:visible, #controls input[type=text]:visible").evaluate_all(
         "boxes => boxes.map(box => box.getBoundingClientRect().height)"
     )
     assert min(heights) >= 40  # wide enough for a finger
     with page.expect_download() as download:
-        page.get_by_role("button", name="Save the plot: signals").click()
+        page.get_by_role("button", name="SVG of the plot: signals").click()
     download.value.save_as(tmp_path / "saved.svg")
     assert download.value.suggested_filename == "finitewidth-kernel.svg"
     root = ElementTree.parse(tmp_path / "saved.svg").getroot()
@@ -197,7 +200,7 @@ def test_residual_networks_are_compared_over_depth_and_gamma(opened):
     settled(page, "tab=residual&activation=relu&depth=20&width=64")
     assert "20 relu layers of width 64" in page.locator("#trust-text").inner_text()
     assert curves(page, "depth-ratios") and "γ = 0.95" in page.locator("#depth-ratios").inner_text()
-    assert page.locator("#reach [aria-label='dot'] path").count() == 7  # gammas
+    assert page.locator("#reach [data-mark='dot'] path").count() == 7  # gammas
     assert page.locator("#train").is_hidden() and page.locator("#regression").is_hidden()
     page.get_by_label("skips γ", exact=True).fill("1")
     page.locator("#message-gamma").wait_for()
@@ -236,3 +239,63 @@ def test_narrow_networks_add_the_orders_behind_1_over_n(opened):
     assert "networks of width 12" in page.locator("#over-width").inner_text()
     assert "median χ² of 0.70" in page.locator("#beyond-note").inner_text()
     assert "with narrow networks" in page.locator("#spread-beyond").inner_text()
+
+
+def test_it_opens_with_trained_networks_and_sits_well_on_a_keyboard(opened, tmp_path):
+    page = opened("")
+    settled(page, "")
+    page.locator('body[data-trained="finished"]').wait_for(state="attached")
+    assert "trained networks, ±" in page.locator("#shift").inner_text()
+    assert "Trained networks of width 32" in page.locator("#preset-note").inner_text()
+
+    focused = "document.activeElement.id || document.activeElement.textContent"
+    stops = []
+    while not stops or stops[-1] != "train":
+        page.keyboard.press("Tab")
+        stops.append(page.evaluate(focused))
+    assert len(stops) <= 10 and stops[0] == "theme"
+    page.keyboard.press("Tab")  # a control's name, and the link in its tip
+    page.keyboard.press("Tab")
+    assert page.evaluate(focused) == "More" and page.get_by_role("tooltip").filter(visible=True).count() == 1
+    box = page.get_by_role("tooltip").filter(visible=True).bounding_box()
+    assert 0 <= box["x"] and box["x"] + box["width"] <= LAPTOP["width"]
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.className") == "help"
+
+    page.locator("#tab-network").focus()
+    page.keyboard.press("End")
+    assert page.evaluate(focused) == "tab-extrapolation"
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    settled(page, "tab=residual")
+    assert page.get_by_role("tabpanel").get_attribute("aria-labelledby") == "tab-residual"
+    page.get_by_label("depth L", exact=True).fill("120")
+    settled(page, "tab=residual&depth=120")
+    page.go_back()
+    page.go_back()
+    page.locator('body[data-tab="extrapolation"]').wait_for(state="attached")
+    page.locator("#over-width svg").wait_for()
+
+    sizes = page.locator("button:visible, select:visible, summary:visible, input:visible").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect()).map(box => Math.min(box.width, box.height))"
+    )
+    assert min(sizes) >= 24  # pixels
+
+
+def test_a_state_is_a_link_a_script_and_files(opened, tmp_path):
+    page = opened(SMALL)
+    settled(page, SMALL)
+    page.get_by_role("button", name="Show the Python").click()
+    page.locator("#python", has_text="fw.MLP.critical((2, *[8] * 1, 1)").wait_for()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy link").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()").endswith(f"?{SMALL}")
+    for kind, starts in (("PNG", b"\x89PNG"), ("CSV", b"series,x,mean,")):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"{kind} of the plot: trained").click()
+        download.value.save_as(tmp_path / "saved")
+        assert (tmp_path / "saved").read_bytes().startswith(starts)
+    page.locator("#preset").select_option(label="A hundred layers")
+    settled(page, "tab=residual&depth=100&width=128")
+    assert "100 tanh layers of width 128" in page.locator("#trust-text").inner_text()

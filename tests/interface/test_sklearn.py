@@ -59,6 +59,18 @@ def test_regressor_is_the_posterior_with_its_noise(width):
     np.testing.assert_array_equal(model.predict(X_TEST), mean)
 
 
+def test_standard_deviations_far_from_all_samples_come_with_a_warning():
+    """A sine without noise, learned on its arcs: beyond them networks agree with each other alone."""
+    x = np.linspace(-4, 4, 25)[:, None]
+    model = fw.sklearn.WideNetworkRegressor(activation="tanh", C_b=0.1, C_W=1.3).fit(x, np.sin(x[:, 0]))
+    inside, outside = np.linspace(-4.3, 4.3, 40)[:, None], np.linspace(6, 8, 10)[:, None]
+    mean, std = model.predict(inside, return_std=True)  # warnings are errors in these tests
+    with pytest.warns(fw.warnings.ExtrapolationWarning, match="^10 of 50 inputs lie more than twice as far"):
+        mean, std = model.predict(np.concatenate([inside, outside]), return_std=True)
+    assert np.mean(np.abs(mean - np.sin([*inside[:, 0], *outside[:, 0]]))[40:] > 2 * std[40:]) > 0.5
+    model.predict(outside)
+
+
 def test_training_has_no_width_and_noise_no_sign():
     with pytest.raises(ValueError, match='inference must be "training" at infinite width .* or "posterior"'):
         fw.sklearn.WideNetworkRegressor(width=100).fit(X, Y)

@@ -269,7 +269,6 @@ def test_runs_that_do_not_fit_are_one_line(capsys, folder):
 # --- what is refused --------------------------------------------------------------------------------
 
 FIRST_ORDER = {
-    "solve": lambda: fw.solve(NET, X),
     "predict": lambda: fw.predict(NET, X, Y),
     "trajectory": lambda: fw.trajectory(NET, X, Y, times=[1.0]),
     "finite_width": lambda: fw.prepare(NET, X, Y),
@@ -294,8 +293,8 @@ REFUSED = [
         lambda: NET.widths,
         "this knows networks of dense layers and activations only, not the Conv of this one",
     ),
-    (lambda: solved().V, "V is of order 1/n, .* not the Conv of this network; K and Theta are there"),
-    (lambda: solved().H, "H1 is of order 1/n"),
+    (lambda: solved().V, r"V was not computed; use fw.solve\(net, X, order=1\)"),
+    (lambda: solved().P, "P is known of dense layers, .* a network with Conv has V, D, A, F and B"),
     (
         lambda: fw.textbook.delta_expansion(NET, X[0], X[1]),
         "delta_expansion knows dense layers .* use fw.textbook.neighbour",

@@ -6,6 +6,7 @@ workers.
 """
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -33,10 +34,6 @@ def public_functions() -> dict[str, Any]:
     return found
 
 
-def choices(row: Row) -> list[Mapping[str, Any]]:
-    return [{**row.given, **choice} for choice in row.choices]
-
-
 def fingerprint(value: Any, seen: int = 0) -> Any:
     """All numbers of a record and the values it names, as something that can be compared."""
     if isinstance(value, np.ndarray | np.generic):
@@ -51,76 +48,85 @@ def fingerprint(value: Any, seen: int = 0) -> Any:
     return value if isinstance(value, int | float | str | None) else type(value).__name__
 
 
-def refusal(row: Row, given: Mapping[str, Any]) -> str | None:
-    """The sentence that refuses a call, or None."""
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a call gave: a sentence that refuses it, or all numbers of its record."""
+
+    refusal: str | None
+    record: Any = None
+
+
+def outcome(row: Row, given: Mapping[str, Any]) -> Outcome:
     try:
-        row.call(**given)
+        return Outcome(None, fingerprint(row.call(**given)))
     except ValueError as error:
-        return str(error)
+        return Outcome(str(error))
     except BeartypeCallHintViolation:  # by the checks of types in tests; `as_method` refuses for users
-        return "its type has no meaning here."
-    return None
+        return Outcome("its type has no meaning here.")
+
+
+def given(label: str, number: int) -> Mapping[str, Any]:
+    return {**ROWS[label].given, **ROWS[label].choices[number]}
+
+
+@functools.cache
+def unchanged(label: str, number: int) -> Outcome:
+    """The same for all arguments that are changed, so it is computed once."""
+    return outcome(ROWS[label], given(label, number))
 
 
 def is_one_sentence(words: str) -> bool:
     return words.endswith(".") and "\n" not in words and ". " not in words.replace("e.g. ", "")
 
 
-def acts_or_is_refused(row: Row, given: Mapping[str, Any], changed: Mapping[str, Any]) -> bool:
+def acts_or_is_refused(label: str, number: int, changed: Mapping[str, Any]) -> bool:
     """Whether a changed call says what is wrong, or has another record than the call as given."""
-    said = refusal(row, changed)
-    if said is not None:
-        assert is_one_sentence(said), said
+    now = outcome(ROWS[label], {**given(label, number), **changed})
+    if now.refusal is not None:
+        assert is_one_sentence(now.refusal), now.refusal
         return True
-    return refusal(row, given) is not None or fingerprint(row.call(**changed)) != fingerprint(
-        row.call(**given)
-    )
+    before = unchanged(label, number)
+    return before.refusal is not None or now.record != before.record
 
 
-PAIRS = [
-    pytest.param(row, given, argument, id=f"{name}-{number}-{argument}")
-    for name, row in ROWS.items()
-    for number, given in enumerate(choices(row))
-    for argument in row.changes
-]
+CHOICES = [(label, number) for label, row in ROWS.items() for number in range(len(row.choices))]
 
 
-@pytest.mark.parametrize(("row", "given", "argument"), PAIRS)
-def test_an_argument_acts_or_is_refused(row, given, argument):
-    value = row.changes[argument]
+@pytest.mark.parametrize(
+    ("label", "number", "argument"),
+    [(label, number, argument) for label, number in CHOICES for argument in ROWS[label].changes],
+)
+def test_an_argument_acts_or_is_refused(label, number, argument):
+    value = ROWS[label].changes[argument]
     others = value if isinstance(value, Either) else (value,)
-    if refusal(row, given) is not None:
-        others = others[:1]
-    assert any(acts_or_is_refused(row, given, {**given, argument: other}) for other in others)
+    assert any(acts_or_is_refused(label, number, {argument: other}) for other in others)
 
 
-METHODS_OF_ROWS = [
-    pytest.param(row, given, name, id=f"{label}-{number}-{name}")
-    for label, row in ROWS.items()
-    for number, given in enumerate(choices(row))
-    for name in METHODS_CHANGED.get(type(given.get("method")), {})
-    if (label, name) not in ALWAYS
-]
-
-
-@pytest.mark.parametrize(("row", "given", "name"), METHODS_OF_ROWS)
-def test_an_argument_of_a_method_acts_or_is_refused(row, given, name):
-    method = given["method"]
+@pytest.mark.parametrize(
+    ("label", "number", "name"),
+    [
+        (label, number, name)
+        for label, number in CHOICES
+        for name in METHODS_CHANGED.get(type(given(label, number).get("method")), {})
+        if (label, name) not in ALWAYS
+    ],
+)
+def test_an_argument_of_a_method_acts_or_is_refused(label, number, name):
+    method = given(label, number)["method"]
     other = dataclasses.replace(method, **{name: METHODS_CHANGED[type(method)][name]})
-    assert acts_or_is_refused(row, given, {**given, "method": other})
+    assert acts_or_is_refused(label, number, {"method": other})
 
 
-RUNS = [
-    pytest.param(row, given, name, id=f"{label}-{number}-{name}")
-    for label, row in ROWS.items()
-    if "run" in inspect.signature(row.call).parameters
-    for number, given in enumerate(choices(row))
-    for name in ("store", "client", "progress", "batch_size", "memory")
-]
-
-
-@pytest.mark.parametrize(("row", "given", "name"), RUNS)
-def test_a_run_acts_or_is_refused(row, given, name, tmp_path):
+@pytest.mark.parametrize(
+    ("label", "number", "name"),
+    [
+        (label, number, field.name)
+        for label, number in CHOICES
+        if "run" in inspect.signature(ROWS[label].call).parameters
+        for field in dataclasses.fields(fw.Run)
+    ],
+)
+def test_a_run_acts_or_is_refused(label, number, name, tmp_path):
     told: list[int] = []
     store = tmp_path / "run.zarr"
     value = {
@@ -130,9 +136,9 @@ def test_a_run_acts_or_is_refused(row, given, name, tmp_path):
         "batch_size": 2,
         "memory": 1.0,  # too little for anything
     }[name]
-    said = refusal(row, {**given, "run": fw.Run(**{name: value})})
-    if said is not None:
-        assert is_one_sentence(said), said
+    now = outcome(ROWS[label], {**given(label, number), "run": fw.Run(**{name: value})})
+    if now.refusal is not None:
+        assert is_one_sentence(now.refusal), now.refusal
         return
     acted = {"store": store.exists(), "progress": bool(told), "batch_size": True}
     assert acted.get(name, False), f"{name} is dropped without a word"

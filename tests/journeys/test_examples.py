@@ -14,7 +14,6 @@ FIGURES = sorted(
     if "from figure_options import" in path.read_text(encoding="utf-8")
 )
 TRAINING = (
-    "classifier",
     "fluctuations",
     "four_point_vertex",
     "memory",

@@ -28,8 +28,15 @@ def test_notebooks_are_stored_with_their_outputs_and_small(path: Path):
     assert any("image/png" in part.get("data", {}) for cell in cells for part in cell["outputs"])
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+# the others take a minute of processor time together
+QUICK = ("ten_minutes", "depth_over_width")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.long] * (path.stem not in QUICK)) for path in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 def test_notebooks_print_what_they_show(path: Path, tmp_path):
     pytest.importorskip("nbclient", reason="nbclient is not installed; pip install '.[notebooks]'")
     if "import torch" in path.read_text(encoding="utf-8"):
@@ -39,5 +46,6 @@ def test_notebooks_print_what_they_show(path: Path, tmp_path):
         assert agree(printed(shown), printed(cell)), f"printed:\n{printed(cell)}"
 
 
-def test_there_are_three_notebooks():
-    assert {path.stem for path in NOTEBOOKS} == {"paper_figure", "ten_minutes", "your_model"}
+def test_there_are_four_notebooks():
+    names = {"depth_over_width", "paper_figure", "ten_minutes", "your_model"}
+    assert {path.stem for path in NOTEBOOKS} == names

@@ -77,6 +77,16 @@ def test_norms_pools_and_dropout_become_layers():
     assert "Dropout" not in repr(fw.network_of(model.eval(), torch.zeros(2, 2, 4)))
 
 
+def test_a_norm_with_a_gain_for_each_position_is_refused_while_it_learns():
+    """Gains of `fw.LayerNorm(axes="all")` belong to channels, as those of a group norm do."""
+    norm = nn.LayerNorm((4, 4))
+    model = nn.Sequential(nn.Conv1d(2, 4, 3, padding="same"), norm, nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+    with pytest.raises(ValueError, match=r"learns a gain and an offset for each position.*GroupNorm\(1"):
+        fw.network_of(model, torch.zeros(2, 2, 4))
+    norm.requires_grad_(False)
+    assert fw.network_of(model, torch.zeros(2, 2, 4)).layers[1] == fw.LayerNorm(axes="all")
+
+
 def test_functions_of_the_library_take_models_and_tensors():
     model = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 1)).double()
     X = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)

@@ -18,7 +18,7 @@ from finitewidth.network.layers.activation import Activation
 from finitewidth.network.layers.attention import SelfAttention
 from finitewidth.network.layers.conv import Conv
 from finitewidth.network.layers.dense import Dense
-from finitewidth.network.layers.layer_norm import LayerNorm
+from finitewidth.network.layers.layer_norm import AbstractNorm
 from finitewidth.network.layers.residual import Residual
 from finitewidth.network.network import Network
 
@@ -171,5 +171,5 @@ def _(layer: Activation) -> tuple[str, ...]:
 
 
 @_called.register
-def _(layer: LayerNorm) -> tuple[str, ...]:
+def _(layer: AbstractNorm) -> tuple[str, ...]:
     return ("norm",)

@@ -38,7 +38,7 @@ from finitewidth.network.layers.attention import SelfAttention
 from finitewidth.network.layers.conv import Conv
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.layers.dropout import Dropout
-from finitewidth.network.layers.layer_norm import LayerNorm
+from finitewidth.network.layers.layer_norm import AbstractNorm
 from finitewidth.network.layers.residual import Residual
 
 Layers = tuple[AbstractLayer, ...]
@@ -112,7 +112,7 @@ def _(layer: Activation, behind: Activation | None) -> Activation | None:
 
 
 @_reader.register
-def _(layer: LayerNorm, behind: Activation | None) -> Activation | None:
+def _(layer: AbstractNorm, behind: Activation | None) -> Activation | None:
     return None
 
 
@@ -126,7 +126,7 @@ def _(layer: Residual, behind: Activation | None) -> Activation | None:
 def _start(layers: Layers) -> float | None:
     """The first K* that an activation on the stream needs, before any norm."""
     for layer in layers:
-        if isinstance(layer, LayerNorm):
+        if isinstance(layer, AbstractNorm):
             return None
         reader = _reader(layer, None)
         needed = None if reader is None else needed_kernel(criticality(reader))
@@ -183,7 +183,7 @@ def _square_at_point(point: Criticality, C_b: float, C_W: float, K: float) -> fl
 
 
 @_set.register
-def _(layer: LayerNorm, signal: Signal, context: Context) -> tuple[AbstractLayer, Signal]:
+def _(layer: AbstractNorm, signal: Signal, context: Context) -> tuple[AbstractLayer, Signal]:
     return layer, Signal(1.0, 1.0, normalized=True)
 
 
@@ -293,7 +293,7 @@ def _refuse(signal: Signal, image: float, target: float) -> None:
     name = signal.after.name
     if signal.normalized:
         raise ValueError(
-            f"activation {name!r} has no critical point at the kernel {target:.4g} that LayerNorm sets: with "
+            f"activation {name!r} has no critical point at the kernel {target:.4g} that a norm sets: with "
             f"chi_perpendicular = 1 the next layer receives {image:.4g} without biases, so C_b would be "
             "negative and inputs merge; use gelu, relu or tanh, or shift the activation to vanish at zero."
         )

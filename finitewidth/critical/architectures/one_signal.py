@@ -27,7 +27,7 @@ from finitewidth.network.layers.attention import SelfAttention
 from finitewidth.network.layers.conv import Conv
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.layers.dropout import Dropout
-from finitewidth.network.layers.layer_norm import LayerNorm
+from finitewidth.network.layers.layer_norm import AbstractNorm
 from finitewidth.network.layers.residual import Residual
 
 
@@ -133,7 +133,7 @@ def _(layer: Activation, size: Size, shape: Shape) -> Passage:
 
 
 @propagate_layer.register
-def _(layer: LayerNorm, size: Size, shape: Shape) -> Passage:
+def _(layer: AbstractNorm, size: Size, shape: Shape) -> Passage:
     whole = size.square + layer.epsilon
     change = size.change * layer.epsilon / whole**2
     return Passage(Size(size.square / whole, change), lambda gradient, _: gradient / whole)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from finitewidth.network.layers.abstract import AbstractLayer
 from finitewidth.network.layers.conv import Conv
 from finitewidth.network.layers.dense import Dense
-from finitewidth.network.layers.layer_norm import LayerNorm
+from finitewidth.network.layers.layer_norm import AbstractNorm
 from finitewidth.network.layers.residual import Residual
 
 Weights = Dense | Conv  # C_b, C_W, lambda_b and lambda_W
@@ -53,8 +53,8 @@ def _(layer: Weights) -> AbstractLayer:
 
 
 @_frozen.register
-def _(layer: LayerNorm) -> AbstractLayer:
-    return replace(layer, lambda_gain=0.0, lambda_offset=0.0)
+def _(layer: AbstractNorm) -> AbstractLayer:
+    return layer.frozen()
 
 
 @_frozen.register

@@ -200,7 +200,7 @@ def _warn_of_divergence(ensemble: Ensemble, trainer: AbstractTrainer) -> None:
         remedy = f"; {trainer.remedy}" if trainer.remedy else ""
         warn(
             f"{ensemble.diverged} of {ensemble.members} members diverged and are not in the estimates"
-            f"{remedy}.",
+            f"{remedy}{_without_mean(ensemble.net)}.",
             DivergenceWarning,
         )
     short = ensemble.unfinished and (math.isinf(ensemble.points[-1]) or not trainer.counts_steps)
@@ -211,6 +211,18 @@ def _warn_of_divergence(ensemble: Ensemble, trainer: AbstractTrainer) -> None:
             "training_error.",
             UnfinishedWarning,
         )
+
+
+def _without_mean(net: Network) -> str:
+    """What rare members that diverge at every learning rate mean for estimates."""
+    steep = net.grows_faster_than_linearly
+    if steep is None:
+        return ""
+    return (
+        f". A mean over all networks does not exist: activation {steep.name!r} grows faster than its "
+        "argument, so that rare members diverge at every learning rate, and estimates are those of the "
+        "members that stayed"
+    )
 
 
 class UnfinishedWarning(UserWarning):

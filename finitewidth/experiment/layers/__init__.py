@@ -1,0 +1,1 @@
+"""What real networks do with each kind of layer, a file for each kind."""

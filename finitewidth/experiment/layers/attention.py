@@ -1,4 +1,4 @@
-r"""Self-attention of real networks,
+r"""Self-attention of real networks.
 
 $$z_p = b + W_O \sum_q a_{pq} W_V x_q, \qquad
   a_{pq} = \mathrm{softmax}_q(\sigma_{QK}\, q_p \cdot k_q / d), \qquad k = W_K x,$$

@@ -1,8 +1,9 @@
-r"""Layer normalization of real networks.
+r"""Layer norm and RMS norm of real networks.
 
 $$z'_i = g_i\, \frac{z_i - m}{\sqrt{v + \epsilon}} + o_i$$
 
-with mean m and variance v (the mean square deviation, as in PyTorch) of the sample itself. There is one gain
+with mean m and variance v (the mean square deviation, as in PyTorch) of the sample itself; in RMS norm m is
+zero and v the mean square. There is one gain
 and one offset for each channel, shared by all positions, also where m and v are those of all positions. Both
 are always among the parameters, so that the structure of parameters does not depend on learning rates.
 """
@@ -16,7 +17,7 @@ from jaxtyping import Array, Float
 
 from finitewidth.experiment.layers.abstract import AbstractRealLayer, real
 from finitewidth.network.layers.abstract import Shape
-from finitewidth.network.layers.layer_norm import LayerNorm
+from finitewidth.network.layers.layer_norm import AbstractNorm
 
 
 class LayerNormParameters(NamedTuple):
@@ -30,7 +31,7 @@ class LayerNormParameters(NamedTuple):
 class RealLayerNorm(AbstractRealLayer):
     """The normalization of samples of this shape."""
 
-    layer: LayerNorm
+    layer: AbstractNorm
     shape: Shape
 
     def initial(self, normals: Float[Array, " count"]) -> LayerNormParameters:
@@ -49,11 +50,11 @@ class RealLayerNorm(AbstractRealLayer):
 
     def apply(self, parameters: LayerNormParameters, z: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
         over = (-1,) if self.layer.axes == "channels" else tuple(range(1, z.ndim))
-        centred = z - jnp.mean(z, axis=over, keepdims=True)
+        centred = z - jnp.mean(z, axis=over, keepdims=True) if self.layer.subtracts_mean else z
         variance = jnp.mean(centred**2, axis=over, keepdims=True)
         channels = (1,) * (z.ndim - 1) + (-1,)
         gain, offset = (part.reshape(channels) for part in parameters)
         return gain * centred / jnp.sqrt(variance + self.layer.epsilon) + offset
 
 
-real.register(LayerNorm, RealLayerNorm)
+real.register(AbstractNorm, RealLayerNorm)

@@ -1,6 +1,6 @@
 """Averages of four legs, of one layer or of two layers of a stream.
 
-`gaussian/four_legs/averages.py` is the same question for four legs. Smooth activations are conditioned on
+`averages.py` is the question, as `two_legs/averages.py` is for two. Smooth activations are conditioned on
 a pair of legs (`conditioning.py`, `plans.py`). A task is such a pair with entries, each of two further
 legs; tasks are done in batches by compiled loops (`tasks/`), and each entry takes as many Hermite terms
 as its own correlation asks for. Two legs in each of two layers are the same tasks (`two_layers.py`): the

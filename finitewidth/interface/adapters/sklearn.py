@@ -24,9 +24,11 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from finitewidth.core.display.user_warnings import warn
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.layers.dense import Dense
@@ -35,9 +37,11 @@ from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.training.bayes.fitted_posterior import FittedPosterior, most_likely_noise
 from finitewidth.training.infinite.fitting import Fitted, fit
-from finitewidth.training.infinite.leave_one_out import fit_by_leave_one_out, left_out
+from finitewidth.training.infinite.leave_one_out import ExtrapolationWarning, fit_by_leave_one_out, left_out
 
 __all__ = ["WideNetworkClassifier", "WideNetworkRegressor"]
+
+_FAR = 2.0  # times the largest distance of a training input to the nearest other one
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -59,7 +63,7 @@ class _WideNetwork(BaseEstimator):
     ridge_: float = field(init=False)
     input_scale_: float = field(init=False)
 
-    def _train(self, X: np.ndarray, Y: np.ndarray) -> Fitted:
+    def _train(self, X: np.ndarray, Y: np.ndarray) -> Fitted | FittedPosterior:
         net = self._network(X, Y)
         algorithm = GradientFlow() if self.algorithm is None else self.algorithm
         X = self._inputs(X, net)
@@ -152,7 +156,9 @@ def _as_number(name: str, value: Any, word: str) -> float | None:
 class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
     """Regression by infinitely wide networks that are trained on the squared loss, or by Bayes' rule.
 
-    `predict(X, return_std=True)` has the standard deviation of a new target, with its noise.
+    `predict(X, return_std=True)` has the standard deviation of a new target, with its noise. For trained
+    networks it is how far they differ from each other. Far from the training inputs they all may be wrong in
+    the same way: an `fw.warnings.ExtrapolationWarning` says so.
 
     Args:
         depth: The number of layers with weights.
@@ -232,6 +238,7 @@ class WideNetworkRegressor(MultiOutputMixin, RegressorMixin, _WideNetwork):
         X = self._checked(X)
         if not return_std:
             return self._shaped(self.fitted_.mean(X) * self._unit + self._offset)
+        _warn_of_far_inputs(self.fitted_.X, X)
         mean, std = self.fitted_.mean_and_std(X)
         if isinstance(self.fitted_, Fitted):
             std = np.sqrt(std[:, None] ** 2 + self.noise_) * np.ones(mean.shape[1])
@@ -291,10 +298,11 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
             )
         targets = outputs_of(one_hot(labels, len(self.classes_), smoothing=self.smoothing))
         self._take_scale(np.asarray(X))
-        self.fitted_ = self._train(np.asarray(X), targets)
+        fitted = self.fitted_ = self._train(np.asarray(X), targets)
+        assert isinstance(fitted, Fitted)  # the regressor alone knows Bayes
         chosen = _as_number("temperature", self.temperature, "loo")
         if chosen is None:
-            chosen = _calibrated(targets - left_out(self.fitted_, targets).residuals, labels)
+            chosen = _calibrated(targets - left_out(fitted, targets).residuals, labels)
         self.temperature_ = chosen
         return self
 
@@ -313,6 +321,23 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
         """The class with the largest mean output."""
         X = self._checked(X)
         return self.classes_[np.argmax(self.fitted_.mean(X), axis=1)]
+
+
+def _warn_of_far_inputs(X_train: np.ndarray, X: np.ndarray) -> None:
+    """Warn of inputs that no sample left out is like, so that nothing says how good their spread is."""
+    if len(X_train) < 2:
+        return
+    neighbors = NearestNeighbors().fit(X_train.reshape(len(X_train), -1))
+    gaps = neighbors.kneighbors(n_neighbors=1)[0]  # of each training input to the nearest other one
+    distances = neighbors.kneighbors(X.reshape(len(X), -1), n_neighbors=1)[0]
+    far = int(np.sum(distances > _FAR * gaps.max()))
+    if far:
+        warn(
+            f"{far} of {len(X)} inputs lie more than twice as far from every training input as any of these "
+            "does from its nearest neighbor: standard deviations there are those between networks, and say "
+            "little about the distance to the truth; add training inputs there, or do not trust them.",
+            ExtrapolationWarning,
+        )
 
 
 def _calibrated(outputs: np.ndarray, labels: np.ndarray) -> float:

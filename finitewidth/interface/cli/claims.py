@@ -59,6 +59,9 @@ def claims(
 
         names = tuple(only or ())
         wanted = chosen(names, long=all_claims)
+        if listed and as_json:
+            print_json({"claims": [report.entry(claim) for claim in wanted]})
+            return
         if listed:
             report.print_list(wanted, Console())
             return

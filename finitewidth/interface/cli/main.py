@@ -38,9 +38,14 @@ def start(
     """The effective theory of deep neural networks, made computable."""
 
 
+def _any_case(option: str) -> str:
+    """Options are read in any case: `--c_w` is `--C_W`."""
+    return option.casefold()
+
+
 # --help shows the commands in this order
 for _command in (solve, criticality, audit, ensemble, claims, page):
-    app.command()(_command)
+    app.command(context_settings={"token_normalize_func": _any_case})(_command)
 
 
 def _with_plain_help(command: Any) -> Any:

@@ -69,7 +69,8 @@ def residuals(predictions: Sequence[Prediction], ensembles: Sequence[Ensemble]) 
     axes.set(xscale="log", yscale="log", xlabel="width n")
     axes.set_title("|mean output of trained networks minus theory|")
     numbers_on_log_axis(axes.xaxis, widths.tolist())
-    lowest = min(np.abs(value).min() for value in (leading.value, first.value))
+    # a difference below its standard error is seen as the upper end of its bar
+    lowest = min(np.maximum(np.abs(one.value), one.stderr).min() for one in (leading, first))
     axes.set_ylim(bottom=max(lowest / 3, axes.get_ylim()[0]))
     legend_below(figure)
     return figure

@@ -32,6 +32,18 @@ FOUR_LEG_TOLERANCE = 1e-5  # too small to be seen in a plot
 _ANY_WIDTH = 64  # statistics depend on ratios of widths only, so one preparation serves all widths
 _LARGEST_SIGNAL = 30.0  # for larger K, averages over inputs take too long for a page
 _SPAN_FOR_LOG = 20.0
+# of each universality class, without the constants that fw.criticality(...).explanation names
+_WHY = {
+    "scale-invariant": "The activation is linear on each side of zero. At the critical C_W the kernel K "
+    "keeps the value that the first layer gives it, and gradients keep their size.",
+    "K*=0": "The activation is zero at zero, and its slope is not. At the critical point small signals "
+    "keep their size, and K falls as a power of the layer: nothing is lost exponentially.",
+    "half-stable": "At one value of K a layer keeps both norms and directions of signals. Other signals "
+    "drift towards it from one side and away from it on the other; the first layer starts them there.",
+    "unstable": "A layer keeps norms and directions of vanishing signals only; other signals grow.",
+    "none": "No C_b and C_W keep both norms and directions of signals: choose another activation, or your "
+    "own C_b and C_W.",
+}
 _VERDICT_WORDS = re.compile(r"^order 1/n is (trusted|doubtful|meaningless): ")
 
 
@@ -84,7 +96,7 @@ def _criticality_in_words(net: MLP, verdict: Audit) -> dict:
     return {
         "verdict": _state(net, verdict),
         "class": point.universality_class,
-        "why": _sentence(point.explanation),
+        "why": _WHY[point.universality_class],
         "C_b": point.C_b,
         "C_W": point.C_W,
         "findings": [_sentence(str(finding)) for finding in verdict.findings],

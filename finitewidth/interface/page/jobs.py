@@ -94,8 +94,8 @@ class Jobs:
             job.seen = time.monotonic()
             before = 0
             if job.state == "waiting":
-                others = [(n, j) for n, j in self._jobs.items() if not j.is_over]
-                names = [n for n, other in others if other.state == "running" or not other.is_preparation]
+                # a preparation is of this visitor's own state: nobody else is waited for
+                names = [n for n, j in self._jobs.items() if not (j.is_over or j.is_preparation)]
                 before = names.index(name)
             shown = {"state": job.state, "result": job.result, "message": job.message}
             return {**shown, "before": before, "progress": job.progress}

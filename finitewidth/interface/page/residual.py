@@ -6,10 +6,9 @@ import numpy as np
 
 from finitewidth.core.json_values import json_value
 from finitewidth.critical.aspect_ratio import ALLOWED, Aspect, aspect
-from finitewidth.interface.page.values import BadValues, Values
+from finitewidth.interface.page.values import DEEPEST, BadValues, Values
 from finitewidth.theory.ratios import neglected, verdict
 
-DEEPEST = 200  # layers up to which ratios are computed
 GAMMAS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)  # beside the chosen one
 
 

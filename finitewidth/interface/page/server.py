@@ -24,8 +24,17 @@ from finitewidth.core.programs import keep_programs
 from finitewidth.interface.figures.look import ROLES, ROLES_ON_DARK
 from finitewidth.interface.page import answers, ensembles, jobs, problem, residual, symbols
 from finitewidth.interface.page.children import LOADING, Child, Ended, first_result
+from finitewidth.interface.page.python_code import python_code
 from finitewidth.interface.page.safety import MOST_BODY, SafetyHeaders, bounded_body, is_from_the_page
-from finitewidth.interface.page.values import ACTIVATIONS, BadValues, Values, described, read
+from finitewidth.interface.page.values import (
+    ACTIVATIONS,
+    DEEPEST,
+    BadValues,
+    Values,
+    described,
+    presets,
+    read,
+)
 
 STATIC = Path(__file__).parent / "static"
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -176,6 +185,8 @@ class Page:
                 "parts": len(problem.PARTS),
                 "span": problem.SPAN,
                 "gammas": residual.GAMMAS,
+                "deepest": DEEPEST,
+                "presets": presets(),
                 "limits": {
                     "finite_depth": answers.FINITE_DEPTH,
                     "trained_width": ensembles.TRAINED_WIDTH,
@@ -187,6 +198,13 @@ class Page:
 
     async def theory(self, request: Request) -> Response:
         return await self._answer(request, lambda: self.desk.theory(self._seen(request)))
+
+    async def python(self, request: Request) -> Response:
+        """The library's own calls for what is in sight."""
+        try:
+            return _json({"code": python_code(_asked(request)), "errors": {}})
+        except BadValues as error:
+            return _json({"errors": error.errors})
 
     async def finite(self, request: Request) -> Response:
         part, parts = request.path_params["part"], [str(part) for part in range(len(problem.PARTS))]
@@ -297,6 +315,7 @@ def application(desk: Desk | None = None, *, hosts: Sequence[str] = LOOPBACK, wa
         Route("/symbols", _symbols),
         Route("/api/setup", page.setup),
         Route("/api/theory", page.theory),
+        Route("/api/python", page.python),
         Route("/api/finite/{part}", page.finite),  # a converter to int would fail on five thousand digits
         Route("/api/bayes", page.in_child),
         Route("/api/residual", page.in_child),

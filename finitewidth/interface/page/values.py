@@ -2,8 +2,10 @@
 
 import math
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 from urllib.parse import parse_qsl
 
@@ -87,19 +89,19 @@ class Values:
 
     tab: Annotated[str, Choice("tab", TABS)] = "network"
     activation: Annotated[str, Choice("activation", _named(ACTIVATIONS))] = "tanh"
-    depth: Annotated[int, Number("depth L", 2, 50, whole=True)] = 4
-    width: Annotated[int, Number("width n", 2, 10_000, whole=True, logarithmic=True)] = 128
+    depth: Annotated[int, Number("depth L", 2, 50, whole=True)] = 3
+    width: Annotated[int, Number("width n", 2, 10_000, whole=True, logarithmic=True)] = 32
     gamma: Annotated[float, Number("skips γ", 0.0, 0.99)] = 0.9
     start: Annotated[str, Choice("initialization", STARTS)] = "critical"
     C_b: Annotated[float, Number("C_b", 0.0, 1.0)] = 0.0
     C_W: Annotated[float, Number("C_W", 0.05, 4.0)] = 1.0
     lambda_b: Annotated[float, Number("λ_b", 0.0, 10.0)] = 1.0
     lambda_W: Annotated[float, Number("λ_W", 0.01, 10.0)] = 1.0
-    algorithm: Annotated[str, Choice("algorithm", ALGORITHMS)] = "descent"  # a hundred steps train in seconds
+    algorithm: Annotated[str, Choice("algorithm", ALGORITHMS)] = "descent"  # fifty steps train in a second
     time: Annotated[float, Number("time t", 0.0, 1e4)] = 3.0
     learning_rate: Annotated[float, Number("learning rate η", 1e-6, 10.0, logarithmic=True)] = 0.1
-    steps: Annotated[int, Number("steps", 1, 20_000, whole=True, logarithmic=True)] = 100
-    target: Annotated[str, Choice("target function", TARGETS)] = "sine"
+    steps: Annotated[int, Number("steps", 1, 20_000, whole=True, logarithmic=True)] = 50
+    target: Annotated[str, Choice("target function", TARGETS)] = "parabola"
     points: Annotated[int, Number("training points", 2, 5, whole=True)] = 4
     noise: Annotated[float, Number("noise s²", 1e-4, 1.0, logarithmic=True)] = 0.1
     members: Annotated[int, Number("networks", 32, 2048, whole=True, logarithmic=True)] = 512
@@ -115,6 +117,8 @@ class Values:
 FIELDS: dict[str, Choice | Number] = {
     name: hint.__metadata__[0] for name, hint in get_type_hints(Values, include_extras=True).items()
 }
+DEEPEST = 200  # layers of a residual network, which are computed for one input
+_DEPTH_WITH_SKIPS = Number("depth L", 2, DEEPEST, whole=True)
 _TRAINING = {"lambda_b", "lambda_W", "algorithm", "time", "learning_rate", "steps"}
 _UNUSED = {
     "theory": {"tab", "gamma", "noise", "members"},
@@ -153,7 +157,10 @@ def read(query: str) -> Values:
             errors[name] = f"{name} is given twice; keep one."
         else:
             try:
-                values[name] = FIELDS[name].read(name, text.strip())
+                field = (
+                    _DEPTH_WITH_SKIPS if name == "depth" and ("tab", "residual") in given else FIELDS[name]
+                )
+                values[name] = field.read(name, text.strip())
             except ValueError as error:
                 errors[name] = str(error)
     if errors:
@@ -170,6 +177,11 @@ def described() -> list[dict]:
     """The controls that the page is to show."""
     defaults = Values().to_dict()
     return [_control(name, field) | {"default": defaults[name]} for name, field in FIELDS.items()]
+
+
+def presets() -> list[dict]:
+    """States that show something at once: name, sentence, query, and whether networks are trained at once."""
+    return tomllib.loads((Path(__file__).parent / "presets.toml").read_text(encoding="utf-8"))["preset"]
 
 
 def _control(name: str, field: Choice | Number) -> dict:

@@ -1,0 +1,1 @@
+"""Results as tables, JSON documents, HTML, arrays with names, and files."""

@@ -1,6 +1,7 @@
 """The answers of `criticality` and `audit` as text and as JSON, from records; nothing is computed here."""
 
 import math
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -163,7 +164,7 @@ def print_audit(audit: Audit, console: Console) -> None:
     if not audit.findings:
         _line(console, "depth", f"signals and gradients survive all {net.depth} layers")
     _line(console, "length", _lengths(audit))
-    _line(console, "width", audit.aspect_verdict)
+    _line(console, "width", f"order 1/n of kernels and NTKs at initialization: {audit.aspect_verdict}")
     if audit.deepest is not None:
         _line(console, "", f"trusted up to layer {audit.deepest}")
     if audit.report is not None:
@@ -183,7 +184,7 @@ def _verdict(audit: Audit) -> str:
     signals = "are lost" if audit.findings else "survive"
     expansion = "is not known" if audit.report is None else f"is {audit.report.verdict}"
     state = "healthy" if audit.healthy else "needs attention"
-    return f"{state}: signals {signals}, and at initialization the expansion in 1/n {expansion}"
+    return f"{state}: signals {signals}, and order 1/n of kernels and NTKs at initialization {expansion}"
 
 
 def _lengths(audit: Audit) -> str:
@@ -258,4 +259,9 @@ def _network(net: Network) -> dict[str, Any]:
 
 
 def _line(console: Console, name: str, text: str) -> None:
+    """A name and its text; a terminal gets lines that end with words, indented below the text."""
+    indent = " " * 11
+    if console.is_terminal:
+        room = max(40, console.width - len(indent))
+        text = f"\n{indent}".join(textwrap.wrap(text, room, break_on_hyphens=False, break_long_words=False))
     console.print(f"[bold]{name:10s}[/bold] {escape(text)}", highlight=False, soft_wrap=True)

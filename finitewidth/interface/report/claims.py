@@ -6,6 +6,7 @@ from itertools import groupby
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from finitewidth.comparison.claim import Claim, Outcome
@@ -17,17 +18,19 @@ _CHAPTERS = {
 }
 
 
+def entry(claim: Claim) -> dict:
+    """What `--list --json` prints of a claim."""
+    names = ("id", "source", "statement", "how", "corrected", "long")
+    return {name: getattr(claim, name) for name in names}
+
+
 def print_list(claims: Sequence[Claim], console: Console) -> None:
-    """The claims with their statements, before any is checked."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    table.add_column("id", no_wrap=True)
-    table.add_column("statement")
-    table.add_column("measured on")
+    """The claims with their statements, before any is checked: an id, and below it what it says."""
     for claim in claims:
-        table.add_row(
-            claim.id, escape(claim.statement), escape(claim.how) + (" (long)" if claim.long else "")
-        )
-    console.print(table)
+        long = " (long)" if claim.long else ""
+        console.print(f"[bold]{claim.id}[/bold]", highlight=False)
+        about = f"{escape(claim.statement)} [dim]{escape(claim.how)}{long}[/dim]"
+        console.print(Padding(about, (0, 0, 0, 4)), highlight=False)
 
 
 def print_outcomes(outcomes: Sequence[Outcome], console: Console) -> None:

@@ -186,7 +186,7 @@ def prediction_table(answers: list[Row]) -> tuple[list[str], list[list[str]]]:
         "trained networks\n± standard error": [_measured(row) for row in answers],
         "pull,\ninfinite": [number(row.pull_infinite_width, "+.1f") for row in answers],
         "pull,\n1/n": [number(row.pull_finite_width, "+.1f") for row in answers],
-        "with un-\ncertainty": [number(row.deviation, "+.1f") for row in answers],
+        "with\nuncertainty": [number(row.deviation, "+.1f") for row in answers],
     }
     kept = {head: cells for head, cells in columns.items() if any(cells)}
     return list(kept), [list(line) for line in zip(*kept.values(), strict=True)]

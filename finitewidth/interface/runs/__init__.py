@@ -1,0 +1,1 @@
+"""Runs from TOML files: read, computed, kept."""

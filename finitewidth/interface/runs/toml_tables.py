@@ -10,7 +10,7 @@ from typing import Any
 def parse(path: Path) -> dict:
     """The tables of a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"RUN {str(path)!r} does not exist; give the path of a TOML file.") from None
     except IsADirectoryError:
@@ -21,6 +21,24 @@ def parse(path: Path) -> dict:
         raise ValueError(f"RUN {str(path)!r} nests lists or tables too deeply; flatten it.") from None
     except ValueError as error:  # also for undecodable text, and for numbers with too many digits
         raise ValueError(f"RUN {str(path)!r} is not valid TOML: {error}; correct it.") from None
+    return _in_known_case(tables, str(path))
+
+
+_CAPITALS = {name.casefold(): name for name in ("C_b", "C_W", "C_OV", "sigma_QK")}
+
+
+def _in_known_case(value: Any, where: str) -> Any:
+    """Tables with keys as they are known, whatever their case: `c_w` is `C_W`, `Widths` is `widths`."""
+    if isinstance(value, list):
+        return [_in_known_case(part, where) for part in value]
+    if not isinstance(value, dict):
+        return value
+    table = {_CAPITALS.get(key.casefold(), key.casefold()): part for key, part in value.items()}
+    if len(table) < len(value):
+        raise ValueError(
+            f"RUN {where!r} has keys that differ in case only, among {', '.join(value)}; drop one."
+        )
+    return {key: _in_known_case(part, where) for key, part in table.items()}
 
 
 def check_keys(table: Mapping, required: tuple[str, ...], optional: tuple[str, ...], where: str) -> None:

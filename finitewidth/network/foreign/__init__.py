@@ -1,6 +1,6 @@
 """Models of other libraries, read as networks.
 
-`network/foreign/` reads models of other libraries as networks. A model becomes a graph of values
+A model becomes a graph of values
 (`torch_trace.py` by torch.fx, `jax_read.py` from the jaxpr), in which known operations are layers and all
 others are light. `graph.py` finds the sequence of layers from dominators, for both: light nodes between
 two layers are an activation, recognized by the values that it computes (`recognition.py`), and a sum of

@@ -15,14 +15,13 @@ from finitewidth.network.foreign.torch_trace import Traced, Weights, checked
 from finitewidth.network.layers.abstract import AbstractLayer
 from finitewidth.network.layers.conv import Conv
 from finitewidth.network.layers.dense import Dense
-from finitewidth.network.layers.layer_norm import LayerNorm
+from finitewidth.network.layers.layer_norm import AbstractNorm, LayerNorm, RMSNorm
 from finitewidth.network.layers.pooling import AveragePool, Flatten, GlobalAveragePool
 
 # parts of an operation's name, and the word for it in a message
 _UNSUPPORTED = {
     "batchnorm": "batch normalization",
     "instancenorm": "instance normalization",
-    "rmsnorm": "root-mean-square normalization",
     "attention": "attention",
     "transformer": "attention",
     "maxpool": "max pooling",
@@ -176,8 +175,8 @@ def _pool(
     return AveragePool(_one_or_all(_tuple(window)), stride, pads, bool(counts))
 
 
-def norm_of(trace: Traced, node: fx.Node, value: torch.Tensor) -> tuple[LayerNorm, Any] | None:
-    """A layer norm or group norm of one group that acts on such a value, and its module if it is one."""
+def norm_of(trace: Traced, node: fx.Node, value: torch.Tensor) -> tuple[AbstractNorm, Any] | None:
+    """A layer norm, RMS norm or group norm of one group on such a value, and its module if it is one."""
     name, called = trace.plain(node), trace.submodule(node)
     rates = {} if called is None else _norm_rates(called)
     if name == "layernorm":
@@ -190,7 +189,21 @@ def norm_of(trace: Traced, node: fx.Node, value: torch.Tensor) -> tuple[LayerNor
                 f"{trace.described(node)} normalizes over {shape}; use all axes or the channels."
             )
         axes = "channels" if math.prod(shape) == value.shape[-1] or value.ndim == 2 else "all"
+        if axes == "all" and any(rates.values()):
+            raise ValueError(
+                f"{trace.described(node)} learns a gain and an offset for each position, which no kernel "
+                "here has; use nn.GroupNorm(1, channels), whose positions share them, or "
+                "elementwise_affine=False."
+            )
         return LayerNorm(float(eps), axes, **rates), called
+    if name == "rmsnorm":
+        names = ("input", "normalized_shape", "weight", "eps")
+        shape = _tuple(getattr(called, "normalized_shape", trace.argument(node, names, "normalized_shape")))
+        eps = getattr(called, "eps", trace.argument(node, names, "eps", None))
+        if math.prod(shape) != value.shape[-1]:
+            raise ValueError(f"{trace.described(node)} normalizes over {shape}; use the channels.")
+        eps = torch.finfo(value.dtype).eps if eps is None else float(eps)
+        return RMSNorm(eps, rates.get("lambda_gain", 0.0)), called
     if isinstance(called, nn.GroupNorm):
         if called.num_groups != 1:
             raise ValueError(f"{trace.described(node)} has {called.num_groups} groups; use 1, a layer norm.")

@@ -29,7 +29,7 @@ from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.layers.conv import Conv
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.layers.dropout import Dropout
-from finitewidth.network.layers.layer_norm import LayerNorm
+from finitewidth.network.layers.layer_norm import AbstractNorm
 from finitewidth.network.layers.residual import Residual
 from finitewidth.network.network import Network
 
@@ -95,7 +95,7 @@ def _with_fixed_gains(layer: AbstractLayer) -> AbstractLayer:
     if isinstance(layer, Residual):
         body, skip = (with_fixed_gains(part) for part in (layer.layers, layer.shortcut))
         return layer.replace(layers=body, shortcut=skip)
-    return layer.frozen() if isinstance(layer, LayerNorm) else layer
+    return layer.frozen() if isinstance(layer, AbstractNorm) else layer
 
 
 @dataclass

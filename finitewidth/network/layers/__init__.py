@@ -1,0 +1,1 @@
+"""Layers and activations, as values."""

@@ -18,6 +18,7 @@ from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
 from finitewidth.network.layers.smoothness import SEARCHED, Jump, find_jumps
 
 _FARTHEST = 2.0**14  # |z| up to which kinks of a user's function are looked for: variances of a million
+_FAR = (1e4, 1e6)  # |z| at which growth is seen
 HIGHEST_DERIVATIVE = 5  # H1 needs sigma^(5); nothing in the theory needs more
 
 
@@ -83,6 +84,12 @@ class Activation(AbstractLayer):
 
     def __call__(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.function(z)
+
+    @functools.cached_property
+    def grows_faster_than_linearly(self) -> bool:
+        """Whether the function far from zero is no longer bounded by a multiple of its argument."""
+        near, far = (np.abs(np.asarray(self(jnp.array([-z, z])))).max() / z for z in _FAR)
+        return not far <= 2 * near + 1
 
     def derivatives(self, z: Float[Array, "..."], highest: int) -> tuple[Array, ...]:
         """sigma(z), sigma'(z), ..., sigma^(highest)(z), by automatic differentiation or exact formulas.
@@ -206,6 +213,7 @@ def shifted(activation: Activation, value: float) -> Activation:
 
 
 @functools.lru_cache(maxsize=256)  # the same function for the same activation, which compiled code knows
+@functools.lru_cache(maxsize=64)
 def times_slope(activation: Activation) -> Activation:
     """z sigma'(z), with the kinks of sigma: at zero they are as smooth as those of sigma."""
     if activation.slopes is not None:

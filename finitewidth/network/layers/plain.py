@@ -8,6 +8,7 @@ from typing import Any
 from finitewidth.core.rooms import import_modules
 from finitewidth.network.layers.abstract import AbstractLayer, AbstractWeights
 from finitewidth.network.layers.activation import Activation
+from finitewidth.network.layers.layer_norm import AbstractNorm
 from finitewidth.network.layers.sequence import as_layer, refuse_without_kernel
 
 
@@ -19,8 +20,9 @@ def _discover() -> None:
 def kinds() -> dict[str, type[AbstractLayer]]:
     """All kinds of layers that are written as tables, by name."""
     _discover()
-    kinds = (*AbstractWeights.__subclasses__(), *AbstractLayer.__subclasses__())
-    return {kind.__name__: kind for kind in kinds if kind not in (Activation, AbstractWeights)}
+    families = AbstractWeights, AbstractNorm
+    kinds = [kind for family in (*families, AbstractLayer) for kind in family.__subclasses__()]
+    return {kind.__name__: kind for kind in kinds if kind not in (Activation, *families)}
 
 
 def layers_from_plain(plain: Any) -> list[AbstractLayer]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
 from finitewidth.network.layers.activation import Activation, as_activation
+from finitewidth.network.layers.pooling import Flatten
 from finitewidth.network.layers.weights import RateRule
 
 LayerLike = AbstractLayer | str | Callable
@@ -59,6 +60,19 @@ def layers_with_rates(layers: Sequence[AbstractLayer], rule: RateRule, shape: Sh
         made.append(layer.with_rates(rule, shape))
         shape = layer.output_shape(shape)
     return made
+
+
+def channels_in_front(layers: Sequence[AbstractLayer], shape: Shape) -> tuple[int, ...]:
+    """The channels that each layer with weights reads; those of a flattened layer are those of a position."""
+    found: list[int] = []
+    channels = shape[-1]
+    for layer in layers:
+        if layer.depth:
+            inner = getattr(layer, "layers", None)
+            found += [channels] if inner is None else channels_in_front(inner, (*shape[:-1], channels))
+        shape = layer.output_shape(shape)
+        channels = channels if isinstance(layer, Flatten) else shape[-1]
+    return tuple(found)
 
 
 def shown_layers(layers: Sequence[AbstractLayer], *, longest: int = 12) -> list[str]:

@@ -119,6 +119,7 @@ class Moments(NamedTuple):
     third: np.ndarray | None  # <sigma''' sigma'>; with kinks zero for one sample, as slope.gradient.first
     error: float  # of averages, in units of the scale they live on
     derivative_error: float  # of derivatives with respect to the kernel, where kinks ask for them
+    gains: KernelResponse | None = None  # of <t t> with t(z) = z sigma'(z), where gains of norms learn
 
 
 _SMOOTH_ORDERS = ((0, 0), (1, 1), (2, 0), (2, 2), (3, 1), (4, 0), (3, 3), (4, 2), (5, 1))

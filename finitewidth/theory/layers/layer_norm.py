@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from finitewidth.network.layers.abstract import Shape
-from finitewidth.network.layers.layer_norm import LayerNorm
+from finitewidth.network.layers.layer_norm import AbstractNorm
 from finitewidth.theory.layers.interface import AbstractBlock, AbstractStep, Assembly, register
 from finitewidth.theory.layers.sites import Displacements, Grid, Pairs
 
@@ -23,7 +23,7 @@ class LayerNormStep(AbstractStep):
     """Normalization acting on pairs of sites."""
 
     grid: Grid
-    layer: LayerNorm
+    layer: AbstractNorm
     slot: int
 
     def measure(self, pairs: Pairs) -> np.ndarray:
@@ -31,7 +31,8 @@ class LayerNormStep(AbstractStep):
         if self.layer.axes == "all":
             variances = np.broadcast_to(variances.mean(axis=0), variances.shape)
         if self.layer.epsilon == 0 and not (variances > 0).all():
-            raise ValueError("LayerNorm with epsilon=0 meets a variance of zero; use epsilon=1e-5.")
+            kind = type(self.layer).__name__
+            raise ValueError(f"{kind} with epsilon=0 meets a variance of zero; use epsilon=1e-5.")
         return variances
 
     def apply(self, pairs: Pairs, wanted: Displacements, block: AbstractBlock) -> Pairs:
@@ -48,6 +49,6 @@ class LayerNormStep(AbstractStep):
 
 
 @register
-def _(layer: LayerNorm, shape: Shape, assembly: Assembly) -> AbstractStep:
+def _(layer: AbstractNorm, shape: Shape, assembly: Assembly) -> AbstractStep:
     assembly.gain_rate += layer.lambda_gain
     return LayerNormStep(Grid(shape[:-1]), layer, assembly.next_slot())

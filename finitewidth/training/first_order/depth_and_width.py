@@ -152,9 +152,8 @@ def expected_loss(
     with runner(run, kind="sweep", configuration=sweep.described) as running:
         rows = list(running.results(sweep, len(depths), name="depths", what="solving depths"))
     for row in rows:
-        rows_of_widths = zip(row["expansion"], row["decided_by"], row["condition"], strict=True)
-        for sizes, decided_by, condition in rows_of_widths:
-            warn_of(Expansion(*map(float, sizes), decided_by=str(decided_by)), float(condition))
+        for sizes, condition in zip(row["expansion"], row["condition"], strict=True):
+            warn_of(Expansion(*map(float, sizes), decided_by=""), float(condition))
     columns = {name: np.stack([row[name] for row in rows]) for name in _COLUMNS}
     method = chosen[0].method  # the same for all depths
     return ExpectedLoss(np.asarray(depths, float), np.asarray(widths, float), **columns, method=method)
@@ -232,8 +231,7 @@ class _Sweep:
             "variance_coefficient": coefficient[1],
             "stderr": losses[2, :-1],
             "target_scale": np.asarray(scale),
-            "expansion": np.array([_sizes(_expansion(prediction)) for prediction in predictions]),
-            "decided_by": np.array([_expansion(prediction).decided_by for prediction in predictions]),
+            "expansion": np.array([_sizes(prediction.expansion) for prediction in predictions]),
             "condition": np.array([prediction.condition for prediction in predictions]),
         }
 
@@ -246,14 +244,9 @@ class _Sweep:
         return np.array([loss.bias, loss.variance, loss.stderr]) / scale**2
 
 
-def _expansion(prediction: Prediction) -> Expansion:
-    assert prediction.expansion is not None  # predictions of order 1 have it
-    return prediction.expansion
-
-
-def _sizes(expansion: Expansion) -> tuple[float, ...]:
-    *sizes, _ = astuple(expansion)  # the last says in words what decided
-    return tuple(sizes)
+def _sizes(expansion: Expansion | None) -> tuple[float, ...]:
+    assert expansion is not None  # predictions of order 1 have it
+    return astuple(expansion)[:-1]  # numbers alone: `decided_by` is the last field
 
 
 def _target_scale(net: Network) -> float:

@@ -23,6 +23,18 @@ from finitewidth.training.infinite.solver import FullMatrix, ModeMatrix, conditi
 _SMALLEST = 1e-9  # below this a share of the residual is rounding
 
 
+class ExtrapolationWarning(UserWarning):
+    """Standard deviations are asked for at inputs much farther from the training inputs than these are apart.
+
+    ```python
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fw.warnings.ExtrapolationWarning)  # stop at it
+    ```
+    """
+
+
 @dataclass(frozen=True, eq=False)
 class LeftOut:
     """Residuals on each sample of networks trained on all others."""

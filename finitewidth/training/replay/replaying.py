@@ -188,8 +188,8 @@ def _drawn(running: Runner, networks: InitialNetworks, training: Training, metho
     size, key = pairs_of_batch(networks), method.seed
     wanted = _PILOT if method.samples is None else method.samples // 2
     parts: list[dict[str, np.ndarray]] = []
-    began = time.perf_counter()
-    for _ in range(_ROUNDS):
+    began, rounds = time.perf_counter(), 0
+    while True:
         batches = range(len(parts), max(len(parts) + 1, -(-wanted // size)))
         parts += draw(networks, training, batches, key, running)
         draws = gathered(networks, training, parts)
@@ -200,7 +200,8 @@ def _drawn(running: Runner, networks: InitialNetworks, training: Training, metho
         excess = (
             max(_relative_error(draws, power) for power in (1, 2)[: 1 + method.variance]) / method.tolerance
         )
-        if excess <= 1:
+        rounds += 1
+        if excess <= 1 or rounds == _ROUNDS:
             return draws
         wanted = int(_SAFETY * excess**2 * draws.pairs) + 1
         duration = (time.perf_counter() - began) / draws.pairs * wanted
@@ -210,7 +211,6 @@ def _drawn(running: Runner, networks: InitialNetworks, training: Training, metho
                 f"{2 * wanted} samples and {duration:.0f} seconds, more than budget={method.budget:g}; "
                 "raise the budget or the tolerance of fw.Sampling, or stop earlier."
             )
-    return draws
 
 
 def _relative_error(draws: Draws, power: int) -> float:

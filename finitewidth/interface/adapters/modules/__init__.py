@@ -1,0 +1,1 @@
+"""Modules of PyTorch: traced, measured, initialized, and advised on rates."""

@@ -16,24 +16,30 @@ const OF_RESIDUAL = ["activation", "depth", "width", "gamma"];
 const element = (id) => document.getElementById(id);
 const state = new Map();   // name: text, as it was typed
 const fields = new Map();  // name: { about, box, slider, message, row }
-let abouts = [], rawQuery = null, listen = () => {};
+let abouts = [], rawQuery = null, deepest = 0, listen = () => {};
 
 export const value = (name) => state.get(name);
 
 // the controls and tabs, with the values of the address; `changed` is told the name of a value that changes
-export function makeControls(controls, changed) {
+export function makeControls(controls, mostLayers, changed) {
   abouts = controls;
+  deepest = mostLayers;
   listen = changed;
   for (const [title, names] of GROUPS) {
     const group = document.createElement("div"), heading = document.createElement("h2");
     group.className = "group";
     heading.textContent = title;
     group.append(heading, ...names.map((name) => makeField(about(name))));
-    document.querySelector(".training").before(group);
+    element("controls").append(group);
   }
   element("controls").addEventListener("submit", (event) => event.preventDefault());
   makeTabs(about("tab").options);
-  // the server checks the raw address first: a browser would silently correct parts of it
+  readAddress();
+  addEventListener("popstate", () => { readAddress(); listen("address"); });
+}
+
+// the server checks the raw address first: a browser would silently correct parts of it
+function readAddress() {
   rawQuery = location.search.slice(1);
   const given = new URLSearchParams(rawQuery);
   for (const { name, default: standard } of abouts) {
@@ -58,9 +64,11 @@ function makeTabs(options) {
     return tab;
   });
   element("tabs").addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const next = tabs[(tabs.indexOf(document.activeElement) + step + tabs.length) % tabs.length];
+    const at = tabs.indexOf(document.activeElement), last = tabs.length - 1;
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: last }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const next = tabs[(to + tabs.length) % tabs.length];
     next.focus();
     next.click();
   });
@@ -114,7 +122,7 @@ function makeSlider(about) {
   return slider;
 }
 
-const isDirect = (about, slider) => Number(slider.max) === about.highest && Number(slider.min) === about.lowest;
+const isDirect = (about, slider) => Number(slider.min) === about.lowest && about.whole && !about.logarithmic;
 
 function fromSlider(about, slider) {
   if (isDirect(about, slider)) return slider.value;
@@ -153,7 +161,8 @@ function change(name, text, fromItsSlider = false) {
   if (field && field.slider && !fromItsSlider) toSlider(field.about, field.slider, text);
   rawQuery = null;
   listen(name, text);
-  history.replaceState(null, "", query() ? `?${query()}` : location.pathname);
+  // Back leads through the tabs, and not through every value of a slider
+  history[name === "tab" ? "pushState" : "replaceState"](null, "", query() ? `?${query()}` : location.pathname);
   arrange({});
 }
 
@@ -186,6 +195,10 @@ export function arrange(errors) {
     one.setAttribute("aria-selected", String(chosen));
     one.tabIndex = chosen ? 0 : -1;
   }
+  element("results").setAttribute("aria-labelledby", `tab-${document.body.dataset.tab}`);
+  const depth = fields.get("depth");  // with skips there may be more layers
+  depth.slider.max = tab === "residual" ? deepest : depth.about.highest;
+  toSlider(depth.about, depth.slider, state.get("depth"));
   for (const [name, { row }] of fields) row.hidden = !isShown(name, document.body.dataset.tab) && !(name in errors);
   for (const group of document.querySelectorAll(".group")) group.hidden = ![...group.querySelectorAll(".field")].some((row) => !row.hidden);
   for (const name of ["C_b", "C_W"]) {

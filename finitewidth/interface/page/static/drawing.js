@@ -48,7 +48,15 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 
 const ENTRY = 215;  // pixels of a legend entry
 
-export function drawn(place, { title, legend, note, marks, x, y, height = 300, marginRight = 16 }) {
+// a plot without data is not drawn: one sentence says why
+export function blank(place, why) {
+  place.dataset.empty = why;
+  place.replaceChildren();
+  place.classList.remove("stale");
+}
+
+// `table` has the rows of every curve by its name, for the file of numbers
+export function drawn(place, { title, legend, note, marks, table, x, y, height = 300, marginRight = 16 }) {
   const width = Math.max(280, place.clientWidth);
   // legend entries flow in rows above the data
   const perRow = Math.max(1, Math.floor((width - 20) / ENTRY));
@@ -62,6 +70,8 @@ export function drawn(place, { title, legend, note, marks, x, y, height = 300, m
     marks,
   });
   const top = d3.select(svg);
+  // names of marks are no names for a reader of the screen: the plot is one picture with one name
+  top.selectAll("g[aria-label]").each(function rename() { this.dataset.mark = this.getAttribute("aria-label"); this.removeAttribute("aria-label"); });
   top.attr("xmlns", "http://www.w3.org/2000/svg").attr("role", "img").attr("aria-label", title);
   top.append("text").attr("x", 4).attr("y", 15).attr("text-anchor", "start").attr("font-weight", "bold").attr("font-size", 13).attr("fill", "currentColor").text(title);
   legend.forEach((entry, i) => {
@@ -69,7 +79,7 @@ export function drawn(place, { title, legend, note, marks, x, y, height = 300, m
     swatch(g, entry);
     g.append("text").attr("x", 34).attr("y", 4).attr("text-anchor", "start").attr("font-size", 12).attr("fill", "currentColor").text(entry.label);
   });
-  place.replaceChildren(svg, saveButton(svg, place.id, title));
+  place.replaceChildren(svg, saveButtons(svg, place.id, title, table));
   place.classList.remove("stale");
   if (note) top.append("text").attr("x", width / 2).attr("y", marginTop + 60).attr("text-anchor", "middle").attr("fill", "currentColor").text(note);
 }
@@ -84,21 +94,47 @@ function swatch(g, { role, band, symbol }) {
   if (symbol) g.append("path").attr("transform", "translate(14, 0)").attr("d", d3.symbol(symbol.type, 42)()).attr("fill", style.color);
 }
 
-function saveButton(svg, name, title) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "save";
-  button.textContent = "Save SVG";
-  button.setAttribute("aria-label", `Save the plot: ${title}`);
-  button.addEventListener("click", () => {
-    const text = '<?xml version="1.0" encoding="UTF-8"?>\n' + new XMLSerializer().serializeToString(svg);
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
-    link.download = `finitewidth-${name}.svg`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  });
-  return button;
+function saveButtons(svg, name, title, table) {
+  const box = document.createElement("span"), text = () => '<?xml version="1.0" encoding="UTF-8"?>\n' + new XMLSerializer().serializeToString(svg);
+  box.className = "save";
+  const add = (kind, about, make) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = kind;
+    button.setAttribute("aria-label", `${about}: ${title}`);
+    button.addEventListener("click", async () => download(await make(), `finitewidth-${name}.${kind.toLowerCase()}`));
+    box.append(button);
+  };
+  add("SVG", "SVG of the plot", () => new Blob([text()], { type: "image/svg+xml" }));
+  add("PNG", "PNG of the plot", () => pixels(svg, text()));
+  if (table) add("CSV", "CSV of the plot", () => new Blob([csv(table)], { type: "text/csv" }));
+  return box;
+}
+
+function download(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+// twice as many pixels as on the screen
+async function pixels(svg, text) {
+  const image = new Image(), canvas = document.createElement("canvas"), { width, height } = svg.viewBox.baseVal;
+  image.src = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
+  await image.decode();
+  URL.revokeObjectURL(image.src);
+  Object.assign(canvas, { width: 2 * width, height: 2 * height });
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+}
+
+function csv(table) {
+  const series = Object.entries(table).filter(([, data]) => data.length);
+  const columns = [...new Set(series.flatMap(([, data]) => Object.keys(data[0])))];
+  const lines = series.flatMap(([name, data]) => data.map((row) => [`"${name}"`, ...columns.map((column) => row[column] ?? "")].join(",")));
+  return `${["series", ...columns].join(",")}\n${lines.join("\n")}\n`;
 }
 
 export const DOT = { type: d3.symbolCircle };
@@ -107,8 +143,8 @@ export const DOT = { type: d3.symbolCircle };
 export function bandAndLine(data, role, curve) {
   const style = look[`${role}, band`];
   return [
-    Plot.areaY(data, { x: "x", y1: (d) => d.mean - d.std, y2: (d) => d.mean + d.std, fill: style.color, fillOpacity: style.alpha, curve }),
-    Plot.lineY(data, { x: "x", y: "mean", ...line(role), curve }),
+    Plot.areaY(data, { x: "x", y1: (d) => d.mean - d.std, y2: (d) => d.mean + d.std, fill: style.color, fillOpacity: style.alpha, curve, clip: true }),
+    Plot.lineY(data, { x: "x", y: "mean", ...line(role), curve, clip: true }),
   ];
 }
 
@@ -116,7 +152,7 @@ export function bandAndLine(data, role, curve) {
 export function withErrors(data, value, error, role = "sampled networks", symbol = "circle") {
   const { color, linewidth } = look[role];
   return [
-    Plot.ruleX(data, { x: "x", y1: (d) => value(d) - 2 * error(d), y2: (d) => value(d) + 2 * error(d), stroke: color, strokeWidth: linewidth }),
-    Plot.dot(data, { x: "x", y: value, fill: color, symbol, r: symbol === "circle" ? 3 : 4.5 }),
+    Plot.ruleX(data, { x: "x", y1: (d) => value(d) - 2 * error(d), y2: (d) => value(d) + 2 * error(d), stroke: color, strokeWidth: linewidth, clip: true }),
+    Plot.dot(data, { x: "x", y: value, fill: color, symbol, clip: true, r: symbol === "circle" ? 3 : 4.5 }),
   ];
 }

@@ -27,8 +27,13 @@ export function help(name, label) {
   about.addEventListener("mouseenter", () => { button.removeAttribute("title"); show(); });  // not two of them
   about.addEventListener("mouseleave", () => { button.title = sentence; hide(); });
   about.addEventListener("focusin", show);
-  about.addEventListener("focusout", hide);
-  about.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
+  // Tab leads from the button to the link inside the tip, which must stay there
+  about.addEventListener("focusout", (event) => { if (!about.contains(event.relatedTarget)) hide(); });
+  about.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    if (document.activeElement === link) button.focus();
+    hide();
+  });
   button.addEventListener("click", show);
   return about;
 }

@@ -13,6 +13,7 @@ const shownTab = () => document.body.dataset.tab;
 let setup, current = {}, controller = null, timer = null, job = null;
 
 function changed(name, text) {
+  element("preset-note").textContent = "";
   if (name === "start" && text === "own" && current.critical && current.critical.C_W !== null) {
     for (const field of ["C_b", "C_W"]) controls.set(field, String(Number(current.critical[field].toPrecision(9))));
   }
@@ -46,6 +47,7 @@ async function update() {
     else await updateTrained(asked, signal);
     document.body.dataset.refined = asked;
     busy("");
+    if (!element("python").hidden) showPython();
   } catch (error) {
     if (error.name === "AbortError") return;  // a newer request has replaced this one
     busy("");
@@ -192,8 +194,8 @@ function drawResidual() {
 // each tab has its plots of the regression
 const DRAWN = {
   network: (data) => {
+    plots.shift(element("shift"), data);  // first: without it the regression has the whole width
     plots.regression(element("regression"), data);
-    plots.shift(element("shift"), data);
     plots.spread(element("spread"), data);
   },
   bayes: (data) => {
@@ -203,17 +205,17 @@ const DRAWN = {
     tabPlots.posteriorSpread(element("posterior-spread"), data);
   },
   extrapolation: (data) => {
-    if (data.beyond) tabPlots.overWidth(element("over-width"), data, Number(controls.value("width")));
-    else element("over-width").replaceChildren();
+    const width = Number(controls.value("width")), place = element("over-width");
+    if (data.beyond) tabPlots.overWidth(place, data, width); else tabPlots.theoryOverWidth(place, data, width);
     tabPlots.shiftBeyond(element("shift-beyond"), data);
     tabPlots.spreadBeyond(element("spread-beyond"), data);
-    element("beyond-note").textContent = data.beyond ? `The fit of orders 1/n² and 1/n³ to the narrow networks has a median χ² of ${data.beyond.chi_square.toPrecision(2)} for ${data.beyond.freedom} degree of freedom.` : current.finiteNote || "";
+    element("beyond-note").textContent = data.beyond ? `The fit of orders 1/n² and 1/n³ to the narrow networks has a median χ² of ${data.beyond.chi_square.toPrecision(2)} for ${data.beyond.freedom} degree of freedom.` : current.finiteNote || "The line is order 1/n alone. The button trains narrow networks, which show the orders behind it, and adds them.";
   },
 };
 
 function drawRegression() {
   const { finite, verdict, sampled, beyond, posterior } = current;
-  const data = { ...current.lastGood, finite, verdict, sampled, beyond, posterior, span: setup.span, noise: Number(controls.value("noise")) };
+  const data = { ...current.lastGood, finite, verdict, sampled, beyond, posterior, span: setup.span, noise: Number(controls.value("noise")), note: current.finiteNote };
   DRAWN[shownTab()](data);
   const notes = document.querySelectorAll(".regression-note");
   if (!current.regression) {
@@ -265,7 +267,7 @@ function showStatus(mine, status) {
   }
   if (status.progress) element("progress").value = status.progress;
   const trained = mine.kind === "beyond" ? "training narrow networks …" : sampled ? `${sampled.members} of ${sampled.of} networks` : "compiling and training the first networks …";
-  if (status.state === "waiting") trainingNote(`waiting for ${status.before} other training(s) …`);
+  if (status.state === "waiting") trainingNote(status.before ? `waiting for ${status.before === 1 ? "another training" : `${status.before} other trainings`} …` : "preparing …");
   else if (status.state === "running") trainingNote(trained);
   else {
     const notes = sampled && sampled.notes.length ? ` ${sampled.notes.join(" ")}` : "";
@@ -316,24 +318,59 @@ function showTheme() {
   stale.forEach((place) => place.classList.add("stale"));
 }
 
+// --- presets, link and code ----------------------------------------------------------------------------
+
+// a preset is an address; the one of this address is returned
+function makePresets() {
+  const box = element("preset"), here = location.search.slice(1), now = setup.presets.find((one) => one.query === here);
+  if (!now) box.append(new Option("your own values", "", true, true));
+  setup.presets.forEach((one, i) => box.append(new Option(one.name, String(i), one === now, one === now)));
+  element("preset-note").textContent = now ? now.sentence : "";
+  box.addEventListener("change", () => { if (box.value !== "") location.assign(`/?${setup.presets[Number(box.value)].query}`); });
+  return now;
+}
+
+async function copyLink() {
+  await navigator.clipboard.writeText(location.href);
+  element("copy").textContent = "Copied";
+  setTimeout(() => { element("copy").textContent = "Copy link"; }, 2000);
+}
+
+async function showPython() {
+  const place = element("python");
+  element("code").setAttribute("aria-expanded", String(!place.hidden));
+  if (place.hidden) return;
+  const answer = await ask(`/api/python?${controls.query()}`);
+  place.textContent = answer.code || Object.values(answer.errors).join(" ");
+}
+
 // --- beginning -----------------------------------------------------------------------------------------
 
 async function begin() {
   setup = await ask("/api/setup");
   setSymbols(setup.symbols);
-  controls.makeControls(setup.controls, changed);
+  controls.makeControls(setup.controls, setup.deepest, changed);
+  const preset = makePresets();
   document.querySelectorAll(".symbols").forEach(explain);
-  document.querySelectorAll(".plot").forEach((place) => { place.dataset.empty = place.id === "over-width" ? "The button trains narrow networks; this plot then shows them against 1/n." : "computing …"; });
+  document.querySelectorAll(".plot").forEach((place) => { place.dataset.empty = "computing …"; });
   showTheme();
   document.addEventListener("themechange", showTheme);
   element("theme").addEventListener("click", () => document.dispatchEvent(new Event("switchtheme")));
   element("reset").addEventListener("click", reset);
   element("train").addEventListener("click", train);
   element("cancel").addEventListener("click", stopTraining);
-  element("footer").textContent = `finitewidth ${setup.version}, on this machine. The address of this page holds its state.`;
+  element("copy").addEventListener("click", copyLink);
+  element("code").addEventListener("click", () => { element("python").hidden = !element("python").hidden; showPython(); });
+  const all = document.createElement("a");
+  all.href = "/symbols";
+  all.textContent = "All symbols, and where the documentation defines them";
+  element("footer").append(`finitewidth ${setup.version}, on this machine. The address of this page holds its state. `, all);
+  // on a phone the first plot stays in sight while controls are moved
+  new IntersectionObserver(([one]) => document.body.classList.toggle("adjusting", one.isIntersecting)).observe(element("controls"));
   let width = window.innerWidth;
   new ResizeObserver(() => { if (window.innerWidth !== width) { width = window.innerWidth; draw(); } }).observe(document.body);
-  update();
+  await update();
+  if (preset && preset.trains && !job) train();
 }
 
 begin().catch((error) => {

@@ -1,6 +1,6 @@
 // The plots of trained networks and of signals over depth.
 
-import { DOT, bandAndLine, constancy, drawn, line, padded, rows, style, withErrors, withHoles } from "./drawing.js";
+import { DOT, bandAndLine, blank, constancy, drawn, line, padded, rows, style, withErrors, withHoles } from "./drawing.js";
 
 // no band stands for a prediction that means nothing
 export function finiteEntry(data, label) {
@@ -31,7 +31,7 @@ export function regression(place, data) {
   legend.push({ role: "infinite width", label: "training data", symbol: { type: d3.symbolCross } });
   marks.push(Plot.dot(train, { x: "x", y: "y", symbol: "cross", fill: style("infinite width").color, r: 5 }));
   const all = [...infinite, ...shown, ...trained].flatMap((d) => [d.mean, d.mean - d.std, d.mean + d.std]).concat(train.map((d) => d.y)).filter(Number.isFinite);
-  drawn(place, { title: "trained networks, output z(x)", legend, marks, height: 330,
+  drawn(place, { title: "trained networks, output z(x)", legend, marks, height: 330, table: { "infinite width": infinite, "order 1/n": finite, "trained networks": trained, "training data": train },
     x: { label: "input x (an angle)" }, y: { domain: padded(all) } });
 }
 
@@ -42,12 +42,13 @@ export function shift(place, data) {
   const means = new Map(data.infinite.x.map((x, i) => [x, data.infinite.mean[i]])), at = (x) => means.get(x);
   const finite = withHoles(data.finite).map((d) => ({ x: d.x, shift: d.mean - at(d.x), uncertainty: d.uncertainty }));
   const trained = data.sampled ? rows(columnsOf(data.sampled)).map((d) => ({ x: d.x, shift: d.mean - at(d.x), error: d.mean_error })) : [];
+  if (!finite.length && !trained.length) return blank(place, data.note || "computing order 1/n …");
   const legend = [{ role: "infinite width", label: "infinite width" }];
   const marks = [Plot.ruleY([0], line("infinite width"))];
   if (finite.length) { legend.push(finiteEntry(data, "± 2 uncertainties")); marks.push(...uncertain(finite, data, (d) => d.shift, (d) => d.uncertainty), Plot.lineY(finite, { x: "x", y: "shift", ...line("finite width"), curve: "catmull-rom" })); }
   if (trained.length) { legend.push({ role: "sampled networks", label: "trained networks, ± 2 s.e.", symbol: { ...DOT, withLine: true } }); marks.push(...withErrors(trained, (d) => d.shift, (d) => d.error)); }
   const all = [0, ...finite.map((d) => d.shift), ...trained.flatMap((d) => [d.shift - 2 * d.error, d.shift + 2 * d.error])];
-  drawn(place, { title: "mean, minus that at infinite width", legend, marks, x: { label: "input x", domain: [-data.span, data.span] }, y: { domain: padded(all) } });
+  drawn(place, { title: "mean, minus that at infinite width", legend, marks, height: 330, table: { "order 1/n": finite, "trained networks": trained }, x: { label: "input x", domain: [-data.span, data.span] }, y: { domain: padded(all) } });
 }
 
 export function spread(place, data) {
@@ -57,7 +58,7 @@ export function spread(place, data) {
   if (finite.length) { legend.push(finiteEntry(data, "± 2 uncertainties")); marks.push(...uncertain(finite, data, (d) => d.std, (d) => d.std_uncertainty), Plot.lineY(finite, { x: "x", y: "std", ...line("finite width"), curve: "catmull-rom" })); }
   if (trained.length) { legend.push({ role: "sampled networks", label: "trained networks, ± 2 s.e.", symbol: { ...DOT, withLine: true } }); marks.push(...withErrors(trained, (d) => d.std, (d) => d.std_error)); }
   const highest = d3.max([...infinite, ...finite, ...trained], (d) => d.std) || 1;
-  drawn(place, { title: "spread (std) of networks", legend, marks, x: { label: "input x" }, y: { domain: [0, 1.08 * highest] } });
+  drawn(place, { title: "spread (std) of networks", legend, marks, table: { "infinite width": infinite, "order 1/n": finite, "trained networks": trained }, x: { label: "input x" }, y: { domain: [0, 1.08 * highest] } });
 }
 
 function layers(depth, logarithmic) {
@@ -74,7 +75,7 @@ export function overDepth(place, depth, name, title) {
   if (finite.length) { legend.push({ role: "finite width", label: "width n" }); marks.push(Plot.lineY(finite, { x: "layer", y: "value", ...line("finite width"), marker: "dot" })); }
   marks.push(Plot.lineY(infinite, { x: "layer", y: "value", ...line("infinite width") }));
   const all = [...infinite, ...finite].map((d) => d.value);
-  drawn(place, { title: title + constancy(all), legend, marks, x: layers(depth, depth.log_layer),
+  drawn(place, { title: title + constancy(all), legend, marks, table: { "infinite width": infinite, "width n": finite }, x: layers(depth, depth.log_layer),
     y: { domain: padded(all, logarithmic), ...(logarithmic ? { type: "log", tickFormat: "~e", ticks: 5 } : {}) } });
 }
 
@@ -85,17 +86,18 @@ const RATIOS = [
 ];
 
 export function ratios(place, depth) {
-  const marks = [], legend = [], all = [0];
+  const marks = [], legend = [], all = [0], table = {};
   for (const [name, role, symbol, label] of RATIOS) {
     if (!depth.ratios[name]) continue;
     const data = rows({ x: depth.layer_over_width, value: depth.ratios[name] });
     all.push(...data.map((d) => d.value));
+    table[label] = data;
     legend.push({ role, label, symbol: { type: symbol, withLine: true } });
     marks.push(Plot.lineY(data, { x: "x", y: "value", ...line(role) }));
     if (data.length <= 30) marks.push(Plot.dot(data, { x: "x", y: "value", fill: style(role).color, symbol: { draw: symbol.draw }, r: 3.5 }));
     else marks.push(Plot.dot(data.filter((_, i) => i % 5 === 4), { x: "x", y: "value", fill: style(role).color, symbol: { draw: symbol.draw }, r: 3.5 }));
   }
-  const title = "relative fluctuations";
-  drawn(place, { title, legend, marks, note: marks.length ? "" : depth.missing, height: 270,
+  if (!marks.length) return blank(place, depth.missing);
+  drawn(place, { title: "relative fluctuations", legend, marks, table, height: 270,
     x: { label: "layer over width, ℓ/n" }, y: { domain: padded(all) } });
 }

@@ -1,6 +1,6 @@
 // The plots of the tabs: residual networks, Bayes beside descent, and orders behind 1/n.
 
-import { DOT, bandAndLine, drawn, line, padded, rows, style, withErrors, withHoles } from "./drawing.js";
+import { DOT, bandAndLine, blank, drawn, line, padded, rows, style, withErrors, withHoles } from "./drawing.js";
 import { columnsOf, finiteEntry, uncertain } from "./plots.js";
 
 const NEXT = "further series";
@@ -27,7 +27,7 @@ export function ratiosOverDepth(place, chosen, others, depth) {
     { role: "infinite width", label: "no skips" },
     { role: "asymptote", label: `trusted up to ${allowed}` },
   ];
-  drawn(place, { title: "largest ratio of order 1/n over depth", legend, marks, height: 340, marginRight: 62, x: { label: "layer", type: "log", domain: [1, deepest], ticks: [1, 2, 5, 10, 20, 50, 100, 200], tickFormat: "d" }, y: { domain: [0, highest + 0.2] } });
+  drawn(place, { title: "largest ratio of order 1/n over depth", legend, marks, table: Object.fromEntries(series.map((one) => [`gamma ${one.gamma}`, one.ratio.map((ratio, below) => ({ layer: below + 1, ratio }))])), height: 340, marginRight: 62, x: { label: "layer", type: "log", domain: [1, deepest], ticks: [1, 2, 5, 10, 20, 50, 100, 200], tickFormat: "d" }, y: { domain: [0, highest + 0.2] } });
 }
 
 export function reach(place, chosen, others, depth) {
@@ -44,7 +44,7 @@ export function reach(place, chosen, others, depth) {
     { role: NEXT, label: `▲: ${most} layers and more`, symbol: { ...DOT, withLine: true } },
     { role: "asymptote", label: "this network's depth" },
   ];
-  drawn(place, { title: "layers up to which order 1/n is trusted", legend, marks, height: 340, x: { label: "skips γ", domain: [-0.02, 1] }, y: { type: "log", domain: [1, 1.25 * most], ticks: [1, 2, 5, 10, 20, 50, 100, 200], tickFormat: "d" } });
+  drawn(place, { title: "layers up to which order 1/n is trusted", legend, marks, table: { layers: data }, height: 340, x: { label: "skips γ", domain: [-0.02, 1] }, y: { type: "log", domain: [1, 1.25 * most], ticks: [1, 2, 5, 10, 20, 50, 100, 200], tickFormat: "d" } });
 }
 
 // --- Bayes beside descent: `data` has the posterior, trained networks at infinite and at finite width --------
@@ -70,7 +70,7 @@ export function posterior(place, data) {
   const s = Math.sqrt(data.noise), { color } = style("infinite width");
   marks.push(Plot.ruleX(train, { x: "x", y1: (d) => d.y - s, y2: (d) => d.y + s, stroke: color }), Plot.dot(train, { x: "x", y: "y", symbol: "cross", fill: color, r: 5 }));
   const all = [...shown, ...trained, ...sampled].flatMap((d) => [d.mean, d.mean - d.std, d.mean + d.std]).concat(train.flatMap((d) => [d.y - s, d.y + s]));
-  drawn(place, { title: "posterior beside descent, z(x)", legend, marks, height: 330, x: { label: "input x (an angle)" }, y: { domain: padded(all) } });
+  drawn(place, { title: "posterior beside descent, z(x)", legend, marks, table: { posterior: shown, "posterior, infinite width": bare, "trained, theory": trained, "trained networks": sampled, "training data": train }, height: 330, x: { label: "input x (an angle)" }, y: { domain: padded(all) } });
 }
 
 function shiftOf(finite, infinite) {
@@ -80,11 +80,12 @@ function shiftOf(finite, infinite) {
 
 export function posteriorShift(place, data) {
   const own = shiftOf(data.posterior.finite, data.posterior.infinite), trained = data.finite ? shiftOf(data.finite, data.infinite) : [];
+  if (!own.length) return blank(place, data.posterior.missing);
   const legend = [{ role: "infinite width", label: "infinite width" }, ...posteriorEntry(data, "posterior, ± 2 uncertainties")];
   const marks = [Plot.ruleY([0], line("infinite width")), ...uncertain(own, data.posterior, (d) => d.shift, (d) => d.uncertainty), Plot.lineY(own, { x: "x", y: "shift", ...line("finite width"), curve: "catmull-rom" })];
   if (trained.length) { legend.push({ role: NEXT, label: "trained networks" }); marks.push(Plot.lineY(trained, { x: "x", y: "shift", ...line(NEXT), curve: "catmull-rom" })); }
   const all = [0, ...own.flatMap((d) => [d.shift - 2 * d.uncertainty, d.shift + 2 * d.uncertainty]), ...trained.map((d) => d.shift)];
-  drawn(place, { title: "mean, minus that at infinite width", legend, marks, x: { label: "input x", domain: [-data.span, data.span] }, y: { domain: padded(all) } });
+  drawn(place, { title: "mean, minus that at infinite width", legend, marks, table: { posterior: own, trained }, x: { label: "input x", domain: [-data.span, data.span] }, y: { domain: padded(all) } });
 }
 
 export function posteriorSpread(place, data) {
@@ -94,13 +95,28 @@ export function posteriorSpread(place, data) {
     Plot.lineY(own, { x: "x", y: "std", ...line("finite width"), curve: "catmull-rom" }), Plot.lineY(trained, { x: "x", y: "std", ...line(NEXT), curve: "catmull-rom" })];
   if (sampled.length) { legend.push(sampledEntry("trained networks, ± 2 s.e.")); marks.push(...withErrors(sampled, (d) => d.std, (d) => d.std_error)); }
   const highest = d3.max([...own, ...bare, ...trained, ...sampled], (d) => d.std) || 1;
-  drawn(place, { title: "spread (std) given the data", legend, marks, x: { label: "input x" }, y: { domain: [0, 1.08 * highest] } });
+  drawn(place, { title: "spread (std) given the data", legend, marks, table: { posterior: own, "posterior, infinite width": bare, trained, "trained networks": sampled }, x: { label: "input x" }, y: { domain: [0, 1.08 * highest] } });
 }
 
 // --- orders behind 1/n: `data.beyond` is there once narrow networks are trained ------------------------------
 
 const DIAMOND = { type: d3.symbolDiamond };
 const togetherEntry = (label) => ({ role: NEXT, label, symbol: { ...DIAMOND, withLine: true } });
+
+// before networks are trained: what order 1/n alone says over the width, at the input where it says most
+export function theoryOverWidth(place, data, width) {
+  const means = new Map(data.infinite.x.map((x, i) => [x, data.infinite.mean[i]]));
+  const shifts = withHoles(data.finite).map((d) => ({ x: d.x, shift: d.mean - means.get(d.x), uncertainty: d.uncertainty }));
+  if (!shifts.length) return blank(place, data.note || "computing order 1/n …");
+  const most = shifts[d3.maxIndex(shifts, (d) => Math.abs(d.shift))], ends = [0, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4, 7 / 8, 1].map((part) => part / 16);
+  const curve = ends.map((x) => ({ x, theory: most.shift * width * x, unsure: most.uncertainty * (width * x) ** 2 }));
+  const { color } = style("finite width"), { alpha } = style("finite width, band");
+  const marks = [Plot.ruleY([0], line("infinite width")),
+    Plot.areaY(curve, { x: "x", y1: (d) => d.theory - 2 * d.unsure, y2: (d) => d.theory + 2 * d.unsure, fill: color, fillOpacity: alpha, clip: true }),
+    Plot.lineY(curve, { x: "x", y: "theory", ...line("finite width") }), Plot.dot(curve.slice(0, 1).map(() => ({ x: 1 / width, y: most.shift })), { x: "x", y: "y", fill: color, r: 5, clip: true })];
+  const legend = [{ role: "infinite width", label: "infinite width" }, { role: "finite width", band: "finite width, band", label: "order 1/n, ± 2 uncertainties" }, { role: "finite width", label: `n = ${width}`, symbol: DOT }];
+  drawn(place, { title: `mean at x = ${Number(most.x.toPrecision(3))}, minus that at infinite width`, legend, marks, table: { theory: curve }, height: 330, x: { label: "1/n", domain: [0, 1 / 16] }, y: { domain: padded([0, ...curve.flatMap((d) => [d.theory - d.unsure, d.theory + d.unsure])]) } });
+}
 
 export function overWidth(place, data, width) {
   const { x, narrow, ...curve } = data.beyond.over_width;
@@ -113,16 +129,17 @@ export function overWidth(place, data, width) {
     ...withErrors(dots, (d) => d.shift, (d) => d.error), ...withErrors(asked, (d) => d.together, (d) => d.together_error, NEXT, "diamond")];
   const legend = [{ role: "infinite width", label: "infinite width" }, { role: "finite width", label: "theory, order 1/n" }, { role: "sampled networks", label: `networks of width ${narrow.width.join(", ")}`, symbol: { ...DOT, withLine: true } }, togetherEntry(`both together; ◆ at n = ${width}`)];
   const all = [0, ...together.flatMap((d) => [d.theory, d.together]), ...dots.flatMap((d) => [d.shift - 2 * d.error, d.shift + 2 * d.error])];
-  drawn(place, { title: `mean at x = ${Number(x.toPrecision(3))}, minus that at infinite width`, legend, marks, height: 330, x: { label: "1/n", domain: [0, 1.03 * d3.max(together, (d) => d.x)] }, y: { domain: padded(all) } });
+  drawn(place, { title: `mean at x = ${Number(x.toPrecision(3))}, minus that at infinite width`, legend, marks, table: { theory: together, "narrow networks": dots }, height: 330, x: { label: "1/n", domain: [0, 1.03 * d3.max(together, (d) => d.x)] }, y: { domain: padded(all) } });
 }
 
 export function shiftBeyond(place, data) {
   const finite = data.finite ? shiftOf(data.finite, data.infinite) : [], dots = data.beyond ? rows({ x: data.beyond.x, shift: data.beyond.shift, error: data.beyond.shift_error }) : [];
+  if (!finite.length && !dots.length) return blank(place, data.note || "computing order 1/n …");
   const legend = [{ role: "infinite width", label: "infinite width" }], marks = [Plot.ruleY([0], line("infinite width"))];
   if (finite.length) { legend.push(finiteEntry(data, "± 2 uncertainties")); marks.push(...uncertain(finite, data, (d) => d.shift, (d) => d.uncertainty), Plot.lineY(finite, { x: "x", y: "shift", ...line("finite width"), curve: "catmull-rom" })); }
   if (dots.length) { legend.push({ ...togetherEntry("with narrow networks, ± 2 s.e.") }); marks.push(...withErrors(dots, (d) => d.shift, (d) => d.error, NEXT, "diamond")); }
   const all = [0, ...finite.map((d) => d.shift), ...dots.flatMap((d) => [d.shift - 2 * d.error, d.shift + 2 * d.error])];
-  drawn(place, { title: "mean at width n, minus infinite width", legend, marks, x: { label: "input x", domain: [-data.span, data.span] }, y: { domain: padded(all) } });
+  drawn(place, { title: "mean at width n, minus infinite width", legend, marks, table: { "order 1/n": finite, "with narrow networks": dots }, x: { label: "input x", domain: [-data.span, data.span] }, y: { domain: padded(all) } });
 }
 
 export function spreadBeyond(place, data) {
@@ -131,5 +148,5 @@ export function spreadBeyond(place, data) {
   if (finite.length) { legend.push(finiteEntry(data, "± 2 uncertainties")); marks.push(...uncertain(finite, data, (d) => d.std, (d) => d.std_uncertainty), Plot.lineY(finite, { x: "x", y: "std", ...line("finite width"), curve: "catmull-rom" })); }
   if (dots.length) { legend.push({ ...togetherEntry("with narrow networks, ± 2 s.e.") }); marks.push(...withErrors(dots, (d) => d.std, (d) => d.error, NEXT, "diamond")); }
   const highest = d3.max([...bare, ...finite, ...dots], (d) => d.std) || 1;
-  drawn(place, { title: "spread (std) of networks at width n", legend, marks, x: { label: "input x" }, y: { domain: [0, 1.08 * highest] } });
+  drawn(place, { title: "spread (std) of networks at width n", legend, marks, table: { "infinite width": bare, "order 1/n": finite, "with narrow networks": dots }, x: { label: "input x" }, y: { domain: [0, 1.08 * highest] } });
 }
