@@ -18,6 +18,11 @@ _WORKING = 32  # blocks that a layer holds on the way, with its averages and wha
 
 def solved(net: Network, X: np.ndarray, request: Request, running: Runner, remedy: str) -> Solved:
     """The statistics of the layers asked for, for distinct inputs."""
+    if net.has_orthogonal_weights:
+        raise ValueError(
+            "order 1/n knows orthogonal weights in networks of dense layers and activations, not beside the "
+            f"{net.not_dense} of this network; use weights='gaussian', or order=0."
+        )
     _require(net, len(X), len(request.kept) * len(request.names), remedy)
     bare = request.is_bare(net)
     first = Walk(net, X, request.tolerance, bare=bare)
