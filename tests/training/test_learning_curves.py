@@ -25,17 +25,14 @@ def test_the_expectation_is_that_of_random_subsets():
     assert np.all(np.diff(curve.learned, axis=1) <= 0)  # large eigenvalues are learned first
 
 
-def test_all_points_but_one_are_leave_one_out():
-    """N = M - 1, whose average over all subsets is exact: within 2 percent at this ridge."""
+def test_all_points_but_one_are_generalized_cross_validation():
+    """N = M - 1: residuals over (1 - u)^2, with u the mean leverage (Craven and Wahba 1979), up to 1/M."""
     X, Y = diabetes()
-    X, Y = X[:120], Y[:120]
-    Theta, noise = fw.kernels(NET, X).Theta, 3.0
-    inverse = np.linalg.inv(Theta + noise * np.eye(len(X)))
-    left_out = np.mean((inverse @ Y / np.diag(inverse)[:, None]) ** 2)
+    X, Y, noise = X[:120], Y[:120], 3.0
+    rest = noise * np.linalg.inv(fw.kernels(NET, X).Theta + noise * np.eye(len(X)))  # residuals of all points
     curve = fw.learning_curve(NET, X, Y, (119,), noise=noise)
-    np.testing.assert_allclose(curve.test, left_out, rtol=0.02)
-    trained = np.mean((noise * inverse @ Y) ** 2)
-    np.testing.assert_allclose(curve.train, trained, rtol=0.02)
+    np.testing.assert_allclose(curve.test, np.mean((rest @ Y) ** 2) / np.mean(np.diag(rest)) ** 2, rtol=0.02)
+    np.testing.assert_allclose(curve.train, np.mean((rest @ Y) ** 2), rtol=0.02)
 
 
 def test_a_flat_spectrum_learns_nothing_about_other_points():

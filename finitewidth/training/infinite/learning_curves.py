@@ -18,8 +18,9 @@ all is exact.
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -105,6 +106,11 @@ def learning_curve(
     X, noise = as_inputs(X, net.input_shape), as_positive("noise", noise, or_zero=True)
     Y, sizes = as_targets(Y, len(X), net.outputs), _checked(sizes, len(X))
     Theta = kernels(net, X).Theta
+    if Theta is None:
+        raise ValueError(
+            f"activation {net.activation_name!r} has no NTK, since its derivative is a delta function; use a "
+            "continuous activation."
+        )
     spectrum = _Spectrum.of(Theta, Y, noise)
     curve = [spectrum.at(N) for N in sizes]
     measured: tuple[Estimate | None, Estimate | None] = (None, None)
@@ -118,19 +124,16 @@ def learning_curve(
 
 
 def _checked(sizes: Sequence[int], count: int) -> tuple[int, ...]:
-    try:
-        numbers_of = tuple(sizes)
-    except TypeError:
-        numbers_of = (sizes,)
-    for N in numbers_of:
+    asked: tuple[Any, ...] = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,)
+    for N in asked:
         whole = isinstance(N, numbers.Integral) and not isinstance(N, bool)
         if not (whole and 1 <= N < count):
             raise ValueError(
                 f"sizes must be whole numbers from 1 to {count - 1}, got {N!r}; leave one point to test."
             )
-    if not numbers_of:
+    if not asked:
         raise ValueError("sizes must name at least one number of training points, got none.")
-    return tuple(map(int, numbers_of))
+    return tuple(int(N) for N in asked)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +176,8 @@ class _Spectrum:
             return kappa * (1 - (1 - N / M) / float(np.mean(kappa / (self.l + kappa)))) - self.noise
 
         upper = math.log(largest * M / N + self.noise * M / N + 1e-300) + 1
-        return math.exp(brentq(excess, math.log(_RANGE * largest), upper, xtol=1e-13))
+        log: Any = brentq(excess, math.log(_RANGE * largest), upper, xtol=1e-13)
+        return math.exp(log)
 
 
 def _experiment(

@@ -65,7 +65,7 @@ def _replicate(
     training: KinkedTraining, layer: GatedLayer, c: int, points: int, seed: tuple[int, ...]
 ) -> Float[np.ndarray, "N n_L"]:
     """An average over one scrambled set of points."""
-    engine = qmc.Sobol(training.dimensions, seed=np.random.default_rng(seed))
+    engine = qmc.Sobol(training.dimensions, seed=np.random.default_rng(seed))  # type: ignore[call-arg]
     steps, samples = len(training.schedule.moved), training.Y.size + POINTS
     batch = 1 << max(0, int(math.log2(_NUMBERS / (_SIGNS * steps * samples))))  # a power of 2, as points are
     neurons, total = _Neurons(training, layer, c), 0.0
