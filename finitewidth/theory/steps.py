@@ -79,6 +79,7 @@ class Step:
     moments: Moments
     smooth: bool  # whether this activation and all below are
     bare: bool  # whether only K, Theta, V, F and B are moved: no derivatives of <s' s'>
+    kernel_only: bool = False  # whether only K, G1 and V are
     gain: float = 0.0  # learning rate of the gains of a norm right in front of the activation
 
     @property
