@@ -16,7 +16,7 @@ from . import warnings as warnings
 from .comparison.accuracy import accuracy as accuracy
 from .comparison.claims import claims as claims
 from .comparison.compare import compare as compare
-from .comparison.compare import control_variate as control_variate
+from .comparison.control_variates import control_variate as control_variate
 from .comparison.extrapolation import extrapolate as extrapolate
 from .core.estimate import Estimate as Estimate
 from .core.methods import FunctionSpace as FunctionSpace

@@ -88,7 +88,7 @@ def _outputs(trained, members: int | None, key) -> Float[np.ndarray, "members M 
             return trained.member_outputs()[:, -1, len(trained.X_train) :]
     raise ValueError(
         f"trained must be a prediction that networks can be drawn from, or an ensemble, got "
-        f"{type(trained).__name__}; a ReplayedPrediction has `probabilities` and `expectation` instead."
+        f"{type(trained).__name__}; a ReplayedPrediction has smoothed_accuracy and expectation instead."
     )
 
 

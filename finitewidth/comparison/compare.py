@@ -1,4 +1,4 @@
-"""Theory against experiment: differences in units of standard errors (pulls), and control variates."""
+"""Theory against experiment: differences in units of standard errors (pulls)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,16 +8,13 @@ from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.inputs import ArrayLike, as_inputs
-from finitewidth.experiment.ensemble.plan import Control
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.statistics import SampledStatistics
-from finitewidth.network.algorithms.abstract import AbstractAlgorithm
-from finitewidth.network.network import Network
 from finitewidth.theory.records import Layer
-from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
-from finitewidth.training.replay.replayed import ReplayedPrediction
+from finitewidth.training.replay.replayed import AtInfiniteWidth, ReplayedPrediction
+
+Trained = Prediction | ReplayedPrediction | AtInfiniteWidth
 
 
 @shown("worst", "pulls", "covariance_pulls", dimensions={"pulls": "sample output"})
@@ -25,7 +22,7 @@ from finitewidth.training.replay.replayed import ReplayedPrediction
 class PredictionComparison:
     """Pulls, (theory - estimate) / standard error, of trained outputs on the test inputs."""
 
-    prediction: Prediction | ReplayedPrediction = field(repr=False)
+    prediction: Trained = field(repr=False)
     ensemble: Ensemble = field(repr=False)
     pulls: Float[np.ndarray, "M n_L"]  # of the mean, with the control variate where there is one
     covariance_pulls: Float[np.ndarray, "M n_L M n_L"] | None = field(repr=False)
@@ -36,6 +33,15 @@ class PredictionComparison:
         mean, prediction = self.ensemble.best_mean, self.prediction
         whole = np.hypot(np.hypot(mean.stderr, prediction.stderr), prediction.uncertainty)
         return pulls_of(prediction.mean, Estimate(mean.value, whole))
+
+    @property
+    def variance_pulls(self) -> Float[np.ndarray, "M n_L"] | None:
+        """Of the variances of all outputs; None where theory has none."""
+        if not self.prediction.gives_variance:
+            return None
+        variance = Estimate(*(np.einsum("aiai->ai", part) for part in self.ensemble.best_covariance))
+        stderr = np.hypot(variance.stderr, self.prediction.variance_stderr)
+        return pulls_of(self.prediction.variance, Estimate(variance.value, stderr))
 
     @property
     def worst(self) -> float:
@@ -59,7 +65,7 @@ class LayerComparison:
 
 
 def compare(
-    theory: Prediction | ReplayedPrediction | Layer, experiment: Ensemble | SampledStatistics
+    theory: Trained | Layer, experiment: Ensemble | SampledStatistics
 ) -> PredictionComparison | LayerComparison:
     """Pulls of a prediction against a trained ensemble, or of a layer against sampled statistics.
 
@@ -76,7 +82,7 @@ def compare(
     fw.compare(fw.solve(net, X, tensors=("V",)).output, sampled).worst
     ```
     """
-    if isinstance(theory, Prediction | ReplayedPrediction) and isinstance(experiment, Ensemble):
+    if isinstance(theory, Trained) and isinstance(experiment, Ensemble):
         return _compare_prediction(theory, experiment)
     if isinstance(theory, Layer) and isinstance(experiment, SampledStatistics):
         return _compare_layer(theory, experiment)
@@ -86,9 +92,7 @@ def compare(
     )
 
 
-def _compare_prediction(
-    prediction: Prediction | ReplayedPrediction, ensemble: Ensemble
-) -> PredictionComparison:
+def _compare_prediction(prediction: Trained, ensemble: Ensemble) -> PredictionComparison:
     if prediction.mean.shape != ensemble.mean.value.shape:
         raise ValueError(
             f"the prediction has {prediction.mean.shape} test outputs but the ensemble "
@@ -117,52 +121,3 @@ def pulls_of(theory: np.ndarray, estimate: Estimate) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         pulls = gap / estimate.stderr
     return np.where((estimate.stderr == 0) & (np.abs(gap) <= 1e-12 * np.abs(theory).max()), 0.0, pulls)
-
-
-def control_variate(
-    net: Network, X_train: ArrayLike, Y_train: ArrayLike, X_test: ArrayLike, algorithm: AbstractAlgorithm
-) -> Control:
-    """A control variate for `fw.train_ensemble(control=...)`: z - Theta F z, whose exact mean is zero.
-
-    It is the part of the initial outputs z that training would keep at infinite width. Members differ mostly
-    by this part, so that subtracting it leaves a smaller variance.
-
-    Args:
-        net: The network.
-        X_train: Training inputs (N, n_0).
-        Y_train: Targets (N, n_L).
-        X_test: Test inputs (M, n_0).
-        algorithm: The algorithm that will train the ensemble.
-
-    Returns:
-        The argument `control` of `fw.train_ensemble`.
-
-    ```python
-    descent = fw.GradientDescent(0.1, steps=20)
-    control = fw.control_variate(net, X, Y, X_test, descent)
-    ensemble = fw.train_ensemble(
-        net, X, Y, X_test, algorithm=descent, members=50, key=0, control=control
-    )
-    ensemble.controlled.mean.stderr
-    ```
-    """
-    fitted = fit(net, X_train, Y_train, algorithm=algorithm)
-    X = np.concatenate([fitted.X, as_inputs(X_test, net.input_shape, name="X_test")])
-    return Control(_Kept(fitted.gain(X)), np.zeros((X.shape[0], net.outputs)), linear=True)
-
-
-@dataclass(frozen=True, eq=False)
-class _Kept:
-    """z - Theta F z, where F z takes the training samples only; a class, because classes can be pickled."""
-
-    gain: np.ndarray  # (N, N_A)
-
-    # controls with equal gains are equal, so that JAX compiles them once
-    def __eq__(self, other) -> bool:
-        return isinstance(other, _Kept) and np.array_equal(self.gain, other.gain)
-
-    def __hash__(self) -> int:
-        return hash((self.gain.shape, self.gain.tobytes()))
-
-    def __call__(self, z):
-        return z - self.gain @ z[: self.gain.shape[1]]

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from finitewidth.comparison.compare import control_variate
+from finitewidth.comparison.control_variates import control_variate
 from finitewidth.comparison.remainders import ORDERS, falls_of_remainders
 from finitewidth.comparison.widths import START, too_narrow, wide_enough, wider_width
 from finitewidth.core.display.records import shown

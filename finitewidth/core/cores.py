@@ -14,6 +14,8 @@ from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
+from finitewidth.core.precision import keep_double_precision
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -99,7 +101,7 @@ _NAME = "finitewidth-core"
 
 @functools.cache
 def _pool(cores: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(cores, thread_name_prefix=_NAME)
+    return ThreadPoolExecutor(cores, thread_name_prefix=_NAME, initializer=keep_double_precision)
 
 
 def _is_worker() -> bool:

@@ -21,6 +21,7 @@ from finitewidth import __version__
 from finitewidth.core.checkpoint import Store, finished_tasks, opened, read_task, write_task
 from finitewidth.core.cores import SingleThreadedProducts
 from finitewidth.core.display.progress import Progress, progress
+from finitewidth.core.precision import keep_double_precision
 
 Work = Callable[[int], Any]
 Arrays = dict[str, np.ndarray]
@@ -167,7 +168,7 @@ def _on_devices(work: Work, tasks: Sequence[int], devices: list) -> Iterator[tup
         finally:
             free.put(device)
 
-    with ThreadPoolExecutor(len(devices)) as threads:
+    with ThreadPoolExecutor(len(devices), initializer=keep_double_precision) as threads:
         waiting, running = iter(tasks), set()
         try:
             while True:

@@ -42,11 +42,12 @@ def layers_repeated(net: Network, start: float) -> OneInput:
     It shows where the kernel of a stack of different layers ends: at the fixed point of one repetition.
     """
     copies = max(2, min(_REPETITIONS, _FOLLOWED // net.depth))
-    for _ in range(copies):
-        path = _follow(net, Means(start, np.nan), np.nan)
+    path = _follow(net, Means(start, np.nan), np.nan)
+    for _ in range(copies - 1):
         if not np.isfinite(path.K[-1]) or abs(path.K[-1] - start) <= _SETTLED * start:
             break
         start = float(path.K[-1])
+        path = _follow(net, Means(start, np.nan), np.nan)
     return path
 
 

@@ -22,7 +22,7 @@ AnyArray = Array | np.ndarray
 class Moments(NamedTuple):
     """Count, mean and sum of squared deviations of some numbers."""
 
-    count: Float[AnyArray, ""]
+    count: Float[AnyArray, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
     mean: Float[AnyArray, "..."]
     M2: Float[AnyArray, "..."]
 
@@ -30,7 +30,7 @@ class Moments(NamedTuple):
 class JointMoments(NamedTuple):
     """Moments of vectors of size S, with d = x - mean: sums of d_a d_b, d_a^2 d_b and d_a^2 d_b^2."""
 
-    count: Float[AnyArray, ""]
+    count: Float[AnyArray, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
     mean: Float[AnyArray, "*steps S"]
     M11: Float[AnyArray, "*steps S S"]
     M21: Float[AnyArray, "*steps S S"]

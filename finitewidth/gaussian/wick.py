@@ -12,6 +12,7 @@ inverted: pairs of parallel samples have no second axis.
 """
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -140,6 +141,7 @@ def projections(
     `known` are the averages themselves, those with the monomial 1: the grid is refined until it gives them.
     """
     orders = (*known, *others)
+    averages, error = {}, math.inf
     for step in _STEPS:
         averages = Projections(activation, degree, step)(axes, orders)
         error = max(float(np.abs(averages[pair][..., 0] - value).max()) for pair, value in known.items())

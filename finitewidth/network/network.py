@@ -251,6 +251,16 @@ class Network:
         "lambda_W", "The learning rate of the weights of each layer, times their number of inputs."
     )
 
+    @functools.cached_property
+    def weights(self) -> tuple[str, ...]:
+        """What the weights of each layer are drawn from, "gaussian" or "orthogonal"."""
+        return tuple(layer.weights for layer in self.dense)
+
+    @functools.cached_property
+    def has_orthogonal_weights(self) -> bool:
+        """Whether any dense layer, also inside others, has orthogonal weights."""
+        return any(isinstance(layer, Dense) and layer.is_orthogonal for layer in self.walked)
+
     @property
     def parameter_count(self) -> int:
         """How many biases and weights the network has."""

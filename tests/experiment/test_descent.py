@@ -20,13 +20,14 @@ MASKS = np.array(
 RATES = (0.2, 0.2, 0.15, 0.1, 0.1, 0.05)
 
 
-def by_torch(learning_rates, masks, momentum, nesterov, member=0, key=3):
-    """Outputs of one member after steps of `torch.optim.SGD` on weighted samples."""
+def by_torch(learning_rates, masks, momentum, nesterov, ridge=0.0, member=0, key=3):
+    """Outputs of one member after steps of `torch.optim.SGD` on weighted samples, and a pull."""
     leaves, structure = jax.tree.flatten(draw(NET, member_key(jax.random.key(key), member)))
     scales = jax.tree.leaves(
         jax.tree.map(lambda p, rate: rate * jnp.ones(()), structure.unflatten(leaves), rates(NET))
     )
     tensors = [torch.tensor(np.array(leaf), dtype=torch.float64) for leaf in leaves]
+    start = [tensor.clone() for tensor in tensors]
     groups = [{"params": [tensor], "lr": 1.0} for tensor in tensors]
     optimizer = torch.optim.SGD(groups, lr=1.0, momentum=momentum, nesterov=nesterov)
 
@@ -39,8 +40,9 @@ def by_torch(learning_rates, masks, momentum, nesterov, member=0, key=3):
 
     for rate, mask in zip(learning_rates, masks, strict=True):
         theta = structure.unflatten([jnp.asarray(tensor.numpy()) for tensor in tensors])
-        for tensor, slope in zip(tensors, jax.tree.leaves(gradient(theta, mask)), strict=True):
-            tensor.grad = torch.tensor(np.array(slope))
+        slopes = jax.tree.leaves(gradient(theta, mask))
+        for tensor, slope, first, scale in zip(tensors, slopes, start, scales, strict=True):
+            tensor.grad = torch.tensor(np.array(slope)) + ridge / float(scale) * (tensor - first)
         for group, scale in zip(optimizer.param_groups, scales, strict=True):
             group["lr"] = rate * float(scale)
         optimizer.step()
@@ -52,12 +54,17 @@ def trained(algorithm, members=1, **options):
     return fw.train_ensemble(NET, X, Y, X[:1], algorithm=algorithm, members=members, key=3, **options)
 
 
-@pytest.mark.parametrize("momentum, nesterov", [(0.0, False), (0.8, False), (0.8, True)])
-def test_steps_are_those_of_torch(momentum, nesterov):
-    """Batches with means (weights 1/b) and a falling rate, to 1e-12."""
-    algorithm = fw.GradientDescent(RATES, momentum=momentum, nesterov=nesterov, batches=MASKS)
+@pytest.mark.parametrize(
+    "options",
+    [(0.0, False), (0.8, False), (0.8, True), (0.8, True, 0.3)],
+    ids=["plain", "heavy", "Nesterov", "ridge"],
+)
+def test_steps_are_those_of_torch(options):
+    """Batches with means (weights 1/b), a falling rate, and a weight towards the start, to 1e-12."""
+    given = dict(zip(("momentum", "nesterov", "ridge"), options, strict=False))
+    algorithm = fw.GradientDescent(RATES, batches=MASKS, **given)
     found = trained(algorithm).outputs.value[-1, :4]
-    np.testing.assert_allclose(found, by_torch(RATES, MASKS, momentum, nesterov), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found, by_torch(RATES, MASKS, *options), rtol=1e-12, atol=1e-12)
 
 
 def test_a_ridge_pulls_towards_the_initialization():

@@ -496,6 +496,7 @@ def test_help_of_ensemble_shows_a_configuration_that_is_understood(capsys, ensem
         ("steps = 5", "time = 5", "'time' is not a key of a run"),
         ('"targets.csv"', '"absent.csv"', "is not a file"),
         ("steps = 5", 'steps = 5\nloss = "hinge"', "loss 'hinge' is not known"),
+        ("steps = 5", "steps = 5\ntemperature = 2.0", "temperature does not belong to loss 'mse'; remove it"),
     ],
 )
 def test_ensembles_that_cannot_be_run_are_error_line(capsys, ensemble_folder, old, new, message):

@@ -289,7 +289,7 @@ WRONG = [
         "[record] members belongs to `finitewidth ensemble`",
     ),
     ("[ensemble]", "[stepping]\nmax_steps = 0\n[ensemble]", "[stepping]: max_steps must be a whole number"),
-    ("steps = 4", 'steps = 4\nloss = "cross_entropy"', "[training] loss: solve compares means"),
+    ("steps = 4", 'steps = 4\nloss = "huber"\n[theory]\norder = 0', "[theory] order is 0, and means of"),
     ("[ensemble]", "[theory]\norder = 2\n[ensemble]", "[theory]: order must be 0"),
     (
         "[ensemble]",

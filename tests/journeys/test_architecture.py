@@ -72,6 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "training.infinite",
         "training.neglected",
         "training.first_order",
+        "training.many_points",
     },
     "training.many_points": {"core", "network", "gaussian", "theory"},
     "training.neglected": {"core", "network", "theory", "training.infinite"},

@@ -90,11 +90,17 @@ def acts_or_is_refused(label: str, number: int, changed: Mapping[str, Any]) -> b
 
 
 CHOICES = [(label, number) for label, row in ROWS.items() for number in range(len(row.choices))]
+SLOW = {"extrapolate"}  # which compiles a training for each width
+
+
+def cases(rows: list[tuple[str, int, str]]) -> list[Any]:
+    """Parameters of a test, with what is left to `make test-long`."""
+    return [pytest.param(*row, marks=pytest.mark.long if row[0] in SLOW else ()) for row in rows]
 
 
 @pytest.mark.parametrize(
     ("label", "number", "argument"),
-    [(label, number, argument) for label, number in CHOICES for argument in ROWS[label].changes],
+    cases([(label, number, argument) for label, number in CHOICES for argument in ROWS[label].changes]),
 )
 def test_an_argument_acts_or_is_refused(label, number, argument):
     value = ROWS[label].changes[argument]
@@ -119,12 +125,14 @@ def test_an_argument_of_a_method_acts_or_is_refused(label, number, name):
 
 @pytest.mark.parametrize(
     ("label", "number", "name"),
-    [
-        (label, number, field.name)
-        for label, number in CHOICES
-        if "run" in inspect.signature(ROWS[label].call).parameters
-        for field in dataclasses.fields(fw.Run)
-    ],
+    cases(
+        [
+            (label, number, field.name)
+            for label, number in CHOICES
+            if "run" in inspect.signature(ROWS[label].call).parameters
+            for field in dataclasses.fields(fw.Run)
+        ]
+    ),
 )
 def test_a_run_acts_or_is_refused(label, number, name, tmp_path):
     told: list[int] = []

@@ -14,6 +14,7 @@ FIGURES = sorted(
     if "from figure_options import" in path.read_text(encoding="utf-8")
 )
 TRAINING = (
+    "classifier",
     "fluctuations",
     "four_point_vertex",
     "memory",

@@ -37,6 +37,30 @@ def test_importing_the_package_switches_double_precision_on():
     assert run_python(code).stdout.strip() == "float64"
 
 
+def test_the_switch_to_double_precision_is_said_where_arrays_exist():
+    made = "import jax, jax.numpy as jnp\na = jnp.ones(2)\n"
+    result = run_python(f"{made}import finitewidth\nprint(jnp.ones(1).dtype)")
+    assert result.stdout.strip() == "float64"
+    assert "<string>:3: UserWarning: importing finitewidth switches JAX to float64" in result.stderr
+    assert "UserWarning" not in run_python("import jax\nimport finitewidth").stderr
+    assert "UserWarning" not in run_python(f"{made}import finitewidth", JAX_ENABLE_X64="0").stderr
+
+
+def test_double_precision_can_be_limited_to_a_block():
+    """Also for ensembles, whose batches run in threads of their own."""
+    code = """
+import jax, jax.numpy as jnp, finitewidth as fw
+net, data = fw.MLP((1, 4, 1), "tanh"), ([[1.0]], [[0.5]], [[0.3]])
+with jax.enable_x64(True):
+    p = fw.predict(net, *data, algorithm=fw.GradientDescent(0.1, steps=3))
+    e = fw.train_ensemble(net, *data, algorithm=fw.GradientDescent(0.1, steps=3), members=16, key=0)
+print(repr(float(e.mean.value[0, 0])), p.covariance.dtype, jnp.ones(1).dtype)
+"""
+    scoped, switched = (run_python(code, **more).stdout.split() for more in ({"JAX_ENABLE_X64": "0"}, {}))
+    assert scoped[1:] == ["float64", "float32"] and switched[1:] == ["float64", "float64"]
+    assert scoped[0] == switched[0]  # to the last bit
+
+
 def test_single_precision_is_refused_with_the_remedy():
     code = "import finitewidth as fw; fw.solve(fw.MLP((2, 3, 1), 'tanh'), [[1.0, 2.0]], order=0)"
     result = run_python(code, JAX_ENABLE_X64="0")

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from finitewidth.comparison.compare import control_variate
+from finitewidth.comparison.control_variates import control_variate
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.run import QUIET
 from finitewidth.experiment.directions import Outputs, differentials, outputs_and_ntk

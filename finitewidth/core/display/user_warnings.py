@@ -10,6 +10,7 @@ BETWEEN = (
     "beartype",
     "contextlib",
     "functools",
+    "importlib",
     "sklearn",
     "torch",
 )  # the library, wrappers around it, and libraries that call it back
@@ -19,7 +20,8 @@ def warn(message: str, category: type[Warning]) -> None:
     """Warn at the innermost line that is neither the library's own nor a wrapper's."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and _is_between(frame):
-        level, frame = level + 1, frame.f_back
+        frame = frame.f_back
+        level += not frame.f_code.co_filename.startswith("<frozen importlib")  # which warnings does not count
     warnings.warn(message, category, stacklevel=level)
 
 

@@ -8,6 +8,7 @@ whatever the rank of K.
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -65,6 +66,7 @@ def integrate(
     keys = [tuple(key[leg] for leg in order) for key in sums.keys]
     problem = _Problem([towers[leg] for leg in order], factor, keys)
     accuracy = accuracy if len(K) > 2 else min(accuracy, _ACCURACY_OF_TWO)
+    values, error = np.zeros(len(sums.coefficients)), math.inf
     for coarse, fine in _NODES:
         rough, values = (sums.coefficients @ problem.integrate(nodes) for nodes in (coarse, fine))
         error = float(np.abs(values - rough).max())

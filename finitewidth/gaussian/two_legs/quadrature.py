@@ -132,7 +132,7 @@ def one_sample(
 class Precision(NamedTuple):
     """Nodes per segment that one-leg averages need, and the relative error that they then have."""
 
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     error: float
 
 

@@ -63,7 +63,7 @@ class _WideNetwork(BaseEstimator):
     ridge_: float = field(init=False)
     input_scale_: float = field(init=False)
 
-    def _train(self, X: np.ndarray, Y: np.ndarray) -> Fitted:
+    def _train(self, X: np.ndarray, Y: np.ndarray) -> Fitted | FittedPosterior:
         net = self._network(X, Y)
         algorithm = GradientFlow() if self.algorithm is None else self.algorithm
         X = self._inputs(X, net)
@@ -298,10 +298,11 @@ class WideNetworkClassifier(ClassifierMixin, _WideNetwork):
             )
         targets = outputs_of(one_hot(labels, len(self.classes_), smoothing=self.smoothing))
         self._take_scale(np.asarray(X))
-        self.fitted_ = self._train(np.asarray(X), targets)
+        fitted = self.fitted_ = self._train(np.asarray(X), targets)
+        assert isinstance(fitted, Fitted)  # the regressor alone knows Bayes
         chosen = _as_number("temperature", self.temperature, "loo")
         if chosen is None:
-            chosen = _calibrated(targets - left_out(self.fitted_, targets).residuals, labels)
+            chosen = _calibrated(targets - left_out(fitted, targets).residuals, labels)
         self.temperature_ = chosen
         return self
 

@@ -47,6 +47,7 @@ def inductive_bias(bias: InductiveBias) -> Figure:
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(names) :]:
         axes.set_visible(False)
+    image = None
     for axes, name in zip(grid.flat, names, strict=False):
         image = draw_matrix(axes, bias.ratios[name], norm, upward=True)
         axes.set_title(name)
@@ -54,6 +55,7 @@ def inductive_bias(bias: InductiveBias) -> Figure:
         axes.set_ylabel("mode a, slow to fast")
         whole_numbers(axes.xaxis)
         whole_numbers(axes.yaxis)
+    assert image is not None  # there are names
     bar = figure.colorbar(image, ax=grid, shrink=0.8)
     bar.set_label("ratio of projectors, Z_A / Z_B")
     ticks = [tick for tick in _TICKS if abs(tick) <= largest]

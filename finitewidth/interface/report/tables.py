@@ -14,6 +14,7 @@ from finitewidth.interface.runs.layer_summary import LayerSummary, Spread, Summa
 from finitewidth.interface.runs.main_job import SolvedRun
 from finitewidth.interface.runs.run_files import TrainingRun
 from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.replay.replayed import ReplayedPrediction
 
 ORDERS = {"infinite_width": "infinite width", "finite_width": "order 1/n"}
 
@@ -102,14 +103,15 @@ def print_solved(solved: SolvedRun, console: Console) -> None:
     console.print(conclusion(solved), highlight=False, soft_wrap=True)
 
 
-def method_words(prediction: Prediction) -> str:
+def method_words(prediction: Prediction | ReplayedPrediction) -> str:
     """How order 1/n was computed: where it was sampled, with how many neurons and which standard error."""
     sampling = prediction.sampling
     if sampling is None:
         return repr(prediction.method)
     error = f"standard error {sampling.accuracy:.2g} of the largest shift, rms"
     note = "" if sampling.note is None else f"; {sampling.note}"
-    return f"{sampling.samples} sampled neurons, {error}{note}"
+    drawn = "initial outputs" if isinstance(prediction, ReplayedPrediction) else "neurons"
+    return f"{sampling.samples} sampled {drawn}, {error}{note}"
 
 
 def data_words(run: TrainingRun) -> str:

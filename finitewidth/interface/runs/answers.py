@@ -8,6 +8,7 @@ from finitewidth.comparison.compare import PredictionComparison
 from finitewidth.core.json_values import json_value
 from finitewidth.interface.runs.main_job import SolvedRun
 from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.replay.replayed import ReplayedPrediction
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def rows(solved: SolvedRun) -> list[Row]:
     return result
 
 
-def _spreads(finite: Prediction | None) -> dict[str, np.ndarray | None]:
+def _spreads(finite: Prediction | ReplayedPrediction | None) -> dict[str, np.ndarray | None]:
     """Spreads at order 1/n, what they neglect, and their standard errors where they were sampled."""
     if finite is None or not finite.gives_variance:
         return {}

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import finitewidth
-from finitewidth.comparison.compare import PredictionComparison, compare, control_variate
+from finitewidth.comparison.compare import PredictionComparison, Trained, compare
+from finitewidth.comparison.control_variates import control_variate
 from finitewidth.core.display.progress import Progress
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.methods import LegByLeg, Sampling
@@ -19,6 +20,8 @@ from finitewidth.training.first_order.chosen_method import DENSE
 from finitewidth.training.first_order.learning_problem import check_network
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.prediction import predict
+from finitewidth.training.replay.replayed import ReplayedPrediction
+from finitewidth.training.replay.replaying import is_replayed
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +29,7 @@ class SolvedRun:
     """A run with its prediction and, if it has an [ensemble], the trained networks and the pulls."""
 
     run: TrainingRun
-    prediction: Prediction
+    prediction: Prediction | ReplayedPrediction
     ensemble: Ensemble | None
     infinite: PredictionComparison | None  # pulls of infinite width
     finite: PredictionComparison | None  # pulls of order 1/n, if the run asks for that order
@@ -40,10 +43,10 @@ class SolvedRun:
 
 def check_run(run: TrainingRun) -> None:
     """Refuse, before any work, a run that the theory does not cover or whose results could not be kept."""
-    if not run.loss.is_squared_error:
+    if not run.loss.is_squared_error and run.order == 0:
         raise ValueError(
-            "[training] loss: solve compares means and covariances, which the theory knows for 'mse' only; "
-            "use 'mse', or train without theory with `finitewidth ensemble`."
+            f"[theory] order is 0, and means of infinitely wide networks with loss={run.loss!r} are not "
+            "Gaussian; write order = 1, which has them too, or use `finitewidth ensemble`."
         )
     if run.options is not None and run.options["record"].members:
         raise ValueError("[record] members belongs to `finitewidth ensemble`; remove it.")
@@ -64,7 +67,9 @@ def _check_method(run: TrainingRun) -> None:
         )
 
 
-def predict_run(run: TrainingRun, store: Path | None = None, progress: Progress = False) -> Prediction:
+def predict_run(
+    run: TrainingRun, store: Path | None = None, progress: Progress = False
+) -> Prediction | ReplayedPrediction:
     """Theory at the order of the run, with the whole covariance if its tensors can be stored.
 
     What takes long, neurons and legs of many samples, is kept in `store`, task by task.
@@ -75,24 +80,26 @@ def predict_run(run: TrainingRun, store: Path | None = None, progress: Progress 
         run.Y_train,
         run.X_test,
         algorithm=run.algorithm,
+        loss=run.loss,
         order=run.order,
         method=run.method,
         run=Run(store=store if _takes_long(run) else None, progress=progress),
     )
-    assert isinstance(prediction, Prediction)  # the loss is the squared one
+    assert isinstance(prediction, Prediction | ReplayedPrediction)  # of order 0 for the squared error alone
     return prediction
 
 
 def _takes_long(run: TrainingRun) -> bool:
     """Whether order 1/n is drawn or contracted leg by leg."""
     by_itself = run.method is None and len(run.X_train) + len(run.X_test) > DENSE
+    by_itself = by_itself or is_replayed(run.algorithm, run.loss)
     return run.order == 1 and (by_itself or isinstance(run.method, Sampling | LegByLeg))
 
 
 def train_run(run: TrainingRun, store: Path, progress: Progress = None) -> Ensemble:
     """An ensemble of real networks, with a control variate; finished batches are kept in `store`."""
     data = (run.network, run.X_train, run.Y_train, run.X_test)
-    control = control_variate(*data, run.algorithm)
+    control = control_variate(*data, run.algorithm, run.loss)
     return train_ensemble(
         *data,
         algorithm=run.algorithm,
@@ -103,7 +110,7 @@ def train_run(run: TrainingRun, store: Path, progress: Progress = None) -> Ensem
 
 
 def compared_run(
-    run: TrainingRun, prediction: Prediction, ensemble: Ensemble | None, notes: list[str]
+    run: TrainingRun, prediction: Prediction | ReplayedPrediction, ensemble: Ensemble | None, notes: list[str]
 ) -> SolvedRun:
     """The run with its prediction, its ensemble, and the pulls at both orders."""
     infinite = finite = None
@@ -113,7 +120,7 @@ def compared_run(
     return SolvedRun(run, prediction, ensemble, infinite, finite, tuple(notes))
 
 
-def _compared(prediction: Prediction, ensemble: Ensemble) -> PredictionComparison:
+def _compared(prediction: Trained, ensemble: Ensemble) -> PredictionComparison:
     comparison = compare(prediction, ensemble)
     assert isinstance(comparison, PredictionComparison)
     return comparison

@@ -16,12 +16,14 @@ from finitewidth.network.algorithms.newton import Newton, TwoStep
 from finitewidth.network.algorithms.stochastic import StochasticGradientDescent
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.losses.cross_entropy import CrossEntropy
+from finitewidth.network.losses.huber import Huber
+from finitewidth.network.losses.logistic import Logistic
 from finitewidth.network.losses.squared_error import MSE
 
 _DESCENT = ("momentum", "nesterov", "ridge")
 _ALGORITHMS = {
     "gradient_flow": (GradientFlow, ("time",)),
-    "gradient_descent": (GradientDescent, ("learning_rate", "steps", *_DESCENT)),
+    "gradient_descent": (GradientDescent, ("learning_rate", "steps", "batches", *_DESCENT)),
     "stochastic_gradient_descent": (
         StochasticGradientDescent,
         ("learning_rate", "steps", "batch_size", "replacement", *_DESCENT),
@@ -29,7 +31,13 @@ _ALGORITHMS = {
     "newton": (Newton, ()),
     "two_step": (TwoStep, ()),
 }
-_LOSSES = {"mse": MSE, "cross_entropy": CrossEntropy}
+_LOSSES = {
+    "mse": (MSE, ()),
+    "cross_entropy": (CrossEntropy, ("temperature",)),
+    "huber": (Huber, ("delta",)),
+    "logistic": (Logistic, ()),
+}
+_OF_LOSSES = tuple(name for _, names in _LOSSES.values() for name in names)
 _METHODS = {"tensors": Tensors, "leg_by_leg": LegByLeg, "sampling": Sampling}
 _ARGUMENTS = {"variance": "true or false", "remember": "true, false or a number"}  # others are numbers
 _PORTIONS = {"batch_size": "a number", "memory": "a number"}
@@ -48,7 +56,7 @@ def read_algorithm(training: Mapping, where: str) -> AbstractAlgorithm:
     if "algorithm" not in training:
         raise ValueError(f"{where}: 'algorithm' is missing; known are {', '.join(_ALGORITHMS)}.")
     kind, fields = _ALGORITHMS[choice("algorithm", training["algorithm"], _ALGORITHMS, where)]
-    check_keys(training, ("algorithm",), (*fields, "loss"), where)
+    check_keys(training, ("algorithm",), (*fields, "loss", *_OF_LOSSES), where)
     try:
         return kind(**{name: training[name] for name in fields if name in training})
     except TypeError:
@@ -62,7 +70,15 @@ def read_algorithm(training: Mapping, where: str) -> AbstractAlgorithm:
 
 def read_loss(training: Mapping, where: str) -> AbstractLoss:
     """The loss of [training]; the squared one if none is named."""
-    return _LOSSES[choice("loss", training.get("loss", "mse"), _LOSSES, where)]()
+    name = choice("loss", training.get("loss", "mse"), _LOSSES, where)
+    kind, names = _LOSSES[name]
+    for other in _OF_LOSSES:
+        if other in training and other not in names:
+            raise ValueError(f"{where}: {other} does not belong to loss {name!r}; remove it.")
+    try:
+        return kind(**{one: training[one] for one in names if one in training})
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 def read_options(tables: Mapping, where: str) -> dict[str, Any] | None:

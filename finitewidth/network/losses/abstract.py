@@ -18,7 +18,8 @@ class AbstractLoss(abc.ABC):
     | infinite width, to the end of training | `minimizer`, and `unmoved` where it moves not all outputs |
     | real networks trained until `training_error` | `smallest`, where the smallest loss is not zero |
 
-    Order 1/n is known for the squared error alone.
+    Order 1/n of a loss other than the squared error is a replay of training in a finite number of steps; the
+    loss must be smooth, with three derivatives.
 
     ```python
     import dataclasses

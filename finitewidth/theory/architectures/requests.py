@@ -84,7 +84,5 @@ def averaged(
 def arrays_of(state: State, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     """The statistics of a layer by letter."""
     matrices = {name: getattr(state, name) for name in MATRICES if getattr(state, name) is not None}
-    if not state.blocks:
-        return matrices | {name: np.zeros((state.K.shape[0],) * 4) for name in names}
-    tensors = state.tensors()
-    return matrices | {name: tensors[name] for name in names}
+    tensors, zero = state.tensors(), (state.K.shape[0],) * 4
+    return matrices | {name: tensors[name] if name in tensors else np.zeros(zero) for name in names}

@@ -27,6 +27,11 @@ Arrays = dict[int, dict[str, np.ndarray]]
 
 def solved(net: Network, X: np.ndarray, request: Request, running: Runner, remedy: str) -> Solved:
     """The statistics of the layers asked for, for distinct inputs."""
+    if net.has_orthogonal_weights:
+        raise ValueError(
+            "order 1/n knows orthogonal weights in networks of dense layers and activations, not beside the "
+            f"{net.not_dense} of this network; use weights='gaussian', or order=0."
+        )
     _require(net, len(X), len(request.kept) * len(request.names), remedy)
     if not net.has_attention:
         arrays, *errors = _once(net, X, request, running, Detail(request.is_bare(net)))

@@ -84,8 +84,8 @@ def step_of(signal: Signal, layer: Weights, moments: Moments, detail: Detail) ->
     plain = Dense(layer.width, C_b=0.0, C_W=C, lambda_b=0.0, lambda_W=lW)
     ratio = signal.channels / signal.stripped
     means = Means(state.K, Theta)
-    followed = detail.bare, detail.kernel_only
-    return Step(reader(signal), plain, ratio, means, above, moments, False, *followed, gain=signal.gain)
+    step = Step(reader(signal), plain, ratio, means, above, moments, False, detail.bare)
+    return replace(step, gain=signal.gain, kernel_only=detail.kernel_only)
 
 
 def behind_weights(

@@ -152,9 +152,8 @@ def expected_loss(
     with runner(run, kind="sweep", configuration=sweep.described) as running:
         rows = list(running.results(sweep, len(depths), name="depths", what="solving depths"))
     for row in rows:
-        rows_of_widths = zip(row["expansion"], row["decided_by"], row["condition"], strict=True)
-        for sizes, decided_by, condition in rows_of_widths:
-            warn_of(Expansion(*map(float, sizes), decided_by=str(decided_by)), float(condition))
+        for sizes, condition in zip(row["expansion"], row["condition"], strict=True):
+            warn_of(Expansion(*map(float, sizes), decided_by=""), float(condition))
     columns = {name: np.stack([row[name] for row in rows]) for name in _COLUMNS}
     method = chosen[0].method  # the same for all depths
     return ExpectedLoss(np.asarray(depths, float), np.asarray(widths, float), **columns, method=method)
@@ -232,8 +231,7 @@ class _Sweep:
             "variance_coefficient": coefficient[1],
             "stderr": losses[2, :-1],
             "target_scale": np.asarray(scale),
-            "expansion": np.array([_sizes(_expansion(prediction)) for prediction in predictions]),
-            "decided_by": np.array([_expansion(prediction).decided_by for prediction in predictions]),
+            "expansion": np.array([_sizes(prediction.expansion) for prediction in predictions]),
             "condition": np.array([prediction.condition for prediction in predictions]),
         }
 
@@ -246,14 +244,9 @@ class _Sweep:
         return np.array([loss.bias, loss.variance, loss.stderr]) / scale**2
 
 
-def _expansion(prediction: Prediction) -> Expansion:
-    assert prediction.expansion is not None  # predictions of order 1 have it
-    return prediction.expansion
-
-
-def _sizes(expansion: Expansion) -> tuple[float, ...]:
-    *sizes, _ = astuple(expansion)  # the last says in words what decided
-    return tuple(sizes)
+def _sizes(expansion: Expansion | None) -> tuple[float, ...]:
+    assert expansion is not None  # predictions of order 1 have it
+    return astuple(expansion)[:-1]  # numbers alone: `decided_by` is the last field
 
 
 def _target_scale(net: Network) -> float:
@@ -276,6 +269,7 @@ def _wide(build: NetworkOfWidths, inputs: int, depth: int, outputs: int, widths:
                 f"net gives other hyperparameters at width {n} than at width {_WIDE}; let them "
                 "depend on the depth alone, or ask for one width at a time with an MLP."
             )
+        wide.ladder.require_isometries_of(other.ladder)
     check_network(wide)
     return wide
 
@@ -299,7 +293,7 @@ def _resized(net: Network, widths: tuple[int, ...]) -> Network:
         raise ValueError(f"net has skip connections, and it is not clear which another depth has; {remedy}.")
     if len(set(net.activations)) > 1:
         raise ValueError(f"net has different activations in its layers, {net.activation_name}; {remedy}.")
-    for name in HYPERPARAMETERS:
+    for name in (*HYPERPARAMETERS, "weights"):
         per_layer = getattr(net, name)
         if len(set(per_layer)) > 1:
             raise ValueError(f"net has different values of {name} in its layers, {per_layer}; {remedy}.")
@@ -307,7 +301,7 @@ def _resized(net: Network, widths: tuple[int, ...]) -> Network:
         return net.replace(widths=widths)
     if not net.activations:
         raise ValueError(f"net has a single layer and no activation for other depths; {remedy}.")
-    alike = {name: getattr(net, name)[0] for name in HYPERPARAMETERS}
+    alike = {name: getattr(net, name)[0] for name in (*HYPERPARAMETERS, "weights")}
     return MLP(widths, net.activations[0], **alike)
 
 

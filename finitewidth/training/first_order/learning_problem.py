@@ -90,6 +90,17 @@ def check_widths(net: Network) -> None:
         )
 
 
+def of_width(net: Network, n: int) -> Network:
+    """The network with hidden layers of width n, all of which must be equally wide."""
+    n_0, *hidden, n_L = widths = net.ladder.widths
+    if len(set(hidden)) > 1:
+        raise ValueError(
+            f"widths={widths} has unequal hidden layers, whose ratios another width would "
+            "change; prepare the other network with fw.prepare."
+        )
+    return net.with_widths((n_0, *[n] * len(hidden), n_L))
+
+
 def check_ridge_at_first_order(ridge: float, cutoff: float) -> None:
     """Refuse ridges of the kernel, which order 1/n does not know."""
     if ridge or cutoff:

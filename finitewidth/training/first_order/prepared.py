@@ -35,7 +35,7 @@ from finitewidth.theory.unrolled.unroll import unroll
 from finitewidth.training.first_order.chosen_method import Chosen
 from finitewidth.training.first_order.eigenmodes import Modes
 from finitewidth.training.first_order.expansion import judged, warn_of
-from finitewidth.training.first_order.learning_problem import Problem
+from finitewidth.training.first_order.learning_problem import Problem, of_width
 from finitewidth.training.first_order.mean_and_covariance import free_prediction
 from finitewidth.training.first_order.pairs_with_skips import grouped_corrections
 from finitewidth.training.first_order.standard_errors import sampling_of, variance_parts
@@ -110,14 +110,10 @@ class Prepared:
 
     def with_width(self, n: int) -> "Prepared":
         """The same where all hidden layers have width n: tensors depend on ratios of widths only."""
-        widths = self.net.ladder.widths
-        n_0, *hidden, n_L = widths
-        if len(set(hidden)) > 1:
-            raise ValueError(
-                f"widths={widths} has unequal hidden layers, whose ratios another width would "
-                "change; prepare the other network with fw.prepare."
-            )
-        return replace(self, net=self.net.with_widths((n_0, *[n] * len(hidden), n_L)))
+        net = of_width(self.net, n)
+        if net.has_orthogonal_weights:
+            self.net.ladder.require_isometries_of(net.ladder)
+        return replace(self, net=net)
 
     def with_targets(self, Y_train: ArrayLike) -> "Prepared":
         """The same for other targets."""

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
@@ -16,12 +16,11 @@ from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.theory.ratios import Verdict, verdict
+from finitewidth.training.infinite.spreads import Spreads
 from finitewidth.training.infinite.test_loss import LossOfSample, TestLoss, gaussian_test_loss
 
 # a matrix between output components and one between samples, whose product is a part of the covariance
 Factor = tuple[Float[np.ndarray, "n_L n_L"], Float[np.ndarray, "M M"]]
-
-_ROUNDING = 1e-9  # of the largest variance, or of the largest mean squared
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Sampling:
     figure="trained_outputs",
 )
 @dataclass(frozen=True, eq=False)
-class Prediction:
+class Prediction(Spreads):
     """Mean and covariance of trained networks on test inputs.
 
     `fw.predict` makes it, and `plot` draws it.
@@ -226,31 +225,6 @@ class Prediction:
         """Its standard error as a number of the theory; zero if it was not sampled."""
         sampled = None if self.sampling is None else self.sampling.variance
         return np.zeros(self.mean.shape[0]) if sampled is None else sampled.averaged_stderr
-
-    @property
-    def std(self) -> Float[np.ndarray, "M n_L"]:
-        """Standard deviations over the ensemble; NaN where there is none, see `below_zero`."""
-        return np.where(self.below_zero, np.nan, np.sqrt(np.maximum(self.variance, 0.0)))
-
-    @property
-    def below_zero(self) -> Bool[np.ndarray, "M n_L"]:
-        """Where the variance through order 1/n is negative, beyond rounding: no standard deviation exists."""
-        variance = self.variance
-        scale = max(np.abs(variance).max(initial=0.0), np.square(self.mean).max(initial=0.0))
-        return (variance < -_ROUNDING * scale) & (self.order > 0)
-
-    @property
-    def note(self) -> str | None:
-        """What a line that shows this record must say besides its numbers, or None."""
-        return "variances below zero" if self.gives_variance and self.below_zero.any() else None
-
-    @property
-    def std_uncertainty(self) -> Float[np.ndarray, "M n_L"]:
-        """What order 1/n neglects in `std`, one standard deviation; NaN where there is none."""
-        unsure, std = self.variance_uncertainty, self.std
-        return np.where(
-            unsure == 0, 0.0, np.divide(unsure, 2 * std, out=np.full_like(std, np.nan), where=std > 0)
-        )
 
     def _require_variance(self) -> None:
         if not self.gives_variance:

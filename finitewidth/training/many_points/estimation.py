@@ -4,7 +4,7 @@ import functools
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -277,7 +277,7 @@ def _earlier(sampling: _Sampling, wanted: Accuracy, seconds: float, pilot: float
     remaining = wanted.budget  # for pilots at earlier times
     while until >= shortest:
         clock = training.clock.until(math.floor(until) if steps else float(f"{until:.4g}"))
-        other = _Sampling(replace(training, clock=clock), wanted.seed, sampling.observable, running)
+        other = _Sampling(training.until(clock), wanted.seed, sampling.observable, running)
         other.what = "looking for an earlier time"
         seconds = unit * other.cost_of_pilot * _SHORT_PILOT / PILOT
         if seconds <= fits:

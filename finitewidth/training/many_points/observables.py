@@ -23,7 +23,7 @@ from finitewidth.training.many_points.time_integrals import KINDS, SQUARED, Time
 
 MEAN: tuple[str, ...] = ("ntk_fluctuation", "dntk", "ddntk_1", "ddntk_2")
 VARIANCE: tuple[str, ...] = (*MEAN, NTK)
-ORDER = (*KINDS, SQUARED)  # by which randomness is named
+ORDER = (*KINDS, SQUARED, "following", "taylor")  # by which randomness is named
 _COLUMNS = 16  # of all outputs together, at least one for each
 
 
@@ -155,8 +155,9 @@ def _parts(
         part = terms if output is None else SymmetricWithOutput(terms, averages, output)
         return (part,), part.means, None
     path = OrderedMatrices(training, matrices, averages, node)
-    second = SecondDdNTK(path, nested=kind == "nested")
-    parts = (second,) if kind == "nested" else (OrderedTerms(path), second)
+    nested = kind == "nested"
+    second = SecondDdNTK(path, has_IIA=nested, has_IIB=not (nested and node.at_end))
+    parts = (second,) if nested else (OrderedTerms(path), second)
     if output is not None and kind == "ordered":
         parts = (*parts, OrderedWithOutput(path, second, output))
     return parts, path.means, path

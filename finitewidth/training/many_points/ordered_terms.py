@@ -106,7 +106,7 @@ class OrderedTerms:
         path.means["ddntk_1"] = -0.5 * through - path.mean_through(np.diag(r_pair))
         if path.matrices.layer.has_same_sample:
             kernel = training.residual_kernel(path.node.a, path.node.a, summed=False)
-            inner = {"p2": a, "p3": a, "r3": kernel, "r4": kernel}
+            inner = {"p2": a.T, "p3": a.T, "r3": kernel, "r4": kernel}
             self.ntk_inner = {name: path.cast(Th * (path.between(name) @ m)) for name, m in inner.items()}
             sums = {"p2": e, "p3": e, "r3": G, "r4": G, "alpha": a}
             self.sums = {name: path.row_sums(name, m) for name, m in sums.items()}

@@ -90,6 +90,10 @@ class SampledTraining:
         other.__dict__.update(cached)
         return other
 
+    def until(self, clock: Clock) -> "SampledTraining":
+        """The same with another end."""
+        return dataclasses.replace(self, clock=clock)
+
     def in_samples(self, symbol: np.ndarray) -> np.ndarray:
         """A function of modes, or of two of them, as a matrix between training samples."""
         V = self.vectors

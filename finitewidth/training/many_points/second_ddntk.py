@@ -17,9 +17,8 @@ NAME = "ddntk_2"
 class SecondDdNTK:
     """The contraction at one time (IIB), or at two nested ones (IIA, and IIB before the end of training)."""
 
-    def __init__(self, path: OrderedMatrices, *, nested: bool):
-        self.path, self.has_IIA = path, nested
-        self.has_IIB = not (nested and path.node.at_end)
+    def __init__(self, path: OrderedMatrices, *, has_IIA: bool, has_IIB: bool):
+        self.path, self.has_IIA, self.has_IIB = path, has_IIA, has_IIB
         training, t, averages = path.training, path.t, path.averages
         e, a, b = path.node.e, path.node.a, path.node.b
         Th, E, summed_K_ea = path.pairs["Th"], path.between("E"), path.summed_K_ea
@@ -29,7 +28,7 @@ class SecondDdNTK:
         self.mean_pair = path.cast(pair)
         self.pair = tuple(path.cast(path.between(name) * summed_K_ea) for name in ("Lam", "Om"))
         self.y3 = path.row_sums("y3", summed_K_ea) if path.matrices.layer.has_same_sample else None
-        if nested:
+        if has_IIA:
             K_be, summed_K_be = (training.residual_kernel(b, e, summed=summed) for summed in (False, True))
             self.ntk_K_be = path.cast(Th[t, t] * K_be)
             self.later_pair = tuple(path.cast(path.between(name) * summed_K_be) for name in ("Lam", "Om"))

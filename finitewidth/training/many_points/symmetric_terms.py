@@ -80,7 +80,7 @@ class _Assignment:
         if matrices.layer.has_same_sample:
             kernel = training.residual_kernel(*others, summed=False)
             kernel = kernel if others[0] is others[1] else kernel + kernel.T
-            inner = {"p2": between, "p3": between, "r3": kernel, "r4": kernel}
+            inner = {"p2": between.T, "p3": between.T, "r3": kernel, "r4": kernel}
             self.ntk_inner = {name: (Th * (pairs[name][:, t] @ m)).astype(dtype) for name, m in inner.items()}
             self.alpha = (pairs["alpha"][t, t] * between).sum(axis=1)[:, None].astype(dtype)
 

@@ -36,8 +36,10 @@ COSTS = {
     "ordered": 4.0,
     "nested": 4.0,
     SQUARED: 2.0,
+    "following": 3.0,  # these two belong to steps with batches and momentum (training/replay/steps.py)
+    "taylor": 3.0,
 }  # of a task, about
-_FIRST_BIN = 0.3  # the first bins end at this fraction of the shortest time scale
+FIRST_BIN = 0.3  # the first bins end at this fraction of the shortest time scale
 _ROUNDING = 1e-6  # of the number of steps in sums and differences of times
 _LONG = 20.0  # in units of the longest time scale: the end of training
 
@@ -90,7 +92,7 @@ class Replay:
         return self._bins_until(max(self.duration - apart, 0.0))
 
     def _bins_until(self, span: float) -> TimeBins:
-        return TimeBins(span, _FIRST_BIN / self.l[-1])
+        return TimeBins(span, FIRST_BIN / self.l[-1])
 
     def decayed(self, time: float) -> np.ndarray:
         """e at a time."""

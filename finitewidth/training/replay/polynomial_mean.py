@@ -54,11 +54,12 @@ def fluctuations_one_by_one(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """z, z_1 and z_2 for outputs that begin at zero, in groups of columns of the roots of A and B."""
     n, common, separate = networks.outputs, networks.common.shape[1], networks.separate.shape[1]
-    room = max(1, _AT_ONCE // (networks.size * networks.count * n**2))
-    for first in range(0, common + n**2 * separate, room):
+    columns_in_all = common + n**2 * separate
+    room = max(1, min(columns_in_all, _AT_ONCE // (networks.size * networks.count * n**2)))
+    for first in range(0, columns_in_all, room):
         columns = np.arange(first, first + room)
-        one = np.zeros((room, common + n**2 * separate))
-        inside = columns < one.shape[1]
+        one = np.zeros((room, columns_in_all))
+        inside = columns < columns_in_all
         one[np.flatnonzero(inside), columns[inside]] = 1.0
         shared, own = one[:, :common], one[:, common:].reshape(room, n, n, separate)
         found = still(networks, training, masks, jnp.asarray(shared), jnp.asarray(own))

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -12,14 +12,18 @@ from jaxtyping import Float
 
 from finitewidth.core.display.records import shown
 from finitewidth.core.estimate import Estimate
-from finitewidth.core.inputs import as_targets
+from finitewidth.core.inputs import ArrayLike, as_positive, as_targets
 from finitewidth.core.methods import Sampling
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.losses.abstract import AbstractLoss, as_loss
+from finitewidth.network.losses.probabilities import one_hot
 from finitewidth.network.network import Network
 from finitewidth.theory.ratios import Verdict
 from finitewidth.training.first_order.expansion import expansion_of
+from finitewidth.training.first_order.learning_problem import of_width
 from finitewidth.training.infinite.gaussian import Expansion, Truncation
+from finitewidth.training.infinite.gaussian import Sampling as Errors
+from finitewidth.training.infinite.spreads import Spreads
 from finitewidth.training.infinite.test_loss import TestLoss
 from finitewidth.training.neglected.truncation import Units, truncation_of_replay
 from finitewidth.training.replay.averages import Average, Draws, average
@@ -41,13 +45,20 @@ class Expectation(NamedTuple):
     contributions: dict[str, np.ndarray]  # to the correction
 
 
-class AtInfiniteWidth(NamedTuple):
+@shown("mean", "stderr", "std")
+@dataclass(frozen=True, eq=False)
+class AtInfiniteWidth(Spreads):
     """Mean and variance of infinitely wide networks, sampled."""
 
-    mean: np.ndarray  # (M, n_L)
-    variance: np.ndarray
-    mean_stderr: np.ndarray
-    variance_stderr: np.ndarray
+    mean: Float[np.ndarray, "M n_L"]
+    variance: Float[np.ndarray, "M n_L"]
+    stderr: Float[np.ndarray, "M n_L"] = field(repr=False)  # of the mean
+    variance_stderr: Float[np.ndarray, "M n_L"] = field(repr=False)
+
+    order = 0
+    gives_variance = True
+    factors = None  # there is no covariance between outputs
+    uncertainty = variance_uncertainty = 0.0  # nothing is neglected
 
 
 @shown(
@@ -66,7 +77,7 @@ class AtInfiniteWidth(NamedTuple):
     dimensions=dict.fromkeys(("mean", "stderr", "uncertainty", "std", "variance"), "sample output"),
 )
 @dataclass(frozen=True, eq=False)
-class ReplayedPrediction:
+class ReplayedPrediction(Spreads):
     """Trained networks through order 1/n, averaged over replays from drawn initial outputs.
 
     `fw.predict` makes it for any loss but the squared error, and where each network draws batches of its own.
@@ -110,6 +121,10 @@ class ReplayedPrediction:
     def n(self) -> int:
         """The width that the expansion is in."""
         return self.net.ladder.widths[-2]
+
+    def with_width(self, n: int) -> "ReplayedPrediction":
+        """The same where all hidden layers have width n: the draws depend on ratios of widths only."""
+        return replace(self, net=of_width(self.net, n))
 
     @property
     def samples(self) -> int:
@@ -172,9 +187,18 @@ class ReplayedPrediction:
         return self._expectation(self._squares).contributions
 
     @property
-    def std(self) -> Float[np.ndarray, "M n_L"]:
-        """Standard deviations over the ensemble; NaN where order 1/n makes a variance negative."""
-        return np.sqrt(np.where(self.variance < 0, np.nan, self.variance))
+    def sampling(self) -> Errors:
+        """Standard errors of the theory itself, in the form that other records have them."""
+        mean, variance = (self._expectation(found) for found in (self._outputs, self._squares))
+        errors, of_variance = (self._errors(one) for one in (mean, variance))
+        return replace(errors, variance=of_variance)
+
+    def _errors(self, found: Expectation) -> Errors:
+        largest = np.abs(found.correction.value).max(initial=0.0)
+        rms = float(np.sqrt(np.mean(found.correction.stderr**2)))
+        own = {name: part.stderr / self.n for name, part in self._outputs.contributions.items()}
+        averaged = np.sqrt(np.mean(found.stderr**2, axis=1))  # a bound: outputs share their draws
+        return Errors(self.samples, rms / largest if largest else 0.0, found.stderr, averaged, own)
 
     @property
     def probabilities(self) -> Expectation:
@@ -182,6 +206,27 @@ class ReplayedPrediction:
         if self.loss.probabilities_in_jax(jnp.zeros((1, self.net.outputs))) is None:
             raise ValueError(f"loss={self.loss!r} knows no classes; use loss=fw.CrossEntropy().")
         return self.expectation(lambda z: cast(jax.Array, self.loss.probabilities_in_jax(z)))
+
+    def smoothed_accuracy(self, labels: ArrayLike, *, smoothing: float = 0.25) -> Expectation:
+        """The mean share of right classes, with a softmax of outputs/smoothing in place of the largest.
+
+        Order 1/n is known for smooth functions. Compare several values of `smoothing`: where the result
+        depends on it, a smaller one says more.
+
+        Args:
+            labels: Class numbers (M,) or one-hot targets (M, n_L).
+            smoothing: The difference of outputs over which a decision is spread.
+
+        Returns:
+            An average over networks and test inputs, with `correction` and `infinite_width`.
+        """
+        smoothing = as_positive("smoothing", smoothing)
+        right = np.asarray(labels)
+        if right.ndim == 1:
+            right = one_hot(right, self.net.outputs)
+        right = jnp.asarray(as_targets(right, *self.mean.shape, name="labels", inputs="the prediction"))
+        decided = lambda z: jax.nn.softmax(z / smoothing, axis=-1)  # noqa: E731
+        return self.expectation(lambda z: jnp.mean(jnp.sum(right * decided(z), axis=-1)))
 
     @property
     def infinite_width(self) -> AtInfiniteWidth:
@@ -193,6 +238,12 @@ class ReplayedPrediction:
 
     gives_variance = True
     factors = None  # there is no covariance between outputs
+
+    @property
+    def variance_uncertainty(self) -> Float[np.ndarray, "M n_L"]:
+        """What order 1/n neglects in the variance, one standard deviation."""
+        known = self.truncation.variance
+        return np.zeros_like(self.mean) if known is None else known
 
     @functools.cached_property
     def truncation(self) -> Truncation:

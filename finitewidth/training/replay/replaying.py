@@ -1,7 +1,7 @@
 """Order 1/n for any smooth loss, batches, schedules and momentum: whole tensors, and replays of training.
 
-Squared errors with batches that all networks share have a deterministic mean; anything else is averaged over
-drawn initial outputs.
+Squared errors with batches that all networks share have a deterministic mean, and for many inputs one in
+samples of neurons; anything else is averaged over drawn initial outputs.
 """
 
 import time
@@ -13,23 +13,20 @@ import numpy as np
 
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.memory import require_memory
-from finitewidth.core.methods import Sampling, Tensors, as_method
+from finitewidth.core.methods import Sampling, Tensors, as_method, only
 from finitewidth.core.run import Run, runner
 from finitewidth.core.tasks import Runner
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.losses.abstract import AbstractLoss
 from finitewidth.theory.solve import solve_with
 from finitewidth.training.first_order.chosen_method import Chosen
-from finitewidth.training.first_order.expansion import judged, warn_of
+from finitewidth.training.first_order.expansion import warn_of
 from finitewidth.training.first_order.learning_problem import Problem
-from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.infinite.solver import largest_eigenvalue
-from finitewidth.training.neglected.places import places_of
-from finitewidth.training.neglected.truncation import truncation_of_replay
 from finitewidth.training.replay.averages import Draws, average, draw, gathered, pairs_of_batch
 from finitewidth.training.replay.initial_networks import NEEDED, PAIRS, InitialNetworks
-from finitewidth.training.replay.polynomial_mean import mean_of_squared_error
+from finitewidth.training.replay.mean_predictions import exact_means, mean_of_neurons
 from finitewidth.training.replay.replayed import ReplayedPrediction
 from finitewidth.training.replay.trajectories import Training
 
@@ -62,9 +59,12 @@ def predict_by_replay(
             "output is there with method=fw.Sampling(), other averages with prediction.expectation."
         )
     last = max(stops, key=lambda stop: stop.end)
-    exact = loss.is_squared_error and not last.draws_batches and not isinstance(method, Sampling)
+    many = problem.count > MOST_INPUTS
+    exact = loss.is_squared_error and not (many or last.draws_batches or isinstance(method, Sampling))
     method = as_method(method, (Tensors, Sampling) if exact else (Sampling,), where=_where(last, loss))
     sampling = method if isinstance(method, Sampling) else Sampling()
+    if many:
+        only(sampling, ("tolerance", "samples", "budget", "key"), _where(last, loss))
     has_skips = problem.net.ladder.has_skips
     tensors = Chosen.of(method if exact else Tensors(), None, problem.count, has_skips=has_skips)
 
@@ -79,15 +79,22 @@ def predict_by_replay(
         }
 
     with runner(run, kind="replay", configuration=described) as running:
+        if many:
+            return _warned([mean_of_neurons(problem, stop, sampling, running) for stop in stops])
         initial = _initial(running, problem, tensors)
         last.check_stable(largest_eigenvalue(initial.training_ntk), loss)
         ends = tuple(sorted({int(stop.end) for stop in stops}))
         training = Training(last, loss, problem.Y, ends, problem.merged[1])
         if exact:
-            found = _exact(problem, stops, initial, training, tensors)
+            found = exact_means(problem, stops, initial.networks, initial.error, training, tensors.method)
         else:
             draws = _drawn(running, initial.networks, training, sampling)
             found = [_record(problem, stop, loss, sampling, initial, draws, ends) for stop in stops]
+    return _warned(found)
+
+
+def _warned(found: Sequence[Prediction | ReplayedPrediction]) -> tuple[Prediction | ReplayedPrediction, ...]:
+    """The predictions, after warnings where they are not to be trusted."""
     for prediction in found:
         assert prediction.expansion is not None
         warn_of(prediction.expansion, prediction.condition)
@@ -108,10 +115,8 @@ def _check(problem: Problem, stops: Sequence[AbstractAlgorithm], loss: AbstractL
             )
         stop.check_batches(len(problem.X))
     if problem.count > MOST_INPUTS:
-        raise ValueError(
-            f"order 1/n with algorithm={stops[0]!r} and loss={loss!r} needs whole tensors, of at most "
-            f"{MOST_INPUTS} training and test inputs together, got {problem.count}; pass fewer, or order=0."
-        )
+        _check_many(problem, stops[0], loss)
+        return
     tensors, copies = len(NEEDED), 3
     require_memory(
         8 * copies * tensors * problem.count**4,
@@ -120,6 +125,26 @@ def _check(problem: Problem, stops: Sequence[AbstractAlgorithm], loss: AbstractL
         count=problem.count,
         power=4,
     )
+
+
+def _check_many(problem: Problem, algorithm: AbstractAlgorithm, loss: AbstractLoss) -> None:
+    """Refuse many inputs, except where neurons can be drawn along the steps."""
+    remedy = f"pass at most {MOST_INPUTS} training and test inputs together, or use order=0"
+    if not loss.is_squared_error:
+        raise ValueError(
+            f"order 1/n with loss={loss!r} needs whole tensors, which {problem.count} inputs are too many "
+            f"for; {remedy}."
+        )
+    if algorithm.draws_batches:
+        raise ValueError(
+            f"order 1/n of {problem.count} inputs needs batches that all networks share, got "
+            f"algorithm={algorithm!r}; use algorithm.fixed({len(problem.X)}, key=0), or {remedy}."
+        )
+    if problem.net.ladder.has_skips:
+        raise ValueError(
+            f"order 1/n of {problem.count} inputs with algorithm={algorithm!r} draws neurons, which is for "
+            f"dense networks only, and this one has skip connections; {remedy}."
+        )
 
 
 class _Initial:
@@ -155,44 +180,6 @@ def _initial(running: Runner, problem: Problem, chosen: Chosen) -> _Initial:
     return _Initial(networks, max(theory.error, theory.four_leg_error))
 
 
-# --- the squared error ------------------------------------------------------------------------------
-
-
-def _exact(
-    problem: Problem,
-    stops: Sequence[AbstractAlgorithm],
-    initial: _Initial,
-    training: Training,
-    chosen: Chosen,
-) -> list[Prediction]:
-    """Means with all contributions, without samples."""
-    masks, X = training.algorithm.masks(len(problem.X)), problem.merged[0]
-    corrections = mean_of_squared_error(initial.networks, training, masks)
-    found = []
-    for stop in stops:
-        at = training.ends.index(int(stop.end))
-        infinite = fit(problem.net, problem.X, problem.Y, algorithm=stop).predict(X[problem.merged[1]])
-        n = problem.net.ladder.widths[-2]
-        parts = {name: part[at] / n for name, part in corrections.items()}
-        del parts["output_with_ntk"]  # it has no mean
-        prediction = replace(
-            infinite,
-            order=1,
-            mean=infinite.mean + sum(parts.values()),
-            factors=None,
-            error=max(infinite.error, initial.error),
-            contributions=parts,
-            leading=infinite,
-            method=chosen.method,
-        )
-        count, tensors = len(problem.X), initial.networks.tensors
-        neglected = truncation_of_replay(prediction, float(np.sqrt(np.mean(problem.Y**2))))
-        places = places_of(tensors["Theta"], np.arange(count), problem.merged[1])
-        untrained = float(np.diag(tensors["K"])[:count].max())
-        found.append(judged(prediction, neglected, problem.Y, untrained, places))
-    return found
-
-
 # --- other losses -----------------------------------------------------------------------------------
 
 
@@ -201,8 +188,8 @@ def _drawn(running: Runner, networks: InitialNetworks, training: Training, metho
     size, key = pairs_of_batch(networks), method.seed
     wanted = _PILOT if method.samples is None else method.samples // 2
     parts: list[dict[str, np.ndarray]] = []
-    began = time.perf_counter()
-    for _ in range(_ROUNDS):
+    began, rounds = time.perf_counter(), 0
+    while True:
         batches = range(len(parts), max(len(parts) + 1, -(-wanted // size)))
         parts += draw(networks, training, batches, key, running)
         draws = gathered(networks, training, parts)
@@ -213,7 +200,8 @@ def _drawn(running: Runner, networks: InitialNetworks, training: Training, metho
         excess = (
             max(_relative_error(draws, power) for power in (1, 2)[: 1 + method.variance]) / method.tolerance
         )
-        if excess <= 1:
+        rounds += 1
+        if excess <= 1 or rounds == _ROUNDS:
             return draws
         wanted = int(_SAFETY * excess**2 * draws.pairs) + 1
         duration = (time.perf_counter() - began) / draws.pairs * wanted
@@ -223,7 +211,6 @@ def _drawn(running: Runner, networks: InitialNetworks, training: Training, metho
                 f"{2 * wanted} samples and {duration:.0f} seconds, more than budget={method.budget:g}; "
                 "raise the budget or the tolerance of fw.Sampling, or stop earlier."
             )
-    return draws
 
 
 def _relative_error(draws: Draws, power: int) -> float:
