@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from finitewidth.core.storage.files import drafted, seal, with_checksums
+from finitewidth.core.storage.files import drafted, require_assertions, seal, with_checksums
 from finitewidth.network.mlp import network_from_dict
 from finitewidth.network.network import Network
 from finitewidth.theory.tensors import MATRICES, TENSORS, stderr_name
@@ -69,6 +69,7 @@ def save(theory: Contents, path: str | Path) -> None:
     path = Path(path)
     if path.suffix != ".zarr":
         raise ValueError(f"path must end in .zarr, got {str(path)!r}; rename it.")
+    require_assertions(path)
     if path.exists() and not _is_ours(path):
         raise ValueError(f"path {str(path)!r} exists and is not a theory; choose another.")
     data = to_xarray(theory)
@@ -107,6 +108,7 @@ def _open(path: Path) -> "xarray.Dataset":
 
 def load(path: str | Path) -> Contents:
     """The contents that `save` wrote."""
+    require_assertions(Path(path))
     data = _open(Path(path))
     about = data.attrs
     if about.get("kind") != "finitewidth theory":
