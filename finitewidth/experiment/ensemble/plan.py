@@ -98,7 +98,7 @@ class Control(NamedTuple):
     The prediction of infinitely wide networks is one: it is affine in the initial outputs, whose mean is
     zero.
 
-    Args:
+    Attributes:
         function: It takes the outputs (N, n_L) of one member at initialization, on training and then test
             inputs, to an array of that shape.
         mean: The exact mean of that array over members.
