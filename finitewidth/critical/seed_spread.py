@@ -1,8 +1,8 @@
 r"""How much two networks differ that differ in their seed alone, layer by layer, and what sets it.
 
 Between seeds the kernel of a layer is $K (1 \pm \sqrt{V/n}/K)$, its NTK
-$\Theta (1 \pm \sqrt{(A + 2B)/n}/\Theta)$. With attention part of that does not fall with the width but with the
-number of heads: it is what is left when all widths grow and the heads stay as they are.
+$\Theta (1 \pm \sqrt{(A + 2B)/n}/\Theta)$. With attention part of that does not fall with the width but with
+the number of heads: it is what is left when all widths grow and the heads stay as they are.
 """
 
 from collections.abc import Sequence
