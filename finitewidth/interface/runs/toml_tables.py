@@ -10,7 +10,7 @@ from typing import Any
 def parse(path: Path) -> dict:
     """The tables of a TOML file."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ValueError(f"RUN {str(path)!r} does not exist; give the path of a TOML file.") from None
     except IsADirectoryError:
