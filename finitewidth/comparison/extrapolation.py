@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from finitewidth.comparison.control_variates import control_variate
+from finitewidth.comparison.kinked_extrapolation import WIDTHS, KinkedExtrapolation, extrapolate_kinked
 from finitewidth.comparison.remainders import ORDERS, falls_of_remainders
 from finitewidth.comparison.widths import START, too_narrow, wide_enough, wider_width
 from finitewidth.core.display.records import shown
@@ -33,6 +34,7 @@ from finitewidth.network.algorithms.abstract import AbstractAlgorithm
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.expansion import ExpansionWarning
 from finitewidth.training.first_order.prepared import Prepared, prepare
+from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
 
 CACHED = 4e6  # bytes of the parameters of a batch; larger batches are slower
@@ -158,7 +160,7 @@ def extrapolate(
     members: int = 4000,
     key: Any = 0,
     run: Run | None = None,
-) -> Extrapolation:
+) -> Extrapolation | KinkedExtrapolation:
     """Mean and variance of trained networks at the width of `net`, with the orders behind 1/n.
 
     Ensembles of narrower networks are trained with control variates, and what order 1/n leaves over is fitted
@@ -167,20 +169,24 @@ def extrapolate(
     narrow the errors are those of theory alone, with an `fw.warnings.ExpansionWarning` that names widths that
     will do.
 
+    Networks with kinks such as relu approach infinite width as n^(-1/2), and order 1/n does not exist for
+    them: their networks are compared with infinite width, and fitted with n^(-1/2), 1/n and n^(-3/2).
+
     Args:
-        net: A network whose hidden layers all have the same width, and for which order 1/n exists.
+        net: A network whose hidden layers all have the same width.
         X_train: Training inputs (N, n_0).
         Y_train: Targets (N, n_L).
         X_test: Test inputs (M, n_0).
         algorithm: How and how long networks are trained.
         widths: Widths of the ensembles. By default 24, 32 and 48, and wider ones where orders behind the fit
-            would be most of the error; the record has them.
+            would be most of the error; the record has them. With kinks 64, 128, 256 and 512.
         members: Networks of each ensemble, 16 or more.
         key: The randomness.
         run: Where networks are trained, an `fw.Run`; its store is a folder with one ensemble for each width.
 
     Returns:
-        Estimates `mean` and `variance` with standard errors, also `at` other widths.
+        Estimates `mean` and `variance` with standard errors, also `at` other widths: an
+        `fw.records.Extrapolation`, or for networks with kinks an `fw.records.KinkedExtrapolation`.
 
     ```python
     wide = fw.extrapolate(
@@ -195,10 +201,29 @@ def extrapolate(
     wide.mean.value, wide.mean.stderr, wide.at(256).mean.value
     ```
     """
-    members = checked_members(members)
-    narrow = list(checked_widths(net, START if widths is None else widths))
-    prepared = prepare(net, X_train, Y_train, X_test, covariance=True)
+    members, start = checked_members(members), START if net.is_smooth else WIDTHS
+    narrow = list(checked_widths(net, start if widths is None else widths))
     key, run = as_key(key), as_run(run, batches=True)
+
+    def measured(n: int) -> dict[str, Estimate]:
+        small = _with_width(net, n)
+        ensemble = train_ensemble(
+            small,
+            X_train,
+            Y_train,
+            X_test,
+            algorithm=algorithm,
+            members=members,
+            key=jax.random.fold_in(key, n),  # one key for all widths would draw the same first neurons
+            control=control_variate(small, X_train, Y_train, X_test, algorithm),
+            run=_of_width(run, n, small, members),
+        )
+        return _mean_and_variance(ensemble)
+
+    if not net.is_smooth:
+        infinite = fit(net, X_train, Y_train, algorithm=algorithm).predict(X_test)
+        return extrapolate_kinked(net.ladder.widths[-2], narrow, members, algorithm, infinite, measured)
+    prepared = prepare(net, X_train, Y_train, X_test, covariance=True)
 
     def meaningless(n: int) -> bool:
         return _predicted(prepared, algorithm, n).verdict == "meaningless"
@@ -207,19 +232,7 @@ def extrapolate(
         _warn_of_narrow(too_narrow(narrow, meaningless), meaningless, prepared.n)
 
     def remainders(n: int) -> dict[str, Estimate]:
-        small = prepared.with_width(n)
-        ensemble = train_ensemble(
-            small.net,
-            X_train,
-            Y_train,
-            X_test,
-            algorithm=algorithm,
-            members=members,
-            key=jax.random.fold_in(key, n),  # one key for all widths would draw the same first neurons
-            control=control_variate(small.net, X_train, Y_train, X_test, algorithm),
-            run=_of_width(run, n, small.net, members),
-        )
-        return _remainders(ensemble, _predicted(prepared, algorithm, n))
+        return _remainders(measured(n), _predicted(prepared, algorithm, n))
 
     seen = [remainders(n) for n in narrow]
     first = _first_order(_predicted(prepared, algorithm, WIDE))
@@ -329,12 +342,20 @@ def _first_order(prediction: Prediction) -> dict[str, np.ndarray]:
     return {name: WIDE * (getattr(prediction, name) - getattr(limit, name)) for name in ("mean", "variance")}
 
 
-def _remainders(ensemble: Ensemble, prediction: Prediction) -> dict[str, Estimate]:
-    """Trained networks less theory."""
+def _with_width(net: Network, n: int) -> Network:
+    """The network with another width of all hidden layers."""
+    n_0, *hidden, n_L = net.ladder.widths
+    return net.with_widths((n_0, *[n] * len(hidden), n_L))
+
+
+def _mean_and_variance(ensemble: Ensemble) -> dict[str, Estimate]:
+    """Of trained outputs, with the control variate."""
     controlled = ensemble.controlled
     assert controlled is not None and controlled.covariance is not None  # the control is linear
     variance = Estimate(*(np.einsum("aiai->ai", part) for part in controlled.covariance))
-    return {
-        name: Estimate(seen.value - getattr(prediction, name), seen.stderr)
-        for name, seen in (("mean", controlled.mean), ("variance", variance))
-    }
+    return {"mean": controlled.mean, "variance": variance}
+
+
+def _remainders(seen: Mapping[str, Estimate], prediction: Prediction) -> dict[str, Estimate]:
+    """Trained networks less theory."""
+    return {name: Estimate(one.value - getattr(prediction, name), one.stderr) for name, one in seen.items()}

@@ -9,6 +9,7 @@ from typing import Any
 from finitewidth.network.ladder import Ladder, UnknownLayer
 from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
 from finitewidth.network.layers.activation import Activation, as_activation
+from finitewidth.network.layers.attention import SelfAttention
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.layers.plain import layers_from_plain
 from finitewidth.network.layers.residual import Residual
@@ -200,6 +201,11 @@ class Network:
     def ladder(self) -> Ladder:
         """The dense layers and the skips between them; an error for layers unknown at order 1/n."""
         return Ladder.of(self.input_shape[-1], self.layers)
+
+    @functools.cached_property
+    def has_attention(self) -> bool:
+        """Whether positions attend to each other in some layer."""
+        return any(isinstance(layer, SelfAttention) for layer in self.walked)
 
     @functools.cached_property
     def channels_in_front(self) -> tuple[int, ...]:

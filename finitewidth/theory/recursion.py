@@ -175,11 +175,18 @@ def corrections(
     state: State, step: Step, itself: SelfInteraction = NO_MEMORY
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """G1 and H1 of layer l + 1, as far as the weights of that layer make them."""
-    if step.bare or state.G1 is None or state.H1 is None:
+    if step.bare or state.G1 is None:
         return None, None
+    if state.H1 is None:  # nothing but the kernel is followed
+        return _corrected_kernel(state.G1, corners_of(state.blocks["v", "v"]), step), None
     if not state.blocks:  # nothing fluctuates in layer 1
         return np.zeros_like(step.K), np.zeros_like(step.K)
     return corrected_means(state.G1, state.H1, step, Fluctuations.of(state.blocks), itself)
+
+
+def _corrected_kernel(G1: np.ndarray, V: Corners, step: Step) -> np.ndarray:
+    """G1 of layer l + 1, which asks for nothing but G1 and V of layer l."""
+    return step.width_ratio * step.C_W * step.moments.sigma.correction(G1, V)
 
 
 def corrected_means(

@@ -50,8 +50,9 @@ def solve(
     Order 1 knows dense layers, convolutions, pools, norms, activations and residual blocks. A neuron of a
     residual network remembers its past through skip connections, so that every two layers of a stream are
     correlated; the method says how much of that is kept. Blocks that begin with a norm and weights have no
-    such memory. With norms, convolutions or pools there are V, D, A, F, B with G1 and H1; layers with
-    positions have means over them, as if they were flattened.
+    such memory. With norms, convolutions or pools there are V, D, A, F, B with G1 and H1, with attention K,
+    G1 and V, its heads drawn with their number and width: `layer.stderr("V")` is the standard error, and
+    Theta that of infinite width. Layers with positions have means over them, as if they were flattened.
 
     Most of the time at order 1 goes into the four-leg averages of the layers, which are independent tasks.
     Single precision and integers are promoted to float64.

@@ -81,6 +81,7 @@ class Step:
     bare: bool  # whether only K, Theta, V, F and B are moved: no derivatives of <s' s'>
     orthogonality: float = 0.0  # min(1, n_l / n_{l+1}) if the weights behind layer l are orthogonal
     gain: float = 0.0  # learning rate of the gains of a norm right in front of the activation
+    kernel_only: bool = False  # whether only K, G1 and V are moved
 
     @property
     def K(self) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 from finitewidth.core.storage.files import drafted, require_assertions, seal, with_checksums
 from finitewidth.network.mlp import network_from_dict
 from finitewidth.network.network import Network
-from finitewidth.theory.tensors import MATRICES, TENSORS
+from finitewidth.theory.tensors import MATRICES, TENSORS, stderr_name
 
 if TYPE_CHECKING:
     import xarray
@@ -38,7 +38,8 @@ def to_xarray(theory: Contents) -> "xarray.Dataset":
 
     kept = sorted(theory.layers)
     variables = {}
-    for name in (*MATRICES, *TENSORS):
+    names = (*MATRICES, *TENSORS)
+    for name in (*names, *map(stderr_name, names)):
         present = [theory.layers[index][name] for index in kept if name in theory.layers[index]]
         if present:
             absent = np.full_like(present[0], np.nan) if len(present) < len(kept) else present[0]

@@ -63,7 +63,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "training.first_order",
         "training.replay",
         "training.textbook",
+        "training.kinks",
     },
+    "training.kinks": {"core", "network", "gaussian", "theory", "training.infinite"},
     "training.infinite": {"core", "network", "gaussian", "theory"},
     "training.replay": {
         "core",

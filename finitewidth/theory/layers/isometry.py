@@ -68,6 +68,6 @@ class Isometry:
         lost = np.empty((*self.k.shape, 3, 3))
         for row, (a, b) in enumerate(samples):
             for column, (c, d) in enumerate(samples):
-                k = [pairs[tuple(sorted(one))] for one in ((a, c), (b, d), (a, d), (b, c))]
+                k = [pairs[min(one), max(one)] for one in ((a, c), (b, d), (a, d), (b, c))]
                 lost[..., row, column] = self.share * (k[0] * k[1] + k[2] * k[3])
         return lost
