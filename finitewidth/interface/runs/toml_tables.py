@@ -24,7 +24,7 @@ def parse(path: Path) -> dict:
     return _in_known_case(tables, str(path))
 
 
-_CAPITALS = {name.casefold(): name for name in ("C_b", "C_W", "C_OV", "sigma_QK")}
+_CAPITALS = {name.casefold(): name for name in ("C_b", "C_W", "C_OV", "lambda_W", "sigma_QK")}
 
 
 def _in_known_case(value: Any, where: str) -> Any:
