@@ -33,7 +33,7 @@ PIECEWISE = {"relu": (1.0, 0.0), "leaky_relu(0.2)": (1.0, 0.2)}
 )
 def scale_invariant() -> Iterator[Comparison]:
     for name, slopes in PIECEWISE.items():
-        A_2, A_4 = (np.mean(np.power(slopes, power)) for power in (2, 4))
+        A_2, A_4 = (float(np.mean(np.power(slopes, power))) for power in (2, 4))
         net = MLP((2, *[1] * LAYERS), name, C_b=0.0, C_W=1 / A_2)
         layers = [solve(net, X, tensors=("V",)).layer(l) for l in range(1, LAYERS + 1)]
         K = layers[0].K.item()
