@@ -86,7 +86,7 @@ def _fixed_point(sigma: Callable, C_W: float, near: float) -> float:
     SOURCE,
     "A step of gradient descent changes outputs by -eta H (z - y), with the NTK H of the network, up to "
     "order eta^2.",
-    "real networks: one of width 16, steps of three sizes, automatic differentiation",
+    "trained networks: one of width 16, one step of three sizes, automatic differentiation",
 )
 def one_step() -> Iterator[Comparison]:
     net = MLP((2, 16, 16, 1), "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5, lambda_W=1.3)
