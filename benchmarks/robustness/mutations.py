@@ -181,8 +181,8 @@ def report(outcomes: dict[str, dict]) -> str:
         f"faults, seed {SEED}, each against the test files of its module alone, at most {LIMIT} s on a busy "
         "machine.",
         "",
-        f"{ends['noticed']} noticed, {ends['survived']} survived, {ends['out of time']} out of time. Of those "
-        f"noticed, {since} survived the trial, and tests were added for them.",
+        f"{ends['noticed']} noticed, {ends['survived']} survived, {ends['out of time']} out of time. Of the "
+        f"first, {since} survived the trial, and tests were added for them.",
         "",
         "| kind | noticed | survived | out of time |",
         "|---|---:|---:|---:|",
