@@ -24,20 +24,27 @@ from finitewidth.core.display.user_warnings import warn
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import ArrayLike, as_count
 from finitewidth.core.keys import as_key
+from finitewidth.core.methods import Sampling
 from finitewidth.core.run import Run, as_run
 from finitewidth.core.tasks import HERE
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import LEAST_BATCHES, train_ensemble
 from finitewidth.experiment.scaling import Fall
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.losses.abstract import AbstractLoss, as_loss
+from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.expansion import ExpansionWarning
 from finitewidth.training.first_order.prepared import Prepared, prepare
 from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.prediction import predict
+from finitewidth.training.replay.replayed import ReplayedPrediction
+from finitewidth.training.replay.replaying import is_replayed
 
 CACHED = 4e6  # bytes of the parameters of a batch; larger batches are slower
 LEAST_MEMBERS = 16  # of an ensemble, for standard errors that are themselves known to a fifth
 ROUNDING = 1e-9  # of the largest variance, or of the largest mean squared
+_OF_THEORY = 0.01  # standard error of order 1/n over its largest correction, where it is sampled
 WIDE = 2**20  # a width of which only order 1/n is seen
 
 
@@ -75,7 +82,7 @@ class Extrapolation:
     n: int  # the width that was asked for
     widths: tuple[int, ...]  # of the ensembles
     members: int  # of each ensemble
-    prepared: Prepared = field(repr=False)  # the theory through order 1/n
+    prepared: Prepared | ReplayedPrediction = field(repr=False)  # the theory through order 1/n
     algorithm: AbstractAlgorithm  # how networks are trained
     falls: Mapping[str, Fall] = field(repr=False)  # of the remainder of mean and variance
     remainders: Mapping[str, Sequence[Estimate]] = field(repr=False)  # networks minus theory at each width
@@ -92,7 +99,7 @@ class Extrapolation:
         return there
 
     @property
-    def prediction(self) -> Prediction:
+    def prediction(self) -> Prediction | ReplayedPrediction:
         """Theory through order 1/n at this width."""
         return _predicted(self.prepared, self.algorithm, self.n)
 
@@ -139,7 +146,9 @@ class Extrapolation:
     def _with_remainder(self, name: str) -> Estimate:
         left, theory = self.falls[name].at(self.n), self.prediction
         neglected = {"mean": theory.uncertainty, "variance": theory.variance_uncertainty}[name]
-        return Estimate(getattr(theory, name) + left.value, np.hypot(left.stderr, self._reach * neglected))
+        own = {"mean": theory.stderr, "variance": theory.variance_stderr}[name]  # where theory is sampled
+        error = np.hypot(np.hypot(left.stderr, own), self._reach * neglected)
+        return Estimate(getattr(theory, name) + left.value, error)
 
     @property
     def _reach(self) -> float:
@@ -157,6 +166,7 @@ def extrapolate(
     widths: Sequence[int] | None = None,
     members: int = 4000,
     key: Any = 0,
+    loss: AbstractLoss = MSE(),
     run: Run | None = None,
 ) -> Extrapolation:
     """Mean and variance of trained networks at the width of `net`, with the orders behind 1/n.
@@ -177,6 +187,7 @@ def extrapolate(
             would be most of the error; the record has them.
         members: Networks of each ensemble, 16 or more.
         key: The randomness.
+        loss: The loss.
         run: Where networks are trained, an `fw.Run`; its store is a folder with one ensemble for each width.
 
     Returns:
@@ -197,8 +208,8 @@ def extrapolate(
     """
     members = checked_members(members)
     narrow = list(checked_widths(net, START if widths is None else widths))
-    prepared = prepare(net, X_train, Y_train, X_test, covariance=True)
-    key, run = as_key(key), as_run(run, batches=True)
+    loss, key, run = as_loss(loss), as_key(key), as_run(run, batches=True)
+    prepared = _theory(net, X_train, Y_train, X_test, algorithm, loss)
 
     def meaningless(n: int) -> bool:
         return _predicted(prepared, algorithm, n).verdict == "meaningless"
@@ -214,9 +225,10 @@ def extrapolate(
             Y_train,
             X_test,
             algorithm=algorithm,
+            loss=loss,
             members=members,
             key=jax.random.fold_in(key, n),  # one key for all widths would draw the same first neurons
-            control=control_variate(small.net, X_train, Y_train, X_test, algorithm),
+            control=control_variate(small.net, X_train, Y_train, X_test, algorithm, loss),
             run=_of_width(run, n, small.net, members),
         )
         return _remainders(ensemble, _predicted(prepared, algorithm, n))
@@ -238,6 +250,16 @@ def extrapolate(
     there = Extrapolation(prepared.n, tuple(narrow), members, prepared, algorithm, falls, left, useless)
     _warn_of_width(there)
     return there
+
+
+def _theory(net, X_train, Y_train, X_test, algorithm, loss) -> Prepared | ReplayedPrediction:
+    """Order 1/n, for any width of the hidden layers."""
+    if not is_replayed(algorithm, loss):
+        return prepare(net, X_train, Y_train, X_test, covariance=True)
+    method = Sampling(tolerance=_OF_THEORY, variance=True)
+    found = predict(net, X_train, Y_train, X_test, algorithm=algorithm, loss=loss, method=method)
+    assert isinstance(found, ReplayedPrediction)  # the method draws initial outputs
+    return found
 
 
 def _warn_of_narrow(useless: Sequence[int], meaningless: Callable[[int], bool], n: int) -> None:
@@ -319,22 +341,30 @@ def checked_widths(net: Network, widths) -> tuple[int, ...]:
     return narrow
 
 
-def _predicted(prepared: Prepared, algorithm: AbstractAlgorithm, n: int) -> Prediction:
+def _predicted(
+    prepared: Prepared | ReplayedPrediction, algorithm: AbstractAlgorithm, n: int
+) -> Prediction | ReplayedPrediction:
+    if isinstance(prepared, ReplayedPrediction):
+        return prepared.with_width(n)
     return prepared.with_width(n).predict_with(HERE, algorithm, True)
 
 
-def _first_order(prediction: Prediction) -> dict[str, np.ndarray]:
+def _first_order(prediction: Prediction | ReplayedPrediction) -> dict[str, np.ndarray]:
     """The coefficients of 1/n, from a prediction so wide that it has no others."""
     limit = prediction.infinite_width
     return {name: WIDE * (getattr(prediction, name) - getattr(limit, name)) for name in ("mean", "variance")}
 
 
-def _remainders(ensemble: Ensemble, prediction: Prediction) -> dict[str, Estimate]:
+def _remainders(ensemble: Ensemble, prediction: Prediction | ReplayedPrediction) -> dict[str, Estimate]:
     """Trained networks less theory."""
     controlled = ensemble.controlled
-    assert controlled is not None and controlled.covariance is not None  # the control is linear
-    variance = Estimate(*(np.einsum("aiai->ai", part) for part in controlled.covariance))
+    assert controlled is not None
+    variance = Estimate(*(np.einsum("aiai->ai", part) for part in ensemble.best_covariance))
+    pairs = (
+        ("mean", controlled.mean, prediction.stderr),
+        ("variance", variance, prediction.variance_stderr),
+    )
     return {
-        name: Estimate(seen.value - getattr(prediction, name), seen.stderr)
-        for name, seen in (("mean", controlled.mean), ("variance", variance))
+        name: Estimate(seen.value - getattr(prediction, name), np.hypot(seen.stderr, own))
+        for name, seen, own in pairs
     }
