@@ -44,7 +44,7 @@ from finitewidth.training.replay.replaying import is_replayed
 CACHED = 4e6  # bytes of the parameters of a batch; larger batches are slower
 LEAST_MEMBERS = 16  # of an ensemble, for standard errors that are themselves known to a fifth
 ROUNDING = 1e-9  # of the largest variance, or of the largest mean squared
-_OF_THEORY = 0.01  # standard error of order 1/n over its largest correction, where it is sampled
+_DRAWS = 8000  # of initial outputs, where theory is sampled; its standard errors are in the result
 WIDE = 2**20  # a width of which only order 1/n is seen
 
 
@@ -256,7 +256,7 @@ def _theory(net, X_train, Y_train, X_test, algorithm, loss) -> Prepared | Replay
     """Order 1/n, for any width of the hidden layers."""
     if not is_replayed(algorithm, loss):
         return prepare(net, X_train, Y_train, X_test, covariance=True)
-    method = Sampling(tolerance=_OF_THEORY, variance=True)
+    method = Sampling(samples=_DRAWS)
     found = predict(net, X_train, Y_train, X_test, algorithm=algorithm, loss=loss, method=method)
     assert isinstance(found, ReplayedPrediction)  # the method draws initial outputs
     return found

@@ -174,7 +174,7 @@ def _with_variance(
     """The method for a network, which must give its variance."""
     if is_replayed(algorithm, loss):
         where = f"with algorithm={algorithm!r} and loss={loss!r}"
-        sampling = as_method(method, (Sampling,), where=where) or Sampling(variance=True)
+        sampling = as_method(method, (Sampling,), where=where) or Sampling()
         return replace(problem.choose(None), method=sampling)
     if isinstance(method, LegByLeg):
         raise ValueError(
