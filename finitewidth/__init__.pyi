@@ -60,7 +60,9 @@ from .theory.unrolled.unroll import unroll as unroll
 from .training.depth_and_width import expected_loss as expected_loss
 from .training.first_order.prepared import prepare as prepare
 from .training.infinite.fitting import fit as fit
+from .training.infinite.learning_curves import learning_curve as learning_curve
 from .training.infinite.ridge import choose_ridge as choose_ridge
+from .training.kinks.correction import kink_correction as kink_correction
 from .training.prediction import predict as predict
 from .training.trajectories import trajectory as trajectory
 

@@ -2,6 +2,7 @@
 
 from finitewidth.comparison.accuracy import Accuracy
 from finitewidth.comparison.extrapolation import Extrapolation
+from finitewidth.comparison.kinked_extrapolation import KinkedExtrapolation
 from finitewidth.critical.activations.classification import Criticality
 from finitewidth.critical.activations.susceptibilities import Susceptibilities
 from finitewidth.critical.aspect_ratio import Aspect
@@ -26,9 +27,11 @@ from finitewidth.training.first_order.prepared import Prepared
 from finitewidth.training.infinite.bayes import Evidence
 from finitewidth.training.infinite.fitting import Fitted
 from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.infinite.learning_curves import LearningCurve
 from finitewidth.training.infinite.sampled import SampledPrediction
 from finitewidth.training.infinite.spectrum import Spectrum
 from finitewidth.training.infinite.test_loss import TestLoss
+from finitewidth.training.kinks.correction import KinkCorrection
 from finitewidth.training.replay.replayed import Expectation, ReplayedPrediction
 from finitewidth.training.textbook.linear import KernelMachine, LinearModel
 from finitewidth.training.trajectories import Trajectory
@@ -50,7 +53,10 @@ __all__ = [
     "Information",
     "KernelMachine",
     "Kernels",
+    "KinkCorrection",
+    "KinkedExtrapolation",
     "Layer",
+    "LearningCurve",
     "LinearModel",
     "NTKShares",
     "NetworkPrediction",

@@ -1,4 +1,4 @@
-"""Every quantitative statement of the sources as a check that anybody can run.
+"""Quantitative statements of the sources as checks that anybody can run.
 
 A claim is a function that returns comparisons of independent numbers: theory against sampled or trained
 networks, a recursion at depth against a printed asymptote, a closed form against brute force. A claim holds
@@ -20,6 +20,7 @@ FILES = (
     "sparsity_lecture",
     "ntk_talk",
     "effective_theory_talk",
+    "earlier_chapters",
     "mixed_activations",
     "inference.infinite_width",
     "inference.bayes",

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from finitewidth.comparison.control_variates import control_variate
+from finitewidth.comparison.kinked_extrapolation import WIDTHS, KinkedExtrapolation, extrapolate_kinked
 from finitewidth.comparison.remainders import ORDERS, falls_of_remainders
 from finitewidth.comparison.widths import START, too_narrow, wide_enough, wider_width
 from finitewidth.core.display.records import shown
@@ -35,7 +36,9 @@ from finitewidth.network.losses.abstract import AbstractLoss, as_loss
 from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.expansion import ExpansionWarning
+from finitewidth.training.first_order.learning_problem import of_width
 from finitewidth.training.first_order.prepared import Prepared, prepare
+from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
 from finitewidth.training.prediction import predict
 from finitewidth.training.replay.replayed import ReplayedPrediction
@@ -168,7 +171,7 @@ def extrapolate(
     key: Any = 0,
     loss: AbstractLoss = MSE(),
     run: Run | None = None,
-) -> Extrapolation:
+) -> Extrapolation | KinkedExtrapolation:
     """Mean and variance of trained networks at the width of `net`, with the orders behind 1/n.
 
     Ensembles of narrower networks are trained with control variates, and what order 1/n leaves over is fitted
@@ -177,21 +180,25 @@ def extrapolate(
     narrow the errors are those of theory alone, with an `fw.warnings.ExpansionWarning` that names widths that
     will do.
 
+    Networks with kinks such as relu approach infinite width as n^(-1/2), and order 1/n does not exist for
+    them: their networks are compared with infinite width, and fitted with n^(-1/2), 1/n and n^(-3/2).
+
     Args:
-        net: A network whose hidden layers all have the same width, and for which order 1/n exists.
+        net: A network whose hidden layers all have the same width.
         X_train: Training inputs (N, n_0).
         Y_train: Targets (N, n_L).
         X_test: Test inputs (M, n_0).
         algorithm: How and how long networks are trained.
         widths: Widths of the ensembles. By default 24, 32 and 48, and wider ones where orders behind the fit
-            would be most of the error; the record has them.
+            would be most of the error; the record has them. With kinks 64, 128, 256 and 512.
         members: Networks of each ensemble, 16 or more.
         key: The randomness.
         loss: The loss.
         run: Where networks are trained, an `fw.Run`; its store is a folder with one ensemble for each width.
 
     Returns:
-        Estimates `mean` and `variance` with standard errors, also `at` other widths.
+        Estimates `mean` and `variance` with standard errors, also `at` other widths: an
+        `fw.records.Extrapolation`, or for networks with kinks an `fw.records.KinkedExtrapolation`.
 
     ```python
     wide = fw.extrapolate(
@@ -206,9 +213,34 @@ def extrapolate(
     wide.mean.value, wide.mean.stderr, wide.at(256).mean.value
     ```
     """
-    members = checked_members(members)
-    narrow = list(checked_widths(net, START if widths is None else widths))
+    members, start = checked_members(members), START if net.is_smooth else WIDTHS
+    narrow = list(checked_widths(net, start if widths is None else widths))
     loss, key, run = as_loss(loss), as_key(key), as_run(run, batches=True)
+
+    def measured(n: int) -> dict[str, Estimate]:
+        small = of_width(net, n)
+        ensemble = train_ensemble(
+            small,
+            X_train,
+            Y_train,
+            X_test,
+            algorithm=algorithm,
+            loss=loss,
+            members=members,
+            key=jax.random.fold_in(key, n),  # one key for all widths would draw the same first neurons
+            control=control_variate(small, X_train, Y_train, X_test, algorithm, loss),
+            run=_of_width(run, n, small, members),
+        )
+        return _mean_and_variance(ensemble)
+
+    if not net.is_smooth:
+        if not loss.is_squared_error:
+            raise ValueError(
+                f"networks with kinks are extrapolated with the squared error alone, got loss={loss!r}; use "
+                "fw.MSE(), or a smooth activation."
+            )
+        infinite = fit(net, X_train, Y_train, algorithm=algorithm).predict(X_test)
+        return extrapolate_kinked(net.ladder.widths[-2], narrow, members, algorithm, infinite, measured)
     prepared = _theory(net, X_train, Y_train, X_test, algorithm, loss)
 
     def meaningless(n: int) -> bool:
@@ -218,20 +250,7 @@ def extrapolate(
         _warn_of_narrow(too_narrow(narrow, meaningless), meaningless, prepared.n)
 
     def remainders(n: int) -> dict[str, Estimate]:
-        small = prepared.with_width(n)
-        ensemble = train_ensemble(
-            small.net,
-            X_train,
-            Y_train,
-            X_test,
-            algorithm=algorithm,
-            loss=loss,
-            members=members,
-            key=jax.random.fold_in(key, n),  # one key for all widths would draw the same first neurons
-            control=control_variate(small.net, X_train, Y_train, X_test, algorithm, loss),
-            run=_of_width(run, n, small.net, members),
-        )
-        return _remainders(ensemble, _predicted(prepared, algorithm, n))
+        return _remainders(measured(n), _predicted(prepared, algorithm, n))
 
     seen = [remainders(n) for n in narrow]
     first = _first_order(_predicted(prepared, algorithm, WIDE))
@@ -355,16 +374,18 @@ def _first_order(prediction: Prediction | ReplayedPrediction) -> dict[str, np.nd
     return {name: WIDE * (getattr(prediction, name) - getattr(limit, name)) for name in ("mean", "variance")}
 
 
-def _remainders(ensemble: Ensemble, prediction: Prediction | ReplayedPrediction) -> dict[str, Estimate]:
-    """Trained networks less theory."""
-    controlled = ensemble.controlled
-    assert controlled is not None
+def _mean_and_variance(ensemble: Ensemble) -> dict[str, Estimate]:
+    """Of trained outputs, with the control variate."""
     variance = Estimate(*(np.einsum("aiai->ai", part) for part in ensemble.best_covariance))
-    pairs = (
-        ("mean", controlled.mean, prediction.stderr),
-        ("variance", variance, prediction.variance_stderr),
-    )
+    return {"mean": ensemble.best_mean, "variance": variance}
+
+
+def _remainders(
+    seen: Mapping[str, Estimate], prediction: Prediction | ReplayedPrediction
+) -> dict[str, Estimate]:
+    """Trained networks less theory, with the standard errors of both."""
+    own = {"mean": prediction.stderr, "variance": prediction.variance_stderr}
     return {
-        name: Estimate(seen.value - getattr(prediction, name), np.hypot(seen.stderr, own))
-        for name, seen, own in pairs
+        name: Estimate(one.value - getattr(prediction, name), np.hypot(one.stderr, own[name]))
+        for name, one in seen.items()
     }

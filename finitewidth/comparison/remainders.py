@@ -30,8 +30,8 @@ def falls_of_remainders(
         noise = np.stack([0 * first[name], *np.einsum("kk...->k...", fitted.errors)])
         seen = np.stack([first[name], *fitted.coefficients]) ** 2  # of a_1, a_2, a_3
         squares[name] = seen - noise
-        ratios[name] = _growth(seen - noise, seen - noise, widths[-1])
-        bounds[name] = _growth(seen - noise, seen + noise, widths[-1], unknown=widths[-1])
+        ratios[name] = growth_of_orders(seen - noise, seen - noise, widths[-1])
+        bounds[name] = growth_of_orders(seen - noise, seen + noise, widths[-1], unknown=widths[-1])
     falls = {}
     for name, estimates in remainders.items():
         growth = min([ratios[name], *(bound for other, bound in bounds.items() if other != name)])
@@ -46,7 +46,9 @@ def _expected(squares: np.ndarray, growth: float) -> dict[int, np.ndarray]:
     return {k: typical * growth ** (k - 1) for k in NEXT}
 
 
-def _growth(lower: np.ndarray, upper: np.ndarray, widest: int, unknown: float | None = None) -> float:
+def growth_of_orders(
+    lower: np.ndarray, upper: np.ndarray, widest: float, unknown: float | None = None
+) -> float:
     """The largest ratio of successive orders, over all outputs, at most the widest of the narrow widths.
 
     `lower` and `upper` are squares of what is divided by and of what is divided. Where noise hides the

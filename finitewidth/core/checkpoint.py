@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from finitewidth.core.storage.files import seal, with_checksums, writable
+from finitewidth.core.storage.files import require_assertions, seal, with_checksums, writable
 from finitewidth.core.storage.lock import locked
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def opened(path: str | Path, configuration: dict, *, kind: str) -> Iterator[Stor
     path = Path(path)
     if path.suffix != ".zarr":
         raise ValueError(f"store must end in .zarr, got {str(path)!r}; rename it.")
+    require_assertions(path)
     with writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path):

@@ -4,6 +4,7 @@ import numbers
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 
@@ -18,3 +19,8 @@ def as_key(key) -> Array:
     if getattr(key, "shape", None) == (2,) and getattr(key, "dtype", None) == jnp.uint32:
         return jax.random.wrap_key_data(jnp.asarray(key))
     raise ValueError(f"key must be a whole number or a JAX key, got {key!r}; use key=0.")
+
+
+def as_seed(key) -> tuple[int, ...]:
+    """The whole numbers behind a key, for generators of NumPy."""
+    return tuple(np.asarray(jax.random.key_data(as_key(key))).ravel().tolist())

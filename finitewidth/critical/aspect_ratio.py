@@ -30,6 +30,8 @@ from finitewidth.critical.tuning import critical_version
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.layers.residual import Residual
+from finitewidth.network.layers.weights import as_ensemble
+from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.theory.ratios import ratios
 from finitewidth.theory.solve import solve
@@ -83,6 +85,7 @@ def aspect(
     gamma: float | None = None,
     allowed: float = ALLOWED,
     input_scale: float = 1.0,
+    weights: str = "gaussian",
 ) -> Aspect:
     """How deep, how wide, or with which skips: give two of `width`, `depth` and `gamma`, and get the third.
 
@@ -98,20 +101,29 @@ def aspect(
         gamma: The factor of the skip connections; 0 for none.
         allowed: The largest ratio; 0.3 is what `fw.audit` trusts.
         input_scale: The mean square of the input components.
+        weights: "gaussian", or "orthogonal" for networks without skips (gamma=0) whose inputs are as many as
+            hidden neurons. Fluctuations of tanh then stop to grow with depth.
 
     Returns:
         All three, and the critical `C_b` and `C_W`.
 
     ```python
     fw.critical.aspect("relu", width=64, gamma=0.9).depth
+    fw.critical.aspect("relu", width=64, gamma=0, weights="orthogonal").depth
     ```
     """
     activation = as_activation(activation)
     _check(activation, width, depth, gamma)
+    if as_ensemble("weights", weights) == "orthogonal" and gamma != 0:
+        raise ValueError(
+            f"weights='orthogonal' is known without skip connections, got gamma={gamma!r}; use gamma=0."
+        )
     for name, value in (("allowed", allowed), ("input_scale", input_scale)):
         if not (_is_number(value) and value > 0):
             raise ValueError(f"{name} must be a finite number above 0, got {value!r}.")
     sizes = functools.partial(_sizes, activation, float(input_scale))
+    if weights == "orthogonal":
+        sizes = functools.partial(_orthogonal_sizes, activation, float(input_scale))
     if depth is None:
         assert width is not None and gamma is not None
         curve = _curve_beyond(sizes, gamma, allowed * width)
@@ -165,6 +177,17 @@ def _sizes(activation: Activation, input_scale: float, gamma: float, depth: int)
         return scale_invariant_vertex(*activation.slopes, gamma, depth)
     block = Residual(activation, Dense(1), gamma=float(gamma))
     net = critical_version(Network(1, Dense(1), *[block] * (depth - 1)), input_scale=input_scale)
+    theory = solve(net, [[math.sqrt(input_scale)]])
+    return np.array([ratios(theory.layer(l)).expansion_parameter for l in range(1, depth + 1)])
+
+
+def _orthogonal_sizes(activation: Activation, input_scale: float, gamma: float, depth: int) -> np.ndarray:
+    """The same for orthogonal weights, without skips: straight lines have (l - 1)(3 A4/A2^2 - 3) - 2."""
+    if activation.slopes is not None:
+        a, b = activation.slopes
+        growth = 6 * (a**4 + b**4) / (a**2 + b**2) ** 2 - 3
+        return np.abs(growth * np.arange(depth) - 2)
+    net = MLP.critical((1,) * (depth + 1), activation, input_scale=input_scale, weights="orthogonal")
     theory = solve(net, [[math.sqrt(input_scale)]])
     return np.array([ratios(theory.layer(l)).expansion_parameter for l in range(1, depth + 1)])
 

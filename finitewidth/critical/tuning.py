@@ -34,6 +34,7 @@ Shares of a tenth and less trained best, shares of one clearly worse (benchmarks
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -94,7 +95,9 @@ def critical_version(net: Network, lambda_b=1.0, lambda_W=1.0, input_scale=1.0, 
             net.widths, net.activations or "linear", *rates, input_scale, bias_share=share
         )
         dense = iter(critical.dense)
-        return net.replace(layers=with_weights(net.layers, lambda _: next(dense)))
+        return net.replace(
+            layers=with_weights(net.layers, lambda old: replace(next(dense), weights=old.weights))
+        )
     return net.replace(layers=tuned_layers(net.layers, net.input_shape, *rates, input_scale, share))
 
 

@@ -72,7 +72,8 @@ def up_to(net: Network, layer: int, neurons: int | None = None) -> Network:
     """The network whose output is layer `layer`, with `neurons` in it if given.
 
     No statistic of a layer depends on its own width, unless a skip ends there: then the width is that of the
-    stream, on which statistics depend, and it stays as it is.
+    stream, on which statistics depend, and it stays as it is. So does that of orthogonal weights with more
+    neurons than inputs.
     """
     if not isinstance(layer, numbers.Integral) or not 1 <= layer <= net.depth:
         raise ValueError(f"layer must be a number from 1 to {net.depth}, got {layer!r}.")
@@ -83,7 +84,8 @@ def up_to(net: Network, layer: int, neurons: int | None = None) -> Network:
             f"layer {layer} has positions, its values have shape {shape}; sample a layer behind "
             f"fw.Flatten() or fw.GlobalAveragePool(), such as layer {net.depth}."
         )
-    last = kept[-1] if neurons is None else kept[-1].with_outputs(neurons)
+    below = output_shape(kept[:-1], net.input_shape)
+    last = kept[-1] if neurons is None else kept[-1].with_fewer_outputs(neurons, below)
     return Network(net.input_shape, *kept[:-1], last)
 
 

@@ -28,7 +28,7 @@ def power_of_width(widths: Sequence[int], estimates: Sequence[Estimate]) -> Esti
 class Fall:
     """A sum of a_k / n^k fitted to numbers measured at several widths, entry by entry."""
 
-    orders: tuple[int, ...]
+    orders: tuple[float, ...]
     coefficients: np.ndarray  # (orders, ...)
     errors: np.ndarray  # covariance of the coefficients, (orders, orders, ...)
     chi_square: np.ndarray
@@ -46,8 +46,8 @@ class Fall:
 def fall_with_width(
     widths: Sequence[int],
     estimates: Sequence[Estimate],
-    orders: Sequence[int],
-    expected: Mapping[int, np.ndarray] | None = None,
+    orders: Sequence[float],
+    expected: Mapping[float, np.ndarray] | None = None,
 ) -> Fall:
     """Weighted least squares of sum_k a_k / n^k over the given orders k.
 
@@ -82,7 +82,7 @@ def fall_with_width(
     )
 
 
-def _known_beforehand(free: int, scale: np.ndarray, expected: Mapping[int, np.ndarray], weight: np.ndarray):
+def _known_beforehand(free: int, scale: np.ndarray, expected: Mapping[float, np.ndarray], weight: np.ndarray):
     """Inverse variances of scaled coefficients, (orders, ...): none for free orders."""
     finest = NEGLIGIBLE / np.sqrt(weight.max(axis=0))
     sizes = [np.maximum(size * s, finest) for size, s in zip(expected.values(), scale[free:], strict=True)]

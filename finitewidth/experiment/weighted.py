@@ -151,6 +151,11 @@ def _check(net: Network, count: int, noise: float, layers: bool) -> None:
             f"the last layer must be dense, got a {type(last).__name__}; add fw.Dense({net.outputs}) "
             "behind it."
         )
+    if last.is_orthogonal:
+        raise ValueError(
+            "the last layer has orthogonal weights, and only Gaussian ones are integrated exactly; give it "
+            "weights='gaussian', the hidden layers may stay orthogonal."
+        )
     if noise == 0 and fan_in(net) < count:
         raise ValueError(
             f"noise=0 asks networks with {fan_in(net)} features to fit {count} samples exactly; pass "
@@ -179,7 +184,7 @@ def _configuration(net: Network, data: _Data, layers: bool, parts: Partition, ke
 def _root(net: Network, X: np.ndarray) -> np.ndarray | None:
     """R with R R^T the kernel of layer 1, where kernels of all layers above can be factorized."""
     distinct, _ = merge_inputs(X)
-    if net.not_dense is not None or net.depth < 2 or len(distinct) < len(X):
+    if net.not_dense is not None or net.depth < 2 or len(distinct) < len(X) or net.has_orthogonal_weights:
         return None
     if min(net.widths[1:-1]) < 2 * len(X):
         return None

@@ -34,6 +34,8 @@ class Ladder:
     def of(cls, inputs: int, layers: Sequence[AbstractLayer]) -> "Ladder":
         builder = _Builder()
         builder.add(layers)
+        if any(builder.skips) and any(layer.is_orthogonal for layer in builder.dense):
+            raise UnknownLayer("orthogonal weights beside Residual")
         return cls(inputs, tuple(builder.dense), tuple(builder.activations[1:]), tuple(builder.skips))
 
     @property
@@ -44,6 +46,26 @@ class Ladder:
     def widths(self) -> tuple[int, ...]:
         """n_0 ... n_L."""
         return (self.inputs, *(layer.width for layer in self.dense))
+
+    @functools.cached_property
+    def orthogonality(self) -> tuple[float, ...]:
+        """min(1, n_{l-1} / n_l) of each layer l with orthogonal weights, 0 of those with Gaussian ones."""
+        return tuple(layer.orthogonality(n) for layer, n in zip(self.dense, self.widths, strict=False))
+
+    def require_isometries_of(self, other: "Ladder") -> None:
+        """Refuse other widths at which orthogonal weights take another share of order 1/n."""
+        if self._isometries != other._isometries:
+            raise ValueError(
+                f"widths {self.widths} and {other.widths} do not share tensors: orthogonal weights on the "
+                "inputs or of the outputs have more neurons than inputs in one of them only; prepare the "
+                "other network by itself."
+            )
+
+    @property
+    def _isometries(self) -> tuple[float, ...]:
+        """Shares in units of 1 over the width of hidden layers; at the inputs n_1 / max(n_0, n_1)."""
+        first = min(1.0, self.widths[1] / self.inputs) if self.dense[0].is_orthogonal else 0.0
+        return (first, *self.orthogonality[1:])
 
     @property
     def has_skips(self) -> bool:

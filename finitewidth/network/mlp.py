@@ -11,17 +11,17 @@ import numpy as np
 from finitewidth.network.layers.abstract import AbstractLayer
 from finitewidth.network.layers.activation import Activation, as_activation
 from finitewidth.network.layers.dense import Dense
-from finitewidth.network.layers.weights import HYPERPARAMETERS, WIDEST
+from finitewidth.network.layers.weights import HYPERPARAMETERS, WIDEST, as_ensemble
 from finitewidth.network.network import Network, network_table
 
 PerLayer = float | Sequence[float]
 ActivationLike = str | Activation | Callable
 Activations = ActivationLike | Sequence[ActivationLike]  # one, or one for each hidden layer
-_FIELDS = ("widths", "activation", *HYPERPARAMETERS)
+_FIELDS = ("widths", "activation", *HYPERPARAMETERS, "weights")
 
 
 class MLP(Network):
-    r"""A multilayer perceptron with Gaussian initialization and learning rates by layer (PDLT chapter 2).
+    r"""A multilayer perceptron with its initialization and learning rates by layer (PDLT chapter 2).
 
     $$z^{(1)} = b^{(1)} + W^{(1)} x, \qquad z^{(l+1)} = b^{(l+1)} + W^{(l+1)} \sigma_l(z^{(l)})$$
 
@@ -32,10 +32,12 @@ class MLP(Network):
         C_W: The variance of weights times $n_{l-1}$.
         lambda_b: The learning rate of biases, relative to the global one.
         lambda_W: The learning rate of weights times $n_{l-1}$, relative to the global one.
+        weights: "gaussian" or "orthogonal" (`fw.Dense`), one for all layers or one for each.
 
     ```python
     fw.MLP((2, 64, 64, 1), ("tanh", "gelu"), C_b=0.1, C_W=1.2)
     fw.MLP.critical((2, 64, 64, 1), "tanh")  # critical values and learning rates
+    fw.MLP((2, 64, 64, 1), "tanh", weights=("orthogonal", "orthogonal", "gaussian"))
     ```
     """
 
@@ -49,13 +51,15 @@ class MLP(Network):
         C_W: PerLayer = 1.0,
         lambda_b: PerLayer = 1.0,
         lambda_W: PerLayer = 1.0,
+        weights: str | Sequence[str] = "gaussian",
     ):
         widths = _as_widths(widths)
         depth = len(widths) - 1
         given = dict(zip(HYPERPARAMETERS, (C_b, C_W, lambda_b, lambda_W), strict=True))
         chosen = _as_activations(activation, depth - 1)
         values = [_as_per_layer(name, value, depth) for name, value in given.items()]
-        dense = [Dense(*numbers) for numbers in zip(widths[1:], *values, strict=True)]
+        drawn = _as_ensembles(weights, depth)
+        dense = [Dense(*fields) for fields in zip(widths[1:], *values, drawn, strict=True)]
         declared = chosen or _as_activations(activation, 1)  # kept for copies of another depth
         object.__setattr__(self, "activation", _collapsed(declared))
         super().__init__(widths[0], *_interleaved(dense, chosen))
@@ -87,6 +91,7 @@ class MLP(Network):
         *,
         input_scale=1.0,
         bias_share=None,
+        weights="gaussian",
     ) -> "MLP":
         r"""The network at its critical point, with learning rates that let all layers learn equally.
 
@@ -95,7 +100,7 @@ class MLP(Network):
         this share of what the weights of their layer add to the NTK (`fw.critical.shares`). A tenth trains
         better than lambda_b = 1. `input_scale`, the mean square of the input components, is used for that,
         and at half-stable points: there the first layer has $C_b = 0$, $C_W = K^*/$`input_scale`, so that
-        signals start at K*.
+        signals start at K*. `weights` are "gaussian" or "orthogonal", which have the same critical point.
 
         Where activations differ and one of them is half-stable, the kernel is held at its K*: every $C_W$
         keeps gradients ($\chi_\perp = 1$) and every $C_b \ge 0$ restores K. A K* that cannot be reached is
@@ -103,7 +108,8 @@ class MLP(Network):
         """
         from finitewidth.critical.tuning import critical_network  # theory answers; it is not known before
 
-        return critical_network(widths, activation, lambda_b, lambda_W, input_scale, bias_share)
+        net = critical_network(widths, activation, lambda_b, lambda_W, input_scale, bias_share)
+        return net.replace(weights=weights)
 
     def replace(self, **changes) -> "MLP":  # type: ignore[override]  # fields of its own
         """A copy with some fields changed; a changed depth needs fields that fit it."""
@@ -112,7 +118,7 @@ class MLP(Network):
             raise ValueError(f"MLP has no field {sorted(unknown)[0]!r}; its fields are {', '.join(_FIELDS)}.")
         fields = {name: getattr(self, name) for name in _FIELDS}
         if "widths" in changes and len(_as_widths(changes["widths"])) != len(self.widths):
-            for name in HYPERPARAMETERS:  # one value for all layers fits any depth
+            for name in (*HYPERPARAMETERS, "weights"):  # one value for all layers fits any depth
                 fields[name] = _collapsed(fields[name])
         return MLP(**{**fields, **changes})
 
@@ -125,6 +131,8 @@ class MLP(Network):
         several = isinstance(self.activation, tuple)
         written = [a.to_plain() for a in (self.activation if several else (self.activation,))]  # type: ignore[union-attr]
         hyperparameters = {name: _collapsed(getattr(self, name)) for name in HYPERPARAMETERS}
+        if self.has_orthogonal_weights:  # Gaussian weights are not written down
+            hyperparameters["weights"] = _collapsed(self.weights)
         listed = {k: list(v) if isinstance(v, tuple) else v for k, v in hyperparameters.items()}
         return {"widths": list(self.widths), "activation": written if several else written[0], **listed}
 
@@ -155,6 +163,8 @@ class MLP(Network):
         several = isinstance(self.activation, tuple)
         names = [a.name for a in self.activation] if several else self.activation.name  # type: ignore[union-attr]
         shown = ", ".join(f"{name}={_shown(getattr(self, name))}" for name in HYPERPARAMETERS)
+        if self.has_orthogonal_weights:
+            shown += f", weights={_collapsed(self.weights)!r}"
         named = f"({', '.join(map(repr, _shortened(names)))})" if several else repr(names)  # type: ignore[arg-type]
         return f"MLP(widths={self.widths}, activation={named}, {shown})"
 
@@ -179,6 +189,17 @@ def _as_activations(activation: Activations, count: int) -> tuple[Activation, ..
             "hidden layer."
         )
     return tuple(as_activation(one) for one in activation)
+
+
+def _as_ensembles(weights: str | Sequence[str], count: int) -> tuple[str, ...]:
+    """One for each of `count` layers."""
+    if isinstance(weights, str) or not isinstance(weights, Sequence):
+        return (as_ensemble("weights", weights),) * count
+    if len(weights) != count:
+        raise ValueError(
+            f"weights has {len(weights)} entries for {count} layers; give one, or one for each layer."
+        )
+    return tuple(as_ensemble("weights", one) for one in weights)
 
 
 def _collapsed(values: tuple):

@@ -9,6 +9,7 @@ from typing import Any
 from finitewidth.network.ladder import Ladder, UnknownLayer
 from finitewidth.network.layers.abstract import AbstractLayer, Shape, Values
 from finitewidth.network.layers.activation import Activation, as_activation
+from finitewidth.network.layers.attention import SelfAttention
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.layers.plain import layers_from_plain
 from finitewidth.network.layers.residual import Residual
@@ -202,6 +203,11 @@ class Network:
         return Ladder.of(self.input_shape[-1], self.layers)
 
     @functools.cached_property
+    def has_attention(self) -> bool:
+        """Whether positions attend to each other in some layer."""
+        return any(isinstance(layer, SelfAttention) for layer in self.walked)
+
+    @functools.cached_property
     def channels_in_front(self) -> tuple[int, ...]:
         """The channels that each layer l = 1 ... L with weights reads: the n of its order 1/n.
 
@@ -244,6 +250,16 @@ class Network:
     lambda_W = _of_dense_layers(
         "lambda_W", "The learning rate of the weights of each layer, times their number of inputs."
     )
+
+    @functools.cached_property
+    def weights(self) -> tuple[str, ...]:
+        """What the weights of each layer are drawn from, "gaussian" or "orthogonal"."""
+        return tuple(layer.weights for layer in self.dense)
+
+    @functools.cached_property
+    def has_orthogonal_weights(self) -> bool:
+        """Whether any dense layer, also inside others, has orthogonal weights."""
+        return any(isinstance(layer, Dense) and layer.is_orthogonal for layer in self.walked)
 
     @property
     def parameter_count(self) -> int:

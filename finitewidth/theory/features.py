@@ -46,6 +46,8 @@ def created(step: Step) -> dict[str, Feature]:
     """The features of one neuron of layer l, as layer l + 1 sees them."""
     C, lW, tied = step.C_W, step.lambda_W, step.C_W * step.Theta
     features: dict[str, Feature] = {"v": {_legs(0, 0): C}, "f": {_legs(1, 0): C}, "b": {_legs(1, 1): C}}
+    if step.kernel_only:
+        return {"v": features["v"]}
     if not step.bare:
         features["x"] = {_legs(0, 0): lW, _legs(1, 1): tied}
         if step.gain:
@@ -64,6 +66,8 @@ def created(step: Step) -> dict[str, Feature]:
 
 def feature_maps(step: Step) -> tuple[FeatureMaps, ...]:
     """How features of layer l move those of layer l + 1, one table for each family that mixes."""
+    if step.kernel_only:
+        return (kernel_maps(step),)
     return kernel_maps(step), _mixed_maps(step), _differential_maps(step)
 
 
@@ -72,7 +76,7 @@ def kernel_maps(step: Step) -> FeatureMaps:
     sigma, slope = step.moments.sigma.gradient, step.moments.slope.gradient
     assert sigma is not None
     maps: FeatureMaps = {"v": {"v": sigma.scaled(step.C_W)}}
-    if step.bare:
+    if step.bare or step.kernel_only:
         return maps
     assert slope is not None
     from_kernel = sigma.scaled(step.lambda_W).plus(slope.scaled(step.C_W * step.Theta))

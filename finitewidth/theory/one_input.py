@@ -100,6 +100,7 @@ class _Weights(NamedTuple):
     lambda_b: jax.Array
     lambda_W: jax.Array
     width_ratio: jax.Array  # n_l / n_(l-1)
+    orthogonality: jax.Array | None = None  # None where all weights are Gaussian
 
 
 def _next(now: Scalars, m: _Averages, layer: _Weights) -> Scalars:
@@ -115,7 +116,7 @@ def _next(now: Scalars, m: _Averages, layer: _Weights) -> Scalars:
     Xss = lW * m.a0000 + C * Th * m.a1100
     XX = lW**2 * m.a0000 + 2 * lW * C * Th * m.a1100 + (C * Th) ** 2 * m.a1111
     YY = lW**2 * m.a1100 + 2 * lW * C * Th * m.a2110 + (C * Th) ** 2 * m.a2211
-    return Scalars(
+    new = Scalars(
         K=above.K,
         Theta=above.Theta,
         G1=r * C * signal,
@@ -132,6 +133,14 @@ def _next(now: Scalars, m: _Averages, layer: _Weights) -> Scalars:
         T=YY * Th + r * (x**2 * F + 2 * chi * x * Q + chi**2 * T),
         U=C**2 * m.a2211 * Th**3 + r * chi**2 * U,
     )
+    if layer.orthogonality is None:
+        return new
+    return _without_exchanges(new, layer.orthogonality, C * m.a00, chi * Th)
+
+
+def _without_exchanges(now: Scalars, share, k, t) -> Scalars:
+    """What orthogonal weights leave of V, F and B (`theory/layers/isometry.py`)."""
+    return now._replace(V=now.V - 2 * share * k**2, F=now.F - share * t * k, B=now.B - share * t**2)
 
 
 @functools.partial(jax.jit, static_argnames=("activations",))
@@ -173,6 +182,7 @@ def single_input(net: Network, square: float, tolerance: float) -> SingleInput:
     """All statistics of all layers for one input with mean square component `square`."""
     K, Theta = behind_weights(net.ladder.dense[0], square)
     first = Scalars(jnp.asarray(K), jnp.asarray(Theta), *[jnp.zeros(())] * 13)
+    first = _without_exchanges(first, net.ladder.orthogonality[0], net.ladder.dense[0].C_W * square, 0.0)
     distinct = tuple(dict.fromkeys(net.ladder.activations)) or (as_activation("linear"),)
     widest = K
     while True:  # the grids must fit the largest variance on the way
@@ -212,7 +222,8 @@ def _weights(net: Network) -> _Weights:
     dense, widths = net.ladder.dense, net.ladder.widths
     ratios = [widths[l] / widths[l - 1] for l in range(1, net.depth)]
     columns = [[getattr(layer, name) for layer in dense[1:]] for name in _Weights._fields[:4]]
-    return _Weights(*(jnp.asarray(_padded(column, float)) for column in (*columns, ratios)))
+    shares = [net.ladder.orthogonality[1:]] if any(net.ladder.orthogonality) else []
+    return _Weights(*(jnp.asarray(_padded(column, float)) for column in (*columns, ratios, *shares)))
 
 
 def _padded(column: Sequence, dtype: type) -> np.ndarray:

@@ -135,7 +135,8 @@ def ratios(layer: "Layer") -> Report:
         worst = np.unravel_index(np.argmax(np.abs(relative)), relative.shape)
         size = float(relative[worst])
         rows.append(Ratio(name, float(values[worst]), size, verdict(neglected(size, layer.n))))
-    exist = ("G1", "H1", *existing(layer.net, layer.index))
+    corrections = ("G1",) if layer.net.has_attention else ("G1", "H1")
+    exist = (*corrections, *existing(layer.net, layer.index))
     missing = tuple(name for name in POWERS if name in exist and name not in layer.arrays)
     return Report(layer.index, layer.n, tuple(rows), missing)
 

@@ -12,7 +12,7 @@ from finitewidth.network.network import Network
 from finitewidth.theory import xarray_form
 from finitewidth.theory.checks import check_layer
 from finitewidth.theory.ratios import Report, ratios, uncertainty_of
-from finitewidth.theory.tensors import MATRICES, TENSORS, why_missing
+from finitewidth.theory.tensors import MATRICES, TENSORS, stderr_name, why_missing
 
 if TYPE_CHECKING:
     import xarray
@@ -51,6 +51,14 @@ class Layer:
     def H(self) -> Float[np.ndarray, "N N"]:
         """Theta + H1/n, the mean NTK of networks of this width."""
         return self.Theta + self.H1 / self.n
+
+    def stderr(self, name: str) -> np.ndarray:
+        """The standard error of a statistic, of its shape: zero where nothing was drawn.
+
+        Heads of attention are drawn; V of such a network has one.
+        """
+        value = getattr(self, name)
+        return self.arrays.get(stderr_name(name), np.zeros_like(value))
 
     def uncertainty(self, name: str) -> np.ndarray:
         """What order 1/n neglects in "G", "H" or a tensor, of its shape: one standard deviation.

@@ -19,6 +19,7 @@ from finitewidth.theory.features import FeatureMaps, created, feature_maps
 from finitewidth.theory.layers.activation import Corners, corners_of
 from finitewidth.theory.layers.blocks import Move, Recipe, make_blocks
 from finitewidth.theory.layers.dense import Means
+from finitewidth.theory.layers.isometry import Isometry
 from finitewidth.theory.steps import Step
 from finitewidth.theory.tensors import SHAPES
 
@@ -37,10 +38,14 @@ class State:
     blocks: Blocks = field(default_factory=dict)  # absent blocks are zero
 
     @classmethod
-    def first_layer(cls, means: Means, *, bare: bool = False) -> "State":
-        """All 1/n tensors vanish in the first layer."""
+    def first_layer(cls, means: Means, isometry: Isometry | None = None, *, bare: bool = False) -> "State":
+        """All 1/n tensors vanish in the first layer, but V of orthogonal weights."""
         corrections = (None, None) if bare else (np.zeros_like(means.K), np.zeros_like(means.K))
-        return cls(*means, *corrections)
+        state = cls(*means, *corrections)
+        if isometry is not None:
+            state.blocks["v", "v"] = np.zeros((len(means.K),) * 4)
+            isometry.take_from(state.blocks)
+        return state
 
     def tensors(self) -> dict[str, np.ndarray]:
         """The blocks as the tensors of PDLT, slots in printed order."""
@@ -59,7 +64,10 @@ def next_layer(state: State, step: Step, averages: FourLegs, spare: Blocks | Non
     recipes = created_recipes(step, averages)
     for maps in feature_maps(step):
         add_moves(recipes, state.blocks, maps, step.width_ratio)
-    return State(*step.above, *corrections(state, step), _made(recipes, step.Theta, spare))
+    blocks, isometry = _made(recipes, step.Theta, spare), Isometry.behind(step)
+    if isometry is not None:
+        isometry.take_from(blocks)
+    return State(*step.above, *corrections(state, step), blocks)
 
 
 def created_recipes(step: Step, averages: FourLegs) -> Recipes:
@@ -85,15 +93,16 @@ def _made(recipes: Recipes, Theta: np.ndarray, spare: Blocks | None = None) -> B
 
 
 def add_moves(recipes: Recipes, blocks: Blocks, maps: FeatureMaps, factor: float = 1.0) -> None:
-    """Add factor R X C^T to the blocks of one family.
+    """Add factor R X C^T to the recipes of one family, where absent blocks X are zero.
 
     Where rows and columns carry the same features, X is symmetric and one of two mirrored blocks is kept.
     """
     family = {key: block for key, block in blocks.items() if key[0] in maps and key[1] in maps}
     columns = {c for _, c in family}
     mirrored = {(c, r): exchanged(block) for (r, c), block in family.items() if r != c and r in columns}
-    for row, column in family:
-        recipe = recipes[row, column]
+    for (row, column), recipe in recipes.items():
+        if row not in maps or column not in maps:
+            continue
         known = family if recipe.mirrored else family | mirrored
         for c, C in maps[column].items():
             rows = [
@@ -152,23 +161,32 @@ class Fluctuations(NamedTuple):
     @classmethod
     def of(cls, blocks: Blocks) -> "Fluctuations":
         """From the blocks of V, D and F."""
-        D, F = corners_of(blocks["x", "v"])[..., 1, :], blocks["f", "f"]
+        V = blocks["v", "v"]
+        D, F = (blocks.get(key, np.zeros_like(V)) for key in (("x", "v"), ("f", "f")))  # absent ones are zero
+        D = corners_of(D)[..., 1, :]
         index = np.arange(len(F))
         a, b = index[:, None], index[None, :]
         both = D[..., 1] + F[a, a, b, b] + F[a, b, b, a]
         ends = D[..., 0] + 2 * F[a, a, b, a], D[..., 2] + 2 * F[a, b, b, b]
-        return cls(corners_of(blocks["v", "v"]), ends[0], both, ends[1])
+        return cls(corners_of(V), ends[0], both, ends[1])
 
 
 def corrections(
     state: State, step: Step, itself: SelfInteraction = NO_MEMORY
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """G1 and H1 of layer l + 1, as far as the weights of that layer make them."""
-    if step.bare or state.G1 is None or state.H1 is None:
+    if step.bare or state.G1 is None:
         return None, None
+    if state.H1 is None:  # nothing but the kernel is followed
+        return _corrected_kernel(state.G1, corners_of(state.blocks["v", "v"]), step), None
     if not state.blocks:  # nothing fluctuates in layer 1
         return np.zeros_like(step.K), np.zeros_like(step.K)
     return corrected_means(state.G1, state.H1, step, Fluctuations.of(state.blocks), itself)
+
+
+def _corrected_kernel(G1: np.ndarray, V: Corners, step: Step) -> np.ndarray:
+    """G1 of layer l + 1, which asks for nothing but G1 and V of layer l."""
+    return step.width_ratio * step.C_W * step.moments.sigma.correction(G1, V)
 
 
 def corrected_means(

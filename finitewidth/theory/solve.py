@@ -24,6 +24,7 @@ from finitewidth.theory.architectures import solution as architectures
 from finitewidth.theory.architectures.requests import Legs, Request, Solved, arrays_of, averaged, averages_of
 from finitewidth.theory.checks import accuracy_or_error, check_layer, check_memory, is_local
 from finitewidth.theory.feature_products import FourLegs
+from finitewidth.theory.layers.isometry import Isometry
 from finitewidth.theory.pairs.propagation import Propagation
 from finitewidth.theory.records import Layer, Theory
 from finitewidth.theory.recursion import State, next_layer
@@ -49,8 +50,9 @@ def solve(
     Order 1 knows dense layers, convolutions, pools, norms, activations and residual blocks. A neuron of a
     residual network remembers its past through skip connections, so that every two layers of a stream are
     correlated; the method says how much of that is kept. Blocks that begin with a norm and weights have no
-    such memory. With norms, convolutions or pools there are V, D, A, F, B with G1 and H1; layers with
-    positions have means over them, as if they were flattened.
+    such memory. With norms, convolutions or pools there are V, D, A, F, B with G1 and H1, with attention K,
+    G1 and V, its heads drawn with their number and width: `layer.stderr("V")` is the standard error, and
+    Theta that of infinite width. Layers with positions have means over them, as if they were flattened.
 
     Most of the time at order 1 goes into the four-leg averages of the layers, which are independent tasks.
     Single precision and integers are promoted to float64.
@@ -173,7 +175,7 @@ def _finite_width(net: Network, X: np.ndarray, request: Request, running: Runner
         return _one_input(net, X, request)
     bare = request.is_bare(net)
     first = first_layer(net, X)
-    state = State.first_layer(first, bare=bare)
+    state = State.first_layer(first, Isometry.first(net.ladder, first), bare=bare)
     arrays = {1: arrays_of(state, request.at(net, 1))} if 1 in request.kept else {}
     walked = list(steps(net, first, max(request.kept), request.tolerance, bare=bare))
     error = max((step.moments.error for step in walked), default=0.0)

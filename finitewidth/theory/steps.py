@@ -79,7 +79,9 @@ class Step:
     moments: Moments
     smooth: bool  # whether this activation and all below are
     bare: bool  # whether only K, Theta, V, F and B are moved: no derivatives of <s' s'>
+    orthogonality: float = 0.0  # min(1, n_l / n_{l+1}) if the weights behind layer l are orthogonal
     gain: float = 0.0  # learning rate of the gains of a norm right in front of the activation
+    kernel_only: bool = False  # whether only K, G1 and V are moved
 
     @property
     def K(self) -> np.ndarray:
@@ -141,4 +143,5 @@ def steps(
     for l, (below, two, above) in enumerate(over_depth(ladder, first, averages, last), start=1):
         activation, ratio = ladder.activations[l - 1], ladder.widths[l] / ladder.widths[l - 1]
         smooth = l < net.kinked_layer
-        yield Step(activation, ladder.dense[l], ratio, below, above, two.details, smooth, bare)
+        share = ladder.orthogonality[l]
+        yield Step(activation, ladder.dense[l], ratio, below, above, two.details, smooth, bare, share)

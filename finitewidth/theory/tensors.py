@@ -10,6 +10,7 @@ from finitewidth.network.network import Network
 
 MATRICES = ("K", "Theta", "G1", "H1")
 TENSORS = ("V", "D", "A", "F", "B", "P", "Q", "R", "S", "T", "U")
+ATTENTION_TENSORS = ("V",)  # known where heads are drawn
 BARE_TENSORS = ("V", "F", "B")  # exist with kinks even between parallel inputs
 KINKED_TENSORS = ("V", "D", "A", "F", "B")  # exist where sigma'' is a delta function
 
@@ -46,8 +47,13 @@ def existing(net: Network, layer: int) -> tuple[str, ...]:
     In layer 1 all vanish, and those are shown that exist in layer 2.
     """
     if net.unknown_layer is not None:  # beyond dense layers and residual blocks of them
-        return KINKED_TENSORS
+        return ATTENTION_TENSORS if net.has_attention else KINKED_TENSORS
     return KINKED_TENSORS if _has_kink_below(net, layer) else TENSORS
+
+
+def stderr_name(name: str) -> str:
+    """The name of the standard error of a statistic, where heads are drawn."""
+    return f"{name}_stderr"
 
 
 def _has_kink_below(net: Network, layer: int) -> bool:
@@ -62,6 +68,8 @@ def why_missing(net: Network, layer: int, name: str) -> str:
             f"{name} does not exist: activation {jumping.name!r} has a kernel but no NTK, since its "
             "derivative is a delta function; use a continuous activation."
         )
+    if net.has_attention and name not in ("G1", "V"):
+        return f"{name} behind fw.SelfAttention is not known at order 1/n; K, G1 and V are."
     if net.unknown_layer is not None and name in TENSORS and name not in KINKED_TENSORS:
         return (
             f"{name} is known of dense layers, activations and residual blocks of them; a network with "

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from finitewidth.core.storage.files import drafted, seal, with_checksums
+from finitewidth.core.storage.files import drafted, require_assertions, seal, with_checksums
 from finitewidth.network.mlp import network_from_dict
 from finitewidth.network.network import Network
-from finitewidth.theory.tensors import MATRICES, TENSORS
+from finitewidth.theory.tensors import MATRICES, TENSORS, stderr_name
 
 if TYPE_CHECKING:
     import xarray
@@ -38,7 +38,8 @@ def to_xarray(theory: Contents) -> "xarray.Dataset":
 
     kept = sorted(theory.layers)
     variables = {}
-    for name in (*MATRICES, *TENSORS):
+    names = (*MATRICES, *TENSORS)
+    for name in (*names, *map(stderr_name, names)):
         present = [theory.layers[index][name] for index in kept if name in theory.layers[index]]
         if present:
             absent = np.full_like(present[0], np.nan) if len(present) < len(kept) else present[0]
@@ -68,6 +69,7 @@ def save(theory: Contents, path: str | Path) -> None:
     path = Path(path)
     if path.suffix != ".zarr":
         raise ValueError(f"path must end in .zarr, got {str(path)!r}; rename it.")
+    require_assertions(path)
     if path.exists() and not _is_ours(path):
         raise ValueError(f"path {str(path)!r} exists and is not a theory; choose another.")
     data = to_xarray(theory)
@@ -106,6 +108,7 @@ def _open(path: Path) -> "xarray.Dataset":
 
 def load(path: str | Path) -> Contents:
     """The contents that `save` wrote."""
+    require_assertions(Path(path))
     data = _open(Path(path))
     about = data.attrs
     if about.get("kind") != "finitewidth theory":

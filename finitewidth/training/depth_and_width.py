@@ -305,6 +305,7 @@ def _wide(build: NetworkOfWidths, inputs: int, depth: int, outputs: int, widths:
                 f"net gives other hyperparameters at width {n} than at width {_WIDE}; let them "
                 "depend on the depth alone, or ask for one width at a time with an MLP."
             )
+        wide.ladder.require_isometries_of(other.ladder)
     check_network(wide)
     return wide
 
@@ -328,7 +329,7 @@ def _resized(net: Network, widths: tuple[int, ...]) -> Network:
         raise ValueError(f"net has skip connections, and it is not clear which another depth has; {remedy}.")
     if len(set(net.activations)) > 1:
         raise ValueError(f"net has different activations in its layers, {net.activation_name}; {remedy}.")
-    for name in HYPERPARAMETERS:
+    for name in (*HYPERPARAMETERS, "weights"):
         per_layer = getattr(net, name)
         if len(set(per_layer)) > 1:
             raise ValueError(f"net has different values of {name} in its layers, {per_layer}; {remedy}.")
@@ -336,7 +337,7 @@ def _resized(net: Network, widths: tuple[int, ...]) -> Network:
         return net.replace(widths=widths)
     if not net.activations:
         raise ValueError(f"net has a single layer and no activation for other depths; {remedy}.")
-    alike = {name: getattr(net, name)[0] for name in HYPERPARAMETERS}
+    alike = {name: getattr(net, name)[0] for name in (*HYPERPARAMETERS, "weights")}
     return MLP(widths, net.activations[0], **alike)
 
 

@@ -18,6 +18,8 @@ from finitewidth.gaussian.four_legs.averages import (
 from finitewidth.gaussian.four_legs.closed_forms import have_closed_form
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
 from finitewidth.gaussian.four_legs.families import FAMILIES, arrangements
+from finitewidth.gaussian.four_legs.plans import fill_or_refuse
+from finitewidth.gaussian.four_legs.trapezoid import Unreachable
 from finitewidth.gaussian.tower import Tower
 from finitewidth.network.layers.activation import Activation, as_activation
 
@@ -370,6 +372,34 @@ def test_delta_functions_at_kinks_are_refused():
 def test_out_of_reach_tolerances_are_refused_with_a_remedy():
     with pytest.raises(ValueError, match=r"tolerance 1.0e-08 cannot be reached for activation 'tanh'.*scale"):
         four_legs("tanh", 200 * kernel(4, 5))
+
+
+def test_a_refusal_names_a_tolerance_that_can_be_reached():
+    tried = []
+
+    def fill(tolerance, longest):
+        tried.append((tolerance, longest))
+        if tolerance < 2e-7 or longest < 1000:
+            raise Unreachable("the series is long")
+
+    with pytest.raises(
+        ValueError,
+        match=r"^tolerance 1.0e-08 .* for it at .*\(the series is long\); .*tolerance=1e-06\) does",
+    ):
+        fill_or_refuse(fill, "it", np.eye(3), 1e-8)
+    fill_or_refuse(fill, "it", np.eye(3), 1e-6)
+    assert tried[-2:] == [(1e-6, 320), (1e-6, 1280)]
+
+
+@pytest.mark.long
+def test_steep_activations_have_longer_series():
+    """softplus(5z)/5 on nine inputs needs more than 320 Hermite terms; on four of them it does not."""
+    steep = Activation(lambda z: jnp.logaddexp(0.0, 5 * z) / 5, name="steep")
+    x = np.random.default_rng(0).standard_normal((15, 3))[6:]
+    K, some, family = 0.1 + x @ x.T / 3, np.array([0, 3, 5, 8]), (2, 1, 1, 0)
+    all_nine = four_legs(steep, K, (family,), tolerance=1e-7)[family].value
+    alone = four_legs(steep, K[np.ix_(some, some)], (family,), tolerance=1e-9)[family].value
+    np.testing.assert_allclose(all_nine[np.ix_(some, some, some, some)], alone, rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize(

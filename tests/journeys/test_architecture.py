@@ -64,7 +64,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "training.replay",
         "training.textbook",
         "critical",
+        "training.kinks",
     },
+    "training.kinks": {"core", "network", "gaussian", "theory", "training.infinite"},
     "training.infinite": {"core", "network", "gaussian", "theory"},
     "training.replay": {
         "core",

@@ -73,6 +73,7 @@ def test_the_readme_has_every_topic():
 KEPT = json.loads((BENCHMARKS / "advice" / "results" / "tuned.json").read_text(encoding="utf-8"))
 UNTUNED = json.loads((BENCHMARKS / "advice" / "results" / "untuned.json").read_text(encoding="utf-8"))
 ADVICE = (ROOT / "docs" / "advice.md").read_text(encoding="utf-8")
+RATES = (BENCHMARKS / "advice" / "results" / "best_rates.md").read_text(encoding="utf-8")
 SHARES = ("lambda_b = 1", "bias share 1", "bias share 1/10", "bias share 1/100", "bias share 0", "critical")
 
 
@@ -100,9 +101,9 @@ def test_losses_with_shares_of_biases_are_those_of_the_runs():
 
 
 def test_best_rates_over_sizes_are_those_of_the_runs():
-    depths = re.search(r"^\| best rate \| (\d+) layers \| (.*) \|$", ADVICE, re.M)
+    depths = re.search(r"^\| best rate \| (\d+) layers \| (.*) \|$", RATES, re.M)
     assert depths
-    rows = re.findall(r"^\| (\w+), width (\d+) \|(.*)\|$", ADVICE, re.M)
+    rows = re.findall(r"^\| (\w+), width (\d+) \|(.*)\|$", RATES, re.M)
     assert len(rows) == 12
     for activation, width, cells in rows:
         for depth, cell in zip([depths[1], *depths[2].split("|")], cells.split("|"), strict=True):

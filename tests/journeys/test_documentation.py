@@ -198,6 +198,23 @@ def test_search_has_words_and_no_formulas(site):
     assert any(entry["location"].startswith("theory.html") for entry in entries) and raw == []
     words = {entry["title"] for entry in entries if entry["location"].startswith("glossary.html#")}
     assert {"star-polation", "projector", "four-point vertex, V"} <= words
+    assert {"cross-entropy", "attention, transformer"} <= words
+
+
+def test_the_site_has_an_order_and_pages_that_can_be_read_in_one_sitting(site):
+    """Reference, claims and the list of files are looked up, not read."""
+    looked_up = {"claims.md", "command_line.md", "architecture.md", "files.md"}
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name in looked_up or len(page.read_text(encoding="utf-8").split()) <= 2500, page.name
+    tutorial = (site / "tutorial.html").read_text(encoding="utf-8")
+    assert 'rel="next"' in tutorial and "md-footer__link--next" in tutorial
+
+
+def test_notebooks_are_pages_with_their_pictures(site):
+    for notebook in (ROOT / "docs" / "notebooks").glob("*.ipynb"):
+        page = (site / "notebooks" / f"{notebook.stem}.html").read_text(encoding="utf-8")
+        assert "data:image/png;base64," in page and f'href="{notebook.name}"' in page
+        assert f'href="notebooks/{notebook.stem}.html"' in (site / "index.html").read_text(encoding="utf-8")
 
 
 def test_the_gallery_has_every_example_with_a_picture_or_what_it_prints():

@@ -308,3 +308,46 @@ def test_summary_of_an_ensemble_on_a_full_disk(tmp_path, monkeypatch, capsys):
         cli.main(arguments)
     assert ended.value.code == 0
     assert json.loads(capsys.readouterr().out)["members"] == 4
+
+
+# --- surroundings that lack what a desk has ----------------------------------------------------------
+
+
+HARDSHIP = """
+import sys, numpy as np, finitewidth as fw
+X, Y = np.array([[1.0, 0.4], [-0.3, 0.9]]), np.array([[0.7], [-0.4]])
+net = fw.MLP((2, 64, 1), "erf", C_b=0.1)
+prediction = fw.predict(net, X, Y, X + 0.2, algorithm=fw.GradientFlow(0.3))
+print(prediction.mean.tolist())
+str(prediction), str(fw.audit(net)), prediction._repr_html_()
+for use in (
+    lambda: fw.solve(net, X, order=0).save(sys.argv[1]),
+    lambda: fw.load(sys.argv[1]),
+    lambda: fw.train_ensemble(
+        net, X, Y, X, algorithm=fw.GradientDescent(0.1, 1), members=2, key=1, run=fw.Run(store=sys.argv[1])
+    ),
+):
+    try:
+        use()
+    except ValueError as refusal:
+        print(ascii(str(refusal)))
+"""
+
+
+def test_a_poor_environment_changes_no_number_and_zarr_needs_assertions(tmp_path):
+    """Optimized Python in the C locale, without a home, a cache, a temporary folder or a wide terminal."""
+    nowhere, none = str(tmp_path / "nowhere"), "/proc/none"
+    poor = {"HOME": nowhere, "XDG_CACHE_HOME": none, "NUMBA_CACHE_DIR": none, "TMPDIR": nowhere, "LANG": "C"}
+    poor |= {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "COLUMNS": "20", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-O", "-c", HARDSHIP, str(tmp_path / "данные.zarr")]
+    done = subprocess.run(
+        command, capture_output=True, encoding="ascii", env={"PATH": os.environ["PATH"], **poor}
+    )
+    assert done.returncode == 0, done.stderr
+    mean, *refusals = done.stdout.splitlines()
+    Y, net = np.array([[0.7], [-0.4]]), fw.MLP((2, 64, 1), "erf", C_b=0.1)
+    inputs = np.array([[1.0, 0.4], [-0.3, 0.9]])
+    here = fw.predict(net, inputs, Y, inputs + 0.2, algorithm=fw.GradientFlow(0.3))
+    np.testing.assert_allclose(json.loads(mean), here.mean, rtol=1e-13)
+    assert len(refusals) == 3 and all("under python -O or PYTHONOPTIMIZE" in one for one in refusals)
+    assert not list(tmp_path.iterdir())

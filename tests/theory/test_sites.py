@@ -11,6 +11,7 @@ from finitewidth.core.run import QUIET, runner
 from finitewidth.theory.architectures.requests import Request
 from finitewidth.theory.architectures.solution import solved
 from finitewidth.theory.architectures.walk import Walk
+from finitewidth.theory.architectures.weights import Detail
 
 FLUCTUATIONS = ("V", "D", "A", "F", "B")
 NAMES = ("K", "Theta", "G1", "H1", *FLUCTUATIONS)
@@ -82,7 +83,7 @@ GRIDS = [
 def test_kernels_on_grids_are_those_of_infinite_width_in_every_layer(layers):
     """Strides, padding and pools come from another code there, of pairs by displacement."""
     net, means = fw.Network((4, 3, 1), *layers, dense(2)), {}
-    Walk(net, IMAGES, 1e-12, bare=False, keep=means.__setitem__).run()
+    Walk(net, IMAGES, 1e-12, detail=Detail(), keep=means.__setitem__).run()
     wide = fw.solve(net, IMAGES, order=0)
     assert len(means) == net.depth
     for index, state in means.items():

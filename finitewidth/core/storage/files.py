@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -76,6 +77,15 @@ def with_checksums() -> dict[str, Any]:
     from zarr.codecs import Crc32cCodec, ZstdCodec
 
     return {"compressors": (ZstdCodec(), Crc32cCodec())}
+
+
+def require_assertions(path: Path) -> None:
+    """Refuse a Zarr store under `python -O`: zarr then writes groups that it cannot read."""
+    if sys.flags.optimize:
+        raise ValueError(
+            f"store {str(path)!r} cannot be used under python -O or PYTHONOPTIMIZE, because zarr needs its "
+            "assertions; start Python without them, or leave the store out."
+        )
 
 
 # --- directories --------------------------------------------------------------------------------------

@@ -98,20 +98,17 @@ class Control(NamedTuple):
     The prediction of infinitely wide networks is one: it is affine in the initial outputs, whose mean is
     zero.
 
-    Args:
-        function: It takes the outputs (N, n_L) of one member at initialization, on training and then test
-            inputs, to an array of that shape.
-        mean: The exact mean of that array over members.
-        linear: Whether `function` is a matrix over samples that acts on each output alone, and `mean` is
-            zero. Then the covariance of trained outputs is controlled as well, where the last layer is dense.
-
     ```python
     fw.records.Control(lambda z: 0.5 * z, mean=np.zeros((5, 1)), linear=True)
     ```
     """
 
+    # takes the outputs (N, n_L) of one member at initialization, on training and then test inputs, to an
+    # array of that shape
     function: Callable
-    mean: np.ndarray
+    mean: np.ndarray  # the exact mean of that array over members
+    # whether `function` is a matrix over samples that acts on each output alone, and `mean` is zero: then the
+    # covariance of trained outputs is controlled as well, where the last layer is dense
     linear: bool = False
 
 

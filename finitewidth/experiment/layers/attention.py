@@ -3,11 +3,11 @@ r"""Self-attention of real networks.
 $$z_p = b + W_O \sum_q a_{pq} W_V x_q, \qquad
   a_{pq} = \mathrm{softmax}_q(\sigma_{QK}\, q_p \cdot k_q / d), \qquad k = W_K x,$$
 
-in each head, of d = width/heads components. Queries q are the keys k; with `scaling="root"`, which divides by
-the root of d, they are independent of keys, $q = W_Q x$. $W_K$, $W_Q$ and $W_V$ have variance one over the
-number of channels that they see, $W_O$ has $C_{OV}$ over the width. $W_V$, $W_O$ and b learn at rates equal
-to their variances, and so do $W_K$ and $W_Q$ where both exist; a $W_K$ alone does not learn. Features of
-positions are seen by keys and queries, not by values; they do not learn.
+in each head, of d components, width/heads by default. Queries q are the keys k; with `scaling="root"`, which
+divides by the root of d, they are independent of keys, $q = W_Q x$. $W_K$, $W_Q$ and $W_V$ have variance one
+over the number of channels that they see, $W_O$ has $C_{OV}$ over heads times d. $W_V$, $W_O$ and b learn at
+rates equal to their variances, and so do $W_K$ and $W_Q$ where both exist; a $W_K$ alone does not learn.
+Features of positions are seen by keys and queries, not by values; they do not learn.
 """
 
 import math
@@ -28,11 +28,11 @@ class AttentionParameters(NamedTuple):
     """Biases, weights of outputs, values and keys; features of positions and weights of queries, if any."""
 
     b: Float[Array, "*members n"]
-    W_O: Float[Array, "*members n n"]
-    W_V: Float[Array, "*members n fan_in"]
-    W_K: Float[Array, "*members n seen"]
+    W_O: Float[Array, "*members n inner"]
+    W_V: Float[Array, "*members inner fan_in"]
+    W_K: Float[Array, "*members inner seen"]
     features: Float[Array, "*members P channels"] | None = None
-    W_Q: Float[Array, "*members n seen"] | None = None
+    W_Q: Float[Array, "*members inner seen"] | None = None
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,19 @@ class RealSelfAttention(AbstractRealLayer):
         return self.fan_in * (1 + doubled)
 
     @property
+    def inner(self) -> int:
+        """The components of all heads."""
+        return self.layer.heads * self.layer.components
+
+    @property
     def _drawn(self) -> dict[str, tuple[Shape, float]]:
         """Shape and variance of the parameters, in the order in which they are drawn."""
-        layer, n, seen = self.layer, self.layer.width, self.seen_by_keys
+        layer, n, seen, inner = self.layer, self.layer.width, self.seen_by_keys, self.inner
         drawn = {
             "b": ((n,), layer.C_b),
-            "W_O": ((n, n), layer.C_OV / n),
-            "W_V": ((n, self.fan_in), 1 / self.fan_in),
-            "W_K": ((n, seen), 1 / seen),
+            "W_O": ((n, inner), layer.C_OV / inner),
+            "W_V": ((inner, self.fan_in), 1 / self.fan_in),
+            "W_K": ((inner, seen), 1 / seen),
         }
         if layer.positions is not None:
             drawn["features"] = ((math.prod(self.shape[:-1]), self.fan_in), 1.0)
@@ -95,17 +100,17 @@ class RealSelfAttention(AbstractRealLayer):
     @property
     def sizes(self) -> tuple[int, ...]:
         positions = math.prod(self.shape[:-1])
-        return *(positions * self.layer.width,) * 5, 2 * self.layer.heads * positions**2
+        return *(positions * max(self.layer.width, self.inner),) * 5, 2 * self.layer.heads * positions**2
 
     def apply(self, parameters: AttentionParameters, z: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
         x = z.reshape(z.shape[0], -1, z.shape[-1])
         seen = self._with_positions(parameters, x)
         keys, values = self._in_heads(seen @ parameters.W_K.T), self._in_heads(x @ parameters.W_V.T)
         queries = keys if parameters.W_Q is None else self._in_heads(seen @ parameters.W_Q.T)
-        d = self.layer.width // self.layer.heads
+        d = self.layer.components
         scale = self.layer.sigma_QK / (d if self.layer.scaling == "linear" else d**0.5)
         attention = jax.nn.softmax(scale * queries @ keys.swapaxes(2, 3), axis=-1)
-        attended = (attention @ values).swapaxes(1, 2).reshape(*x.shape[:2], self.layer.width)
+        attended = (attention @ values).swapaxes(1, 2).reshape(*x.shape[:2], self.inner)
         behind = attended @ parameters.W_O.T + parameters.b[None, None]
         return behind.reshape(*z.shape[:-1], self.layer.width)
 

@@ -12,6 +12,7 @@ and no derivative needs a gradient as a matrix.
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -30,6 +31,7 @@ from finitewidth.network.layers.dense import Dense
 _FEWEST = 4  # samples that are multiplied one by one: a product with the transposed weights is slow for them
 _FEW = 24  # samples whose outer products are written out
 _FIRST_CACHE = 1 << 12  # numbers
+_BLOCK = 32  # columns that are made orthogonal to all earlier ones by one product
 
 
 class DenseParameters(NamedTuple):
@@ -57,6 +59,35 @@ def _outer_sum(delta: Float[Array, "N n"], s: Float[Array, "N fan_in"]) -> Float
     return sum((sum(each[a + 1 : a + 4], each[a]) for a in range(4, count, 4)), sum(each[1:4], each[0]))
 
 
+def orthogonal(normals: Float[Array, "n fan_in"]) -> Float[Array, "n fan_in"]:
+    """A corner of a Haar-distributed orthogonal matrix, its entries scaled to variance one.
+
+    Normal columns made orthonormal one after the other are Haar-distributed, and as many of them as the
+    corner has are those of the whole matrix.
+    """
+    width, fan_in = normals.shape
+    if width < fan_in:
+        return orthogonal(normals.T).T
+    Q = normals[:, :0]
+    for start in range(0, fan_in, _BLOCK):
+        V = normals[:, start : start + _BLOCK]
+        for _ in range(2):  # rounding of the first pass is gone after the second
+            V = _orthonormal(V - Q @ (Q.T @ V))
+        Q = jnp.concatenate([Q, V], axis=1)
+    return width**0.5 * Q
+
+
+def _orthonormal(V: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    """Columns by Gram and Schmidt; batches of LAPACK's QR, two at a time, never end with jax 0.10.2."""
+
+    def one(j, V):
+        v, before = V[:, j], jnp.arange(V.shape[1]) < j
+        v = v - V @ jnp.where(before, V.T @ v, 0.0)
+        return V.at[:, j].set(v / jnp.linalg.norm(v))
+
+    return jax.lax.fori_loop(0, V.shape[1], one, V)
+
+
 class AbstractWeights(AbstractRealLayer):
     """Weights and biases: their initialization and their learning rates."""
 
@@ -74,11 +105,16 @@ class AbstractWeights(AbstractRealLayer):
         return self.layer.width * (1 + self.fan_in)
 
     def initial(self, normals: Float[Array, " count"]) -> DenseParameters:
-        r"""$b \sim N(0, C_b)$, then $W \sim N(0, C_W/\text{fan-in})$, taps first (PDLT section 2.3)."""
+        r"""$b \sim N(0, C_b)$, then $W \sim N(0, C_W/\text{fan-in})$, taps first (PDLT section 2.3).
+
+        Orthogonal weights are made from the same normal numbers.
+        """
         width, fan_in = self.layer.width, self.fan_in
         b = self.layer.C_b**0.5 * normals[:width]
-        W = (self.layer.C_W / fan_in) ** 0.5 * normals[width:].reshape(width, fan_in)
-        return DenseParameters(b, W)
+        W = normals[width:].reshape(width, fan_in)
+        if self.layer.is_orthogonal:
+            W = orthogonal(W)
+        return DenseParameters(b, (self.layer.C_W / fan_in) ** 0.5 * W)
 
     @property
     def rates(self) -> DenseParameters:

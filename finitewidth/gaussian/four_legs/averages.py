@@ -27,9 +27,9 @@ from finitewidth.gaussian.four_legs.families import (
     highest_order,
 )
 from finitewidth.gaussian.four_legs.kinked import check_orders, fill_kinked
+from finitewidth.gaussian.four_legs.plans import fill_or_refuse
 from finitewidth.gaussian.four_legs.slot_arrays import Filling
 from finitewidth.gaussian.four_legs.smooth import fill_smooth
-from finitewidth.gaussian.four_legs.trapezoid import Unreachable
 from finitewidth.gaussian.kernel_matrix import as_positive_kernel
 from finitewidth.gaussian.tower import Tower
 from finitewidth.network.layers.activation import Activation, as_activation
@@ -176,18 +176,13 @@ def _fill(filling: Filling, activation: Activation, K: np.ndarray, tolerance: fl
     tower = Tower(activation, highest_order(families))
     if activation.kinks:
         return fill_kinked(filling, tower, K, tolerance)
-    try:
-        with SingleThreadedProducts():
-            conditioning = PairConditioning(
-                (tower, tower, tower, tower), K, arrangements(families), tolerance
-            )
-            fill_smooth(filling, conditioning, families)
-    except Unreachable as reason:
-        raise ValueError(
-            f"tolerance {tolerance:.1e} cannot be reached for activation {activation.name!r} at K with "
-            f"largest diagonal entry {K.max():.3g} ({reason}); raise the tolerance, or scale the inputs "
-            "or C_W down."
-        ) from None
+
+    def fill(reached: float, longest: int) -> None:
+        conditioning = PairConditioning((tower,) * 4, K, arrangements(families), reached, longest=longest)
+        fill_smooth(filling, conditioning, families)
+
+    with SingleThreadedProducts():
+        fill_or_refuse(fill, f"activation {activation.name!r}", K, tolerance)
     return tolerance
 
 

@@ -83,6 +83,7 @@ class PairConditioning:
     dealt: tuple[Family, ...]  # the orders that legs p, q, rows and columns carry
     tolerance: float
     largest: tuple[float, ...] | None = None  # variances of legs p, q, rows and columns
+    longest: int = LONG  # numbers of Hermite terms that may be needed
     steps: TrapezoidSteps = field(init=False)
 
     def __post_init__(self):
@@ -135,7 +136,7 @@ class PairConditioning:
 
     def _is_hard(self, given: Conditioned) -> np.ndarray:
         """Where the Hermite series would be too long: rows and columns that are almost parallel."""
-        for length in (SHORT, LONG):
+        for length in (SHORT, self.longest):
             needed = self._terms_needed(given, length)
             if needed.max() <= length:
                 break
@@ -217,13 +218,13 @@ class PairConditioning:
 
     def plan(self, given: Conditioned) -> Plan:
         """The rule for the coefficients and the number of terms that the hardest entry needs."""
-        for length in (SHORT, LONG):
+        for length in (SHORT, self.longest):
             rules, terms = self.rules(length), int(self._terms_needed(given, length).max())
             if terms <= length:
                 correlation = float(np.abs(given.correlations).max())
                 variance = float(given.variances.max())
                 return rules.plan(variance, correlation, terms)
-        raise Unreachable(f"it would need more than {LONG} Hermite terms")
+        raise Unreachable(f"it would need more than {self.longest} Hermite terms")
 
 
 def _hardest_legs(given: Conditioned) -> np.ndarray:

@@ -5,6 +5,7 @@ the plan of a task is the cheapest choice that keeps the sum within the toleranc
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,9 @@ from finitewidth.gaussian.tower import Tower
 from finitewidth.network.layers.activation import Activation
 
 SHORT, LONG = 48, 320  # numbers of Hermite terms for which rules are tabulated
+LONGEST = 1280  # the same for steep activations, where less does not do
+_LOOSER = (10.0, 1e2, 1e3)  # tolerances that are tried for a refusal, in units of what was asked for
+_FEW = 16  # samples for which they are tried
 _VARIANCES = 2.0 ** -np.arange(0, 10, 0.5)  # relative to the largest, decreasing
 _CORRELATIONS = 1 - np.linspace(1, 0, 41) ** 2
 _WIDEST, _FINEST = 12.0, 0.025
@@ -213,3 +217,33 @@ class CoefficientRules:
         """The same with a rule."""
         sensitivity = self.sensitivity(variance, correlation, terms)
         return Plan(terms, sensitivity, self.tolerance, self.rule(variance, correlation, terms))
+
+
+def fill_or_refuse(fill: Callable[[float, int], None], what: str, K: np.ndarray, tolerance: float) -> None:
+    """Fill arrays to a tolerance, with many Hermite terms if need be, or name one that can be reached.
+
+    Args:
+        fill: Fills all arrays, given a tolerance and the largest number of Hermite terms.
+        what: The activations, for the refusal.
+        K: The kernel of all legs.
+        tolerance: The absolute accuracy that is asked for.
+    """
+    reason = _missed(fill, tolerance, LONG) and _missed(fill, tolerance, LONGEST)
+    if not reason:
+        return
+    looser = [tolerance * factor for factor in _LOOSER if tolerance * factor <= 0.1 and len(K) <= _FEW]
+    reached = next((one for one in looser if not _missed(fill, one, LONGEST)), None)
+    remedy = "raise the tolerance" if reached is None else f"method=fw.Tensors(tolerance={reached:.0e}) does"
+    raise ValueError(
+        f"tolerance {tolerance:.1e} cannot be reached for {what} at K with largest diagonal entry "
+        f"{K.max():.3g} ({reason}); {remedy}, or scale the inputs or C_W down."
+    )
+
+
+def _missed(fill: Callable[[float, int], None], tolerance: float, longest: int) -> str:
+    """Why the tolerance cannot be reached with so many Hermite terms; empty if it can."""
+    try:
+        fill(tolerance, longest)
+    except Unreachable as reason:
+        return str(reason)
+    return ""

@@ -8,7 +8,6 @@ conditioned on the pair of the first layer, and the legs of the second layer are
 legs of a layer are the same sample, this leg alone is the condition.
 """
 
-import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,11 +23,12 @@ from finitewidth.gaussian.four_legs.coincident import one_of_each_layer
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
 from finitewidth.gaussian.four_legs.families import Family, Layers, arrangements, highest_order
 from finitewidth.gaussian.four_legs.kinked import kinked_layers
+from finitewidth.gaussian.four_legs.plans import fill_or_refuse
 from finitewidth.gaussian.four_legs.slot_arrays import Filling
 from finitewidth.gaussian.four_legs.tasks.batches import Batches, Job
 from finitewidth.gaussian.four_legs.tasks.conditioned import Given, given_doubled, given_pairs
 from finitewidth.gaussian.four_legs.tasks.placement import Scattered
-from finitewidth.gaussian.four_legs.trapezoid import Unreachable, plane_grid
+from finitewidth.gaussian.four_legs.trapezoid import plane_grid
 from finitewidth.gaussian.kernel_matrix import as_positive_kernel
 from finitewidth.gaussian.tower import Tower
 from finitewidth.network.layers.activation import Activation
@@ -126,30 +126,21 @@ def _conditioned(activations, K: np.ndarray, families, tolerance: float) -> dict
     return {family: filling.arrays[family][None] for family in families}
 
 
-@contextlib.contextmanager
-def _reachable(activations, K: np.ndarray, tolerance: float) -> Iterator[None]:
-    """Say what to do where a tolerance cannot be reached."""
-    try:
-        yield
-    except Unreachable as reason:
-        names = " and ".join(dict.fromkeys(repr(activation.name) for activation in activations))
-        raise ValueError(
-            f"tolerance {tolerance:.1e} cannot be reached for activations {names} of two layers at K with "
-            f"largest diagonal entry {K.max():.3g} ({reason}); raise the tolerance, or scale the inputs "
-            "or C_W down."
-        ) from None
-
-
 def _fill(filling: Filling, activations, K: np.ndarray, tolerance: float) -> None:
     """Fill all entries of the arrays of smooth activations."""
     families = tuple(filling.arrays)
     lower = Tower(activations[0], highest_order(families))
     upper = lower if activations[1] == activations[0] else Tower(activations[1], lower.highest)
-    with _reachable(activations, K, tolerance), SingleThreadedProducts():
-        layers = TwoLayers((lower, upper), K, families, tolerance, filling)
+
+    def fill(reached: float, longest: int) -> None:
+        layers = TwoLayers((lower, upper), K, families, reached, filling, longest)
         layers.fill_four_legs()
         layers.fill_three_legs()
         layers.fill_two_legs()
+
+    names = " and ".join(dict.fromkeys(repr(activation.name) for activation in activations))
+    with SingleThreadedProducts():
+        fill_or_refuse(fill, f"activations {names} of two layers", K, tolerance)
 
 
 @dataclass
@@ -161,6 +152,7 @@ class TwoLayers:
     families: tuple[Family, ...]
     tolerance: float
     filling: Filling
+    longest: int  # numbers of Hermite terms that may be needed
 
     def __post_init__(self):
         self.count, self.fixed = len(self.K) // 2, self.filling.fixed
@@ -174,7 +166,7 @@ class TwoLayers:
             largest = tuple(float(np.diagonal(self.K)[self.legs[layer]].max()) for layer in layers)
             dealt = arrangements(self.families, layers)
             self._conditionings[layers] = PairConditioning(
-                (first, second, third, fourth), self.K, dealt, self.tolerance, largest
+                (first, second, third, fourth), self.K, dealt, self.tolerance, largest, self.longest
             )
         return self._conditionings[layers]
 

@@ -34,7 +34,7 @@ def scale_by_layer(
         net: A network of dense layers with any activations.
         layer_of: For other structures of parameters, a function that returns the number of the layer, 1 to L,
             for the path of an array as `jax.tree_util.keystr` writes it, such as
-            "['params']['Dense_0']['kernel']".
+            `"['params']['Dense_0']['kernel']"`.
 
     Returns:
         A transformation of Optax.

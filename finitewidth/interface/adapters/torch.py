@@ -27,7 +27,7 @@ except ImportError:
 
 from finitewidth.core.display.user_warnings import warn
 from finitewidth.core.inputs import as_positive
-from finitewidth.interface.adapters.modules.initialize import critical, draw_, with_outputs
+from finitewidth.interface.adapters.modules.initialize import critical, draw_, with_ensemble, with_outputs
 from finitewidth.interface.adapters.modules.rates import (
     OptimizerWarning,
     check_optimizer,
@@ -124,6 +124,7 @@ def initialize_(
     activation: Given = None,
     input_scale: float = 1.0,
     output_scale: float = 1.0,
+    weights: str = "gaussian",
     generator: torch.Generator | None = None,
 ) -> Network:
     r"""Draw all weights and biases of a module at its critical point, in place, and return that network.
@@ -140,6 +141,7 @@ def initialize_(
         input_scale: The mean square of the numbers that enter the first layer.
         output_scale: A factor on the last weights and biases. With the squared loss 0.1 trained better, with
             the cross-entropy 1 did (benchmarks/advice/results/tuned.md).
+        weights: "gaussian", or "orthogonal" for modules of linear layers and activations.
         generator: The randomness. Numbers are drawn in double precision on its device (the CPU without one)
             and then converted to the module's dtype and device, so that one generator gives the same network
             on every device.
@@ -161,7 +163,8 @@ def initialize_(
         )
     scale = as_positive("output_scale", output_scale)
     known = read(module, inputs, activation=activation)
-    net = with_outputs(_warned(*critical(known, declared(activation), input_scale)), scale)
+    net = _warned(*critical(known, declared(activation), input_scale))
+    net = with_outputs(with_ensemble(net, weights), scale)
     draw_(known, net, generator)
     return net
 

@@ -76,6 +76,10 @@ def audit(
     C_W: Annotated[str, typer.Option("--C_W", help=f"Variance of weights times fan-in. {PerLayer}")] = "1",
     lambda_b: Annotated[str, typer.Option("--lambda_b", help=f"Learning rate of biases. {PerLayer}")] = "1",
     lambda_W: Annotated[str, typer.Option("--lambda_W", help=f"Learning rate of weights. {PerLayer}")] = "1",
+    weights: Annotated[
+        str,
+        typer.Option("--weights", help="gaussian or orthogonal, or one for each layer, separated by commas."),
+    ] = "gaussian",
     input_scale: Annotated[
         float, typer.Option("--input-scale", help="Mean square of the input components.")
     ] = 1.0,
@@ -89,12 +93,13 @@ def audit(
 
     Example: finitewidth audit 784,100x20,10 --activation tanh --C_W 1.5
     """
-    options = {"C_b": C_b, "C_W": C_W, "lambda_b": lambda_b, "lambda_W": lambda_W}
+    options = {"C_b": C_b, "C_W": C_W, "lambda_b": lambda_b, "lambda_W": lambda_W, "weights": weights}
     with plain_errors(debug):
         _audit(widths, activation, options, input_scale, as_json)
 
 
-_DEFAULTS = {"C_b": "0", "C_W": "1", "lambda_b": "1", "lambda_W": "1", "input-scale": "1"}
+_DEFAULTS = {"C_b": "0", "C_W": "1", "lambda_b": "1", "lambda_W": "1", "weights": "gaussian"}
+_DEFAULTS |= {"input-scale": "1"}
 
 
 def _refuse_without_widths(options: dict[str, str]) -> None:

@@ -62,8 +62,10 @@ def network_described(
             )
         return read_network(table, widths).network(input_scale), []
     activations, notes = _activations(activation)
-    numbers = {name: _numbers(name, text) for name, text in options.items()}
-    return MLP(_widths(widths), activations, **numbers), notes
+    weights = tuple(name.strip() for name in options.get("weights", "gaussian").split(","))
+    numbers = {name: _numbers(name, text) for name, text in options.items() if name != "weights"}
+    ensemble = weights[0] if len(weights) == 1 else weights
+    return MLP(_widths(widths), activations, **numbers, weights=ensemble), notes
 
 
 EXAMPLE = "784,100x20,10"

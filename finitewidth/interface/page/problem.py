@@ -62,13 +62,13 @@ def network(values: Values, width: int | None = None) -> MLP:
     widths = (2, *[width or values.width] * (values.depth - 1), 1)
     rates = (values.lambda_b, values.lambda_W)
     if values.start == "own":
-        return MLP(widths, values.activation, values.C_b, values.C_W, *rates)
+        return MLP(widths, values.activation, values.C_b, values.C_W, *rates, values.weights)
     point = criticality(values.activation)
     if point.universality_class in ("none", "unstable"):
         raise BadValues(
             {"start": f"{values.activation} has no critical point: {point.explanation} Choose C_b and C_W."}
         )
-    return MLP.critical(widths, values.activation, *rates)
+    return MLP.critical(widths, values.activation, *rates, weights=values.weights)
 
 
 def algorithm(values: Values) -> AbstractAlgorithm:

@@ -30,6 +30,7 @@ TABS = {
     "extrapolation": "Beyond order 1/n",
 }
 STARTS = {"critical": "critical point", "own": "own C_b and C_W"}
+WEIGHTS = {"gaussian": "Gaussian", "orthogonal": "orthogonal"}
 ALGORITHMS = {
     "flow": "flow, to the end",
     "flow_time": "flow, until time t",
@@ -95,6 +96,7 @@ class Values:
     start: Annotated[str, Choice("initialization", STARTS)] = "critical"
     C_b: Annotated[float, Number("C_b", 0.0, 1.0)] = 0.0
     C_W: Annotated[float, Number("C_W", 0.05, 4.0)] = 1.0
+    weights: Annotated[str, Choice("weights", WEIGHTS)] = "gaussian"
     lambda_b: Annotated[float, Number("λ_b", 0.0, 10.0)] = 1.0
     lambda_W: Annotated[float, Number("λ_W", 0.01, 10.0)] = 1.0
     algorithm: Annotated[str, Choice("algorithm", ALGORITHMS)] = "descent"  # fifty steps train in a second

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import finitewidth
-from finitewidth.core.storage.files import with_checksums
+from finitewidth.core.storage.files import require_assertions, with_checksums
 from finitewidth.interface.runs.main_job import SolvedRun
 from finitewidth.interface.runs.run_files import TrainingRun
 from finitewidth.theory.xarray_form import input_dimensions
@@ -23,6 +23,7 @@ _TWO = (*_ONE, "test_2", "output_2")
 
 def save_dataset(solved: SolvedRun, path: Path) -> None:
     """Write a Zarr store for xarray.open_zarr; its group "ensemble" holds the records of the training."""
+    require_assertions(path)
     import zarr
 
     with warnings.catch_warnings():

@@ -10,7 +10,7 @@ from finitewidth.network.network import Network
 
 _PERCEPTRON = ("widths", "activation")
 _LAYERS = ("input_shape", "layers")
-_VARIANCES, _RATES = ("C_b", "C_W"), ("lambda_b", "lambda_W")
+_VARIANCES, _RATES, _ENSEMBLE = ("C_b", "C_W"), ("lambda_b", "lambda_W"), ("weights",)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class NetworkTable:
             network = network_from_dict(fields)
             if not self.fields.get("critical", False):
                 return network
-            rates = {name: fields[name] for name in _RATES if name in fields}
+            rates = {name: fields[name] for name in (*_RATES, *_ENSEMBLE) if name in fields}
             if isinstance(network, MLP):
                 return MLP.critical(network.widths, fields["activation"], **rates, input_scale=input_scale)
             return Network.critical(network.input_shape, *network.layers, input_scale=input_scale)
@@ -45,7 +45,7 @@ def read_network(table: Mapping, where: str) -> NetworkTable:
 
 
 def _check_layers(table: Mapping, where: str) -> None:
-    for name in (*_PERCEPTRON, *_VARIANCES, *_RATES):
+    for name in (*_PERCEPTRON, *_VARIANCES, *_RATES, *_ENSEMBLE):
         if name in table:
             raise ValueError(
                 f"{where}: [network] {name} cannot stand beside input_shape and layers; remove it."
@@ -63,7 +63,7 @@ def _check_layers(table: Mapping, where: str) -> None:
 
 
 def _check_perceptron(table: Mapping, where: str) -> None:
-    optional = (*_PERCEPTRON, *_VARIANCES, *_RATES, "critical")
+    optional = (*_PERCEPTRON, *_VARIANCES, *_RATES, *_ENSEMBLE, "critical")
     check_keys(table, (), optional, where=f"{where}: [network]")
     for name in _PERCEPTRON:
         if name not in table:

@@ -19,7 +19,7 @@ from finitewidth.core.inputs import reason
 from finitewidth.network.foreign import graph
 from finitewidth.network.foreign.graph import Gap, MissingInputs, Node
 from finitewidth.network.foreign.jax_layers import KNOWN, convolution, norm, window_pool, with_variance
-from finitewidth.network.foreign.recognition import activation_of
+from finitewidth.network.foreign.recognition import activation_of, ensemble_of, gaussian_beside_others
 from finitewidth.network.layers.abstract import AbstractLayer, Shape
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.layers.conv import Conv
@@ -158,7 +158,7 @@ class _Reader:
         layers = graph.sequence(way, self._recognized).layers
         if self.sums:
             raise ValueError(f"the model sums over positions without a division by their number; {KNOWN}.")
-        return Network(self._input_shape(layers), *layers)
+        return gaussian_beside_others(Network(self._input_shape(layers), *layers))
 
     def _run(self, closed: Any) -> None:
         self.values |= dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
@@ -239,7 +239,7 @@ class _Reader:
         if batch[0] or len(axes) != 1 or weights.ndim != 2:
             raise ValueError(f"the model has a product over several axes; {KNOWN}.")
         fan_in = weights.shape[axes[0]]
-        return with_variance(Dense(weights.size // fan_in), weights, fan_in)
+        return with_variance(Dense(weights.size // fan_in, weights=ensemble_of(weights)), weights, fan_in)
 
     def _add_biases(self, node: Node, biases: np.ndarray) -> bool:
         """Whether an array that is added to the output of weights is taken as their biases."""

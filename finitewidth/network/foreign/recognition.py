@@ -4,6 +4,7 @@ What stands between two layers is evaluated on numbers, checked to act on every 
 with the activations of the library; parameters (slope, alpha, beta, ...) are read off the values.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -14,12 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from finitewidth.core.inputs import reason
+from finitewidth.network.layers.abstract import AbstractLayer
 from finitewidth.network.layers.activation import Activation, as_activation
+from finitewidth.network.layers.dense import Dense
+from finitewidth.network.layers.residual import Residual
 from finitewidth.network.mlp import ActivationLike
+from finitewidth.network.network import Network
 
 Given = ActivationLike | None | Sequence[ActivationLike | None]  # one for all hidden layers, or one for each
 Function = Callable[[np.ndarray], np.ndarray]  # of a matrix, a row for each sample
 
+_SINGLE_PRECISION = 1e-4  # of products of weights, with room to spare
 _TOLERANCE = 1e-8  # torch's softplus becomes a straight line at 20, with an error of 2e-9
 _ANCHORS = (-1.0, 0.0, 1.0, -31.7, 31.3)  # parameters are read off the values at these points
 _POINTS = np.concatenate([_ANCHORS, np.linspace(-9.03, 8.97, 181), [-15.1, 14.7]])
@@ -178,3 +184,36 @@ def _twin(kind: str, *parameters: float) -> Activation:
     """Cached, so that equal parameters give one object; making it searches for kinks, which takes a while."""
     function, name, kinks = _TWINS[kind](*parameters)
     return Activation(function, name=name, kinks=kinks)
+
+
+# --- weights that keep norms and angles ------------------------------------------------------------------
+
+
+def ensemble_of(W: np.ndarray) -> str:
+    """ "orthogonal" if the shorter of rows and columns are orthogonal to each other and of one length.
+
+    A single row or column keeps angles whatever it is drawn from, and counts as Gaussian.
+    """
+    W = np.asarray(W, dtype=float)
+    if min(W.shape) < 2:
+        return "gaussian"
+    gram = W @ W.T if W.shape[0] <= W.shape[1] else W.T @ W
+    square = np.trace(gram) / len(gram)
+    isometric = square > 0 and np.abs(gram / square - np.eye(len(gram))).max() < _SINGLE_PRECISION
+    return "orthogonal" if isometric else "gaussian"
+
+
+def gaussian_beside_others(net: Network) -> Network:
+    """The network with Gaussian weights unless all its layers are dense: theory knows no others."""
+    if net.not_dense is None or not net.has_orthogonal_weights:
+        return net
+    return net.replace(layers=[_gaussian(layer) for layer in net.layers])
+
+
+def _gaussian(layer: AbstractLayer) -> AbstractLayer:
+    if isinstance(layer, Residual):
+        return layer.replace(
+            layers=[_gaussian(inner) for inner in layer.layers],
+            shortcut=[_gaussian(inner) for inner in layer.shortcut],
+        )
+    return dataclasses.replace(layer, weights="gaussian") if isinstance(layer, Dense) else layer

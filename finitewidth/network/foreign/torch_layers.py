@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
+from finitewidth.network.foreign.recognition import ensemble_of
 from finitewidth.network.foreign.torch_trace import Traced, Weights, checked
 from finitewidth.network.layers.abstract import AbstractLayer
 from finitewidth.network.layers.conv import Conv
@@ -115,7 +116,8 @@ def measured(weights: Weights) -> dict[str, float]:
 
 
 def _dense(weights: Weights) -> Made:
-    return Made(Dense(weights.weight.shape[0], **measured(weights)), weights)
+    ensemble = ensemble_of(weights.weight.detach().double().cpu().numpy())
+    return Made(Dense(weights.weight.shape[0], **measured(weights), weights=ensemble), weights)
 
 
 def _module_convolution(name: str, conv: Any) -> Made:

@@ -11,7 +11,7 @@ from torch import fx, nn
 from finitewidth.core.inputs import reason
 from finitewidth.network.foreign import graph
 from finitewidth.network.foreign.graph import Gap, Held, MissingInputs, Node
-from finitewidth.network.foreign.recognition import Given, activation_of, passed
+from finitewidth.network.foreign.recognition import Given, activation_of, gaussian_beside_others, passed
 from finitewidth.network.foreign.torch_layers import (
     KNOWN,
     SHAPES,
@@ -74,6 +74,7 @@ def read(module: Any, inputs: Any = None, *, activation: Given = None, with_drop
         net = Network(shape, *with_fixed_gains(layers))
         fixed = "gains and offsets of layer norms count as fixed, since the NTK is not known otherwise"
         notes = (*notes, fixed)
+    net = gaussian_beside_others(net)
     norms = tuple(one for one in reader.norms if one is not None and one.weight is not None)
     return Read(module, net, held, norms, notes, reader.prepared)
 

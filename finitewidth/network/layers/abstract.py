@@ -87,6 +87,10 @@ class AbstractLayer(abc.ABC):
         """The layer with another number of output neurons; itself where what comes in fixes that number."""
         return self
 
+    def with_fewer_outputs(self, width: int, shape: Shape) -> "AbstractLayer":
+        """The layer with so many output neurons, as far as no statistic of a neuron depends on the number."""
+        return self.with_outputs(width)
+
     def to_plain(self) -> Any:
         """The layer in plain numbers and strings, for TOML and stores."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
@@ -116,6 +120,11 @@ class AbstractWeights(AbstractLayer):
     @property
     def is_homogeneous(self) -> bool:
         return self.C_b == 0 and self.lambda_b == 0
+
+    @property
+    def is_orthogonal(self) -> bool:
+        """Whether weights are a corner of a random orthogonal matrix, and not independent."""
+        return False
 
     @abc.abstractmethod
     def fan_in(self, shape: Shape) -> int:

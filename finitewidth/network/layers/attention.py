@@ -70,6 +70,8 @@ class SelfAttention(AbstractLayer):
     then random in wide networks too. Outputs are Gaussian if heads are many, and the theory is that of
     infinitely many. It averages over random scores, with the standard error `Kernels.sampling_error`.
 
+    At order 1/n heads are drawn as they are, with their number and their width: see `fw.solve`.
+
     Args:
         width: The number of channels behind it.
         C_OV: The variance of $W_O$ times its number of inputs.
@@ -77,8 +79,10 @@ class SelfAttention(AbstractLayer):
         sigma_QK: The factor of the scores.
         positions: Features of positions, or None.
         scaling: "linear" divides scores by d, "root" by its root.
-        heads: Each head has keys, attention and values of its own, of d = width/heads components.
-        draws: The number of random scores that the theory averages over, for "root".
+        heads: Each head has keys, attention and values of its own, of d components.
+        head_width: d; width/heads by default.
+        draws: The number of random scores that the theory averages over, for "root", and of the heads that
+            each of the eight repetitions at order 1/n draws.
         key: Their randomness.
 
     ```python
@@ -96,17 +100,28 @@ class SelfAttention(AbstractLayer):
     heads: int = 1
     draws: int = 1024
     key: int = 0
+    head_width: int | None = None
 
     def __post_init__(self):
         check_weights(self, ("C_OV", "C_b", "sigma_QK"))
         for name, lowest in (("heads", 1), ("draws", 2), ("key", 0)):
             object.__setattr__(self, name, as_count(name, getattr(self, name), lowest=lowest))
-        if self.width % self.heads:
-            raise ValueError(f"heads must divide width={self.width}, got {self.heads}; change one of them.")
+        if self.head_width is not None:
+            width = as_count("head_width", self.head_width, lowest=1)
+            object.__setattr__(self, "head_width", width)
+        elif self.width % self.heads:
+            raise ValueError(
+                f"heads must divide width={self.width}, got {self.heads}; change one, or give head_width."
+            )
         if not (self.positions is None or isinstance(self.positions, Positions)):
             raise ValueError(f"positions must be None or an fw.Positions, got {self.positions!r}.")
         if self.scaling not in SCALINGS:
             raise ValueError(f'scaling must be "linear" or "root", got {self.scaling!r}.')
+
+    @property
+    def components(self) -> int:
+        """d, the number of components of keys and values of a head."""
+        return self.width // self.heads if self.head_width is None else self.head_width
 
     @property
     def has_weights(self) -> bool:

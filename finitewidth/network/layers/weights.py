@@ -7,6 +7,7 @@ from typing import Any
 from finitewidth.core.inputs import as_number
 
 WIDEST = 2**53  # whole numbers beyond that are not numbers of double precision
+ENSEMBLES = ("gaussian", "orthogonal")  # what weights are drawn from
 RateRule = Callable[[Any, int], tuple[float, float]]  # lambda_b, lambda_W of a layer with so many inputs
 HYPERPARAMETERS = ("C_b", "C_W", "lambda_b", "lambda_W")
 
@@ -16,6 +17,13 @@ def check_weights(layer: Any, names: tuple[str, ...] = HYPERPARAMETERS) -> None:
     object.__setattr__(layer, "width", as_width("width", layer.width))
     for name in names:
         object.__setattr__(layer, name, as_variance(name, getattr(layer, name)))
+
+
+def as_ensemble(name: str, value) -> str:
+    """What weights are drawn from, by name."""
+    if value not in ENSEMBLES:
+        raise ValueError(f"{name} must be 'gaussian' or 'orthogonal', got {value!r}; write one of the two.")
+    return value
 
 
 def as_variance(name: str, value) -> float:

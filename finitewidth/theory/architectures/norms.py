@@ -18,7 +18,7 @@ import numpy as np
 
 from finitewidth.network.ladder import NotAtFirstOrder
 from finitewidth.network.layers.layer_norm import AbstractNorm
-from finitewidth.theory.architectures.signal import Signal, bare_pairs
+from finitewidth.theory.architectures.signal import Normed, Signal, bare_pairs
 from finitewidth.theory.features import FeatureMaps
 from finitewidth.theory.layers.activation import corners_of
 from finitewidth.theory.layers.pair_map import PairMap
@@ -47,7 +47,7 @@ def normalized(signal: Signal, layer: AbstractNorm) -> Signal:
             blocks |= propagate(full, family)
         blocks |= propagate(state.blocks, maps[2])
         for key, noise in bare_pairs(bare).items():
-            if key != ("b", "b"):
+            if key in blocks and key != ("b", "b"):
                 blocks[key] -= signal.share * noise
     mean = signal.share if layer.subtracts_mean else 0.0
     G1, H1 = _corrections(signal, c, maps, mean) if state.G1 is not None else (None, None)
@@ -57,6 +57,7 @@ def normalized(signal: Signal, layer: AbstractNorm) -> Signal:
         gain=layer.lambda_gain,
         offset=layer.lambda_offset + signal.offset,
         crosses=signal.crosses_moved(maps),
+        normed=Normed(signal, layer.epsilon, mean),
     )
 
 
@@ -74,17 +75,19 @@ def row_maps(state: State, c: np.ndarray) -> tuple[FeatureMaps, ...]:
 def _corrections(signal: Signal, c: np.ndarray, maps: tuple[FeatureMaps, ...], mean: float):
     """G1 and H1 behind the norm: what moves, and what fluctuations give to second order."""
     state, full = signal.state, signal.with_own_noise()
-    assert state.G1 is not None and state.H1 is not None
+    assert state.G1 is not None
     cc, first, second = np.outer(c, c), (c**2)[:, None], (c**2)[None, :]
     K, Theta = cc * state.K, cc * state.Theta
     moved, kernel = state.G1 - mean * state.K, maps[0]
     G1 = kernel["v"]["v"].of_pairs(moved)
-    H1 = kernel["x"]["v"].of_pairs(moved) + cc * (state.H1 - mean * state.Theta)
-    V, D, F = corners_of(full["v", "v"]), corners_of(full["x", "v"])[..., 1, :], full["f", "f"]
-    index = np.arange(len(K))
-    a, b = index[:, None], index[None, :]
+    V = corners_of(full["v", "v"])
+    a, b = np.indices(K.shape, sparse=True)
     twice = 3 / 8 * (first**2 * V[..., 0, 0] + second**2 * V[..., 2, 2]) + first * second * V[..., 0, 2] / 4
     G1 = G1 - 0.5 * cc * (first * V[..., 1, 0] + second * V[..., 1, 2]) + K * twice
+    if state.H1 is None:
+        return G1, None
+    H1 = kernel["x"]["v"].of_pairs(moved) + cc * (state.H1 - mean * state.Theta)
+    D, F = corners_of(full["x", "v"])[..., 1, :], full["f", "f"]
     H1 = H1 - 0.5 * cc * (first * D[..., 0] + second * D[..., 2]) + Theta * twice
     H1 = H1 - cc * (second * F[a, b, b, b] + first * F[b, a, a, a]) + K * cc**2 * F[a, a, b, b]
     return G1, H1

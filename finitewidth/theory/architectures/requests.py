@@ -50,26 +50,31 @@ class Legs(NamedTuple):
     K: np.ndarray
     smooth: bool
     with_gains: bool = False  # of a norm in front that learn
+    kernel_only: bool = False
 
     @classmethod
     def of(cls, step: Step) -> "Legs":
-        return cls(step.activation, step.K, step.smooth, bool(step.gain))
+        gains = bool(step.gain) and not step.kernel_only
+        return cls(step.activation, step.K, step.smooth, gains, step.kernel_only)
 
 
 def averages_of(legs: Sequence[Legs], accuracy: float, task: int) -> FourLegs:
     """Four-leg averages of one layer: the slow part, which needs nothing but the layer's kernel."""
-    activation, K, smooth, with_gains = legs[task]
-    families = [family for family in FAMILIES if smooth or max(family) <= 1]
+    activation, K, smooth, with_gains, kernel_only = legs[task]
+    highest = 0 if kernel_only else 9 if smooth else 1
+    families = [family for family in FAMILIES if max(family) <= highest]
     averages = FourLegs.of(four_legs(activation, K, families, tolerance=accuracy))
     return averages_with_gains(averages, activation, K, accuracy) if with_gains else averages
 
 
-def averaged(running: Runner, work: Callable[[int], FourLegs], count: int, what: str) -> Iterator[FourLegs]:
+def averaged(
+    running: Runner, work: Callable[[int], FourLegs], count: int, what: str, name: str = "layers"
+) -> Iterator[FourLegs]:
     """The results of these tasks in order; a store names averages by their derivative orders."""
     return running.results(
         work,
         count,
-        name="layers",
+        name=name,
         what=what,
         to_arrays=FourLegs.to_arrays,
         from_arrays=FourLegs.from_arrays,
@@ -79,7 +84,5 @@ def averaged(running: Runner, work: Callable[[int], FourLegs], count: int, what:
 def arrays_of(state: State, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     """The statistics of a layer by letter."""
     matrices = {name: getattr(state, name) for name in MATRICES if getattr(state, name) is not None}
-    if not state.blocks:
-        return matrices | {name: np.zeros((state.K.shape[0],) * 4) for name in names}
-    tensors = state.tensors()
-    return matrices | {name: tensors[name] for name in names}
+    tensors, zero = state.tensors(), (state.K.shape[0],) * 4
+    return matrices | {name: tensors[name] if name in tensors else np.zeros(zero) for name in names}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -12,6 +13,14 @@ from finitewidth.theory.features import FeatureMaps
 from finitewidth.theory.recursion import Blocks, State, exchanged, moved_rows
 
 PairMatrix = sparse.csr_array  # (new pairs of sites, old pairs of sites)
+
+
+class Normed(NamedTuple):
+    """What a norm right in front has normalized."""
+
+    signal: "Signal"
+    epsilon: float | None
+    mean: float  # the share of K that a subtracted mean takes, with 1/n stripped
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,7 @@ class Signal:
     activation: Activation | None = None  # that waits for the next weights
     mixing: PairMatrix | None = None  # of positions behind the activation, which waits for the next weights
     crosses: tuple[Blocks, ...] = ()
+    normed: Normed | None = None
 
     @property
     def channels(self) -> int:

@@ -11,13 +11,14 @@ import numpy as np
 from finitewidth.network.ladder import NotAtFirstOrder
 from finitewidth.network.layers.abstract import AbstractLayer
 from finitewidth.network.layers.activation import Activation
+from finitewidth.network.layers.attention import SelfAttention
 from finitewidth.network.layers.conv import Conv
 from finitewidth.network.layers.dense import Dense
 from finitewidth.network.layers.layer_norm import AbstractNorm
 from finitewidth.network.layers.pooling import AveragePool, Flatten, GlobalAveragePool
 from finitewidth.network.layers.residual import Residual
 from finitewidth.network.network import Network
-from finitewidth.theory.architectures import gains, norms, positions, residual, weights
+from finitewidth.theory.architectures import attention, gains, norms, positions, residual, weights
 from finitewidth.theory.architectures.signal import PairMatrix, Signal, crosses_mixed, mixed
 from finitewidth.theory.feature_products import FourLegs
 from finitewidth.theory.layers.activation import Moments, moments
@@ -38,12 +39,14 @@ class Walk:
         X: np.ndarray,
         tolerance: float,
         *,
-        bare: bool,
+        detail: weights.Detail,
+        repetition: int = 0,
         steps: Sequence[Step] = (),
         averages: Iterator[FourLegs] | None = None,
         keep: Callable[[int, State], None] = lambda layer, state: None,
     ):
-        self.net, self.X, self.tolerance, self.bare = net, X, tolerance, bare
+        self.net, self.X, self.tolerance, self.detail = net, X, tolerance, detail
+        self.repetition = repetition  # of random heads
         self.known, self.averages, self.keep = steps, averages, keep
         self.steps: list[Step] = []
         self.layers = 0  # with weights that have been passed
@@ -99,7 +102,7 @@ class Walk:
         if signal.gain:
             raise NotAtFirstOrder(f"fw.{type(layer).__name__} right behind a norm with a gain that learns")
         crosses = crosses_mixed(signal.crosses, matrix)
-        return signal.replaced(state=mixed(signal.state, matrix), shape=shape, crosses=crosses)
+        return signal.replaced(state=mixed(signal.state, matrix), shape=shape, crosses=crosses, normed=None)
 
     def _weights(self, signal: Signal, layer: Dense | Conv) -> Signal:
         shape, matrix = (*signal.shape[:-1], layer.width), signal.mixing
@@ -124,10 +127,10 @@ class Walk:
             if signal.activation is not None:
                 raise NotAtFirstOrder("an activation on the inputs")
             return weights.first_weights(
-                signal, layer, shape, matrix, bare=self.bare, only_means=self.averages is None
+                signal, layer, shape, matrix, self.detail, only_means=self.averages is None
             )
         if self.averages is None:
-            step = weights.step_of(signal, layer, self._moments(signal), bare=self.bare)
+            step = weights.step_of(signal, layer, self._moments(signal), self.detail)
             self.steps.append(step)
             return weights.only_means(signal, layer, shape, matrix, step)
         step = self.known[len(self.steps)]
@@ -136,8 +139,15 @@ class Walk:
 
     def _moments(self, signal: Signal) -> Moments:
         activation, K = weights.reader(signal), signal.state.K
-        known = moments(activation, K, self.tolerance, bare=self.bare)
+        known = moments(activation, K, self.tolerance, bare=self.detail.bare)
         return gains.with_gains(known, activation, K, self.tolerance) if signal.gain else known
+
+    def _attention(self, signal: Signal, layer: SelfAttention) -> Signal:
+        self.layers += 1
+        seed = (layer.key, self.repetition, self.layers)
+        signal = attention.attended(signal, layer, self.samples, seed)
+        self._keep(signal)
+        return signal
 
     def _residual(self, signal: Signal, block: Residual) -> Signal:
         residual.check(signal, block)
@@ -156,4 +166,5 @@ _ACTIONS: dict[type, Callable] = {
     Dense: Walk._weights,
     Conv: Walk._weights,
     Residual: Walk._residual,
+    SelfAttention: Walk._attention,
 }

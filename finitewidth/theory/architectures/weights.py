@@ -15,6 +15,7 @@ $$\sum_{ab} \langle\partial_a \Psi\rangle \tilde K_{ab} \langle\partial_b \Psi\r
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +39,19 @@ from finitewidth.theory.recursion import Blocks, State, next_layer
 from finitewidth.theory.steps import Step
 
 Weights = Dense | Conv
+_BLOCKS = (("v", "v"), ("x", "v"), ("x", "x"), ("f", "f"), ("b", "b"))
+
+
+class Detail(NamedTuple):
+    """What is followed through the network: all, without what kinks forbid, or the kernel alone."""
+
+    bare: bool = False
+    kernel_only: bool = False
+
+    @property
+    def features(self) -> str:
+        """The features of which there are blocks."""
+        return "v" if self.kernel_only else "vfb" if self.bare else "vxfb"
 
 
 def reader(signal: Signal) -> Activation:
@@ -46,21 +60,19 @@ def reader(signal: Signal) -> Activation:
 
 
 def first_weights(
-    signal: Signal, layer: Weights, shape, matrix: PairMatrix | None, *, bare: bool, only_means: bool
+    signal: Signal, layer: Weights, shape, matrix: PairMatrix | None, detail: Detail, *, only_means: bool
 ) -> Signal:
     """The first weights, which read data: nothing fluctuates there."""
     data = signal.state if matrix is None else mixed(signal.state, matrix)
     K, Theta = layer.C_b + layer.C_W * data.K, layer.lambda_b + layer.lambda_W * data.K
     if only_means:
         return Signal(State(K, Theta, None, None), shape, signal.channels)
-    features = ("v", "f", "b") if bare else ("v", "x", "f", "b")
-    keys = [(r, c) for r, c in (("v", "v"), ("x", "v"), ("x", "x"), ("f", "f"), ("b", "b")) if r in features]
-    blocks = {key: np.zeros((len(K),) * 4) for key in keys}
-    zero = None if bare else np.zeros_like(K)
-    return Signal(State(K, Theta, zero, zero, blocks), shape, signal.channels)
+    blocks = {key: np.zeros((len(K),) * 4) for key in _BLOCKS if key[0] in detail.features}
+    G1, H1 = (np.zeros_like(K) if wanted else None for wanted in (not detail.bare, "x" in detail.features))
+    return Signal(State(K, Theta, G1, H1, blocks), shape, signal.channels)
 
 
-def step_of(signal: Signal, layer: Weights, moments: Moments, *, bare: bool) -> Step:
+def step_of(signal: Signal, layer: Weights, moments: Moments, detail: Detail) -> Step:
     """The step of dense networks on the sites in front of the weights, without biases."""
     state, C, lW = signal.state, layer.C_W, layer.lambda_W
     Theta = state.Theta + signal.offset
@@ -72,7 +84,8 @@ def step_of(signal: Signal, layer: Weights, moments: Moments, *, bare: bool) -> 
     plain = Dense(layer.width, C_b=0.0, C_W=C, lambda_b=0.0, lambda_W=lW)
     ratio = signal.channels / signal.stripped
     means = Means(state.K, Theta)
-    return Step(reader(signal), plain, ratio, means, above, moments, False, bare, signal.gain)
+    step = Step(reader(signal), plain, ratio, means, above, moments, False, detail.bare)
+    return replace(step, gain=signal.gain, kernel_only=detail.kernel_only)
 
 
 def behind_weights(
@@ -80,7 +93,7 @@ def behind_weights(
 ) -> Signal:
     """The signal behind an activation and weights; `matrix` takes pairs of sites through the weights."""
     state = next_layer(signal.state, step, averages)
-    if signal.gain:
+    if signal.gain and not step.kernel_only:
         gains.add(state.blocks, step, averages)
     if signal.is_centred:
         _take_mean_away(state.blocks, signal, step)
@@ -114,7 +127,8 @@ def _take_mean_away(blocks: Blocks, signal: Signal, step: Step) -> None:
             blocks[row, column] -= np.einsum(
                 "abp,pq,cdq->abcd", answers[row], state.K, answers[column], optimize=True
             )
-    blocks["f", "f"] -= np.einsum("ab,ac,cd->abcd", first, state.Theta, first, optimize=True)
+    if ("f", "f") in blocks:
+        blocks["f", "f"] -= np.einsum("ab,ac,cd->abcd", first, state.Theta, first, optimize=True)
 
 
 def _answers(slopes: np.ndarray) -> np.ndarray:

@@ -144,6 +144,8 @@ class LegSlices:
         Those of one layer do not depend on the order of samples. Each is therefore computed once, in the
         slice of its last sample, and used there in every slot that this sample can stand in.
         """
+        if not families:
+            return {}
         if pair.lower < pair.upper:
             assert self.unrolled.streams is not None
             (first, second), K = self.unrolled.streams.legs(pair)

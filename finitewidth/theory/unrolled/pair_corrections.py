@@ -16,6 +16,7 @@ from finitewidth.gaussian.two_legs.two_samples import TwoSamples, two_samples
 from finitewidth.network.network import Network
 from finitewidth.theory import features
 from finitewidth.theory.feature_products import mean
+from finitewidth.theory.layers.isometry import Isometry
 from finitewidth.theory.recursion import Fluctuations, corrected_means
 from finitewidth.theory.steps import Step, first_layer, steps
 from finitewidth.theory.vertex import corners
@@ -44,16 +45,17 @@ class _OnPairs:
     H1: np.ndarray
 
     @classmethod
-    def first(cls, count: int) -> "_OnPairs":
-        """Nothing fluctuates in the first layer."""
+    def first(cls, isometry: Isometry | None, count: int) -> "_OnPairs":
+        """Nothing fluctuates in the first layer, but V of orthogonal weights."""
         zero = np.zeros((count, count))
-        return cls(np.zeros((count, count, 3, 3)), *[zero] * 7)
+        return cls(corners.first(isometry, count), *[zero] * 7)
 
 
 def pair_corrections(net: Network, X: np.ndarray) -> PairCorrections:
     """G1 and H1 of the output layer on checked inputs."""
-    state, error = _OnPairs.first(X.shape[0]), 0.0
-    for step in steps(net, first_layer(net, X), net.depth, ACCURACY):
+    first = first_layer(net, X)
+    state, error = _OnPairs.first(Isometry.first(net.ladder, first), X.shape[0]), 0.0
+    for step in steps(net, first, net.depth, ACCURACY):
         averages = two_samples(step.activation, step.K)
         error = max(error, averages.error)
         state = _next(state, step, averages)
@@ -100,7 +102,11 @@ def _mixed(now: _OnPairs, step: Step, averages: TwoSamples) -> list[np.ndarray]:
     F_iiji = step.Theta * averages.sloped_square + r * one * across
     F_iijj = step.Theta * averages.sloped_pair + r * one * one.T * now.F_iijj
     F_ijji = step.Theta * averages.sloped_pair + r * crossed
-    return [step.C_W**2 * F for F in (F_iiji, F_iijj, F_ijji)]
+    above, isometry = [step.C_W**2 * F for F in (F_iiji, F_iijj, F_ijji)], Isometry.behind(step)
+    if isometry is None:
+        return above
+    lost = isometry.share * isometry.t
+    return [F - lost * k for F, k in zip(above, (_diagonal(isometry.k), isometry.k, isometry.k), strict=True)]
 
 
 def _means(now: _OnPairs, step: Step) -> tuple[np.ndarray, np.ndarray]:

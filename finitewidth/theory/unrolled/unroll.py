@@ -3,7 +3,6 @@ r"""The 1/n tensors of one layer in unrolled form, with nothing of size N^4 on t
 The four-leg averages of a source layer may be dense, streamed one leg at a time, or replaced by samples.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from finitewidth.core.precision import require_double_precision
 from finitewidth.gaussian.two_legs.averages import ACCURACY
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import check_layer
-from finitewidth.theory.sources import Source, source_layers
+from finitewidth.theory.sources import Source, sources_of_last
 from finitewidth.theory.steps import first_layer, steps
 from finitewidth.theory.streams import Streams
 from finitewidth.theory.tensors import SHAPES, Shape
@@ -135,9 +134,9 @@ def unroll(net: Network, X: ArrayLike, *, layer: int | None = None, tolerance: f
             f"activation {net.kinked.name!r} has a kink, which the unrolled form cannot treat; use "
             "fw.solve for V, D, A, F and B, or a smooth activation."
         )
-    walked = steps(net, first_layer(net, X), layer, tolerance)
+    first = first_layer(net, X)
+    walked = steps(net, first, layer, tolerance)
     if net.ladder.has_skips and layer > 1:
         streams = Streams(net.ladder, list(walked))
         return Unrolled(net, layer, X.shape[0], streams.seen[layer], streams)
-    seen = functools.reduce(lambda _, sources: sources, source_layers(net.ladder, walked), ())
-    return Unrolled(net, layer, X.shape[0], seen)
+    return Unrolled(net, layer, X.shape[0], sources_of_last(net.ladder, first, walked))

@@ -18,6 +18,8 @@ def whole(sources: Sequence[Source], shape: Shape, count: int, tolerance: float)
     total = np.zeros((count,) * 4)
     for source in sources:
         families = tuple({product.family for product in source.products(shape)})
+        if not families:  # orthogonal weights take nothing from tensors that are created beside them
+            continue
         averages = FourLegs.of(four_legs(source.activation, source.K, families, tolerance=tolerance))
         block = source_block(shape, source.features, source.moments, source.Theta, averages.values)
         total += source.weight * block

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from finitewidth.network.ladder import Ladder
 from finitewidth.theory.layers.activation import Corners, KernelResponse
+from finitewidth.theory.layers.isometry import Isometry
 from finitewidth.theory.steps import Step
 
 
@@ -21,13 +23,21 @@ def moved(step: Step, V: Corners, created: Corners) -> tuple[Corners, Corners]:
     R = answer(step.moments.sigma)
     columns = np.einsum("abjk,ablk->abjl", V, R, optimize=True)
     rows = np.einsum("abij,abjl->abil", R, columns, optimize=True)
-    return step.C_W**2 * (created + step.width_ratio * rows), columns
+    above, isometry = step.C_W**2 * (created + step.width_ratio * rows), Isometry.behind(step)
+    return above if isometry is None else above - isometry.vertex, columns
 
 
-def corrections(steps: Sequence[Step], twice: Sequence[np.ndarray]) -> list[Float[np.ndarray, "N N"]]:
+def first(isometry: Isometry | None, count: int) -> Corners:
+    """V of layer 1, which vanishes but for orthogonal weights."""
+    return np.zeros((count, count, 3, 3)) if isometry is None else -isometry.vertex
+
+
+def corrections(
+    ladder: Ladder, steps: Sequence[Step], twice: Sequence[np.ndarray]
+) -> list[Float[np.ndarray, "N N"]]:
     """G1 of layers 1, 2, ..., from <s1 s1 s2 s3> of the layers below the last."""
     G1 = [np.zeros_like(steps[0].K)]
-    V = np.zeros((*steps[0].K.shape, 3, 3))
+    V = first(Isometry.first(ladder, steps[0].below), len(G1[0]))
     for step, Y in zip(steps, twice, strict=True):
         sigma, C, r = step.moments.sigma, step.C_W, step.width_ratio
         G1.append(r * C * sigma.correction(G1[-1], V))

@@ -16,14 +16,15 @@ from finitewidth.core.memory import require_memory
 from finitewidth.core.tasks import HERE, Runner
 from finitewidth.gaussian.four_legs.averages import four_legs
 from finitewidth.gaussian.two_legs.averages import ACCURACY
+from finitewidth.network.ladder import Ladder
 from finitewidth.network.network import Network
 from finitewidth.theory.checks import accuracy_or_error, check_tolerance
 from finitewidth.theory.kernels import kernels
 from finitewidth.theory.solve import solve_with
-from finitewidth.theory.sources import source_layers
+from finitewidth.theory.sources import sources_of_last
 from finitewidth.theory.steps import Step, first_layer, steps
 from finitewidth.theory.vertex.corners import corrections
-from finitewidth.theory.vertex.four_sigmas import FAMILY, from_slice, from_whole
+from finitewidth.theory.vertex.four_sigmas import FAMILY, from_slice, from_whole, of_linear_neurons
 from finitewidth.theory.vertex.interface import AbstractVertex, Contracted, WholeVertex
 from finitewidth.theory.vertex.sources import Averages, VertexSource
 
@@ -56,17 +57,18 @@ class Fields:
         if self.net.ladder.has_skips:
             assert self.whole is not None and layer == self.net.depth
             return self.whole
-        below = self.steps[: layer - 1]
+        ladder, below = self.net.ladder, self.steps[: layer - 1]
         stored = None if self.stored is None else self.stored[: layer - 1]
-        seen = functools.reduce(lambda _, sources: sources, source_layers(self.net.ladder, below), ())
+        seen = sources_of_last(ladder, first_layer(self.net, self.X), below)
         sources = tuple(VertexSource.of(source) for source in seen)
-        return SummedVertex(below, sources, self.tolerance, stored)
+        return SummedVertex(ladder, below, sources, self.tolerance, stored)
 
 
 @dataclass(frozen=True, eq=False)
 class SummedVertex(AbstractVertex):
     """V as a sum over source layers, whose averages of four sigmas are stored or made slice by slice."""
 
+    ladder: Ladder
     steps: tuple[Step, ...] = field(repr=False)  # up to the layer
     sources: tuple[VertexSource, ...] = field(repr=False)
     tolerance: float
@@ -74,27 +76,31 @@ class SummedVertex(AbstractVertex):
 
     def contract(self, straight: np.ndarray, crossed: np.ndarray, running: Runner = HERE) -> Contracted:
         totals = np.zeros_like(straight), np.zeros_like(crossed)
-        pulled = [source.pulled(straight) for source in self.sources]
-        twice = []
-        for source, g, averages in zip(
-            self.sources, pulled, self._averages(pulled, crossed, running), strict=True
-        ):
+        layers = tuple(source for source in self.sources if not source.is_isometry)
+        pulled = [source.pulled(straight) for source in layers]
+        of_layers, twice = self._averages(layers, pulled, crossed, running), []
+        for source in self.sources:
+            g = source.pulled(straight)
+            averages = of_linear_neurons(source, g, crossed) if source.is_isometry else next(of_layers)
             for total, part in zip(totals, source.contracted(g, crossed, averages), strict=True):
                 total += part
-            twice.append(averages.twice)
-        G1 = corrections(self.steps, twice)[-1] if self.steps else np.zeros(straight.shape[1:])
+            if not source.is_isometry:
+                twice.append(averages.twice)
+        G1 = corrections(self.ladder, self.steps, twice)[-1] if self.steps else np.zeros(straight.shape[1:])
         return Contracted(*totals, G1)
 
-    def _averages(self, pulled: list[np.ndarray], M: np.ndarray, running: Runner) -> Iterator[Averages]:
+    def _averages(
+        self, layers: tuple[VertexSource, ...], pulled: list[np.ndarray], M: np.ndarray, running: Runner
+    ) -> Iterator[Averages]:
         if self.stored is not None:
-            for source, g, values in zip(self.sources, pulled, self.stored, strict=True):
+            for source, g, values in zip(layers, pulled, self.stored, strict=True):
                 yield from_whole(values, source, g, M)
             return
-        if not self.sources:
+        if not layers:
             return
         N = M.shape[1]
-        work = functools.partial(_slice, self.sources, pulled, M, self.tolerance)
-        count = len(self.sources) * N
+        work = functools.partial(_slice, layers, pulled, M, self.tolerance)
+        count = len(layers) * N
         slices = running.results(work, count, name="slices", what="contracting the vertex", at_once=2)
         for g in pulled:
             total = Averages(np.zeros_like(g), np.zeros_like(M), np.zeros((N, N, N)))

@@ -27,6 +27,18 @@ def from_whole(
     return Averages(straight, crossed, np.einsum("aabc->abc", values).copy())
 
 
+def of_linear_neurons(source: VertexSource, g: np.ndarray, M: np.ndarray) -> Averages:
+    """The same contractions in closed form for linear neurons, as which orthogonal weights count."""
+    K, b = source.K, source.answer.both
+    assert b is not None
+    straight = np.einsum("cd,mcd->m", K, g)[:, None, None] * K + K @ (g + g.transpose(0, 2, 1)) @ K
+    crossed = K * (b @ (K * M) @ b.T) + (b * K) @ M @ (b * K).T
+    for a in range(len(K)):
+        crossed[:, a] += ((K @ (b[a][:, None] * M * K[a])) * b).sum(axis=2)
+    own = K.diagonal()[:, None, None] * K + 2 * K[:, :, None] * K[:, None, :]
+    return Averages(straight, crossed, own)
+
+
 def from_slice(source: VertexSource, d: int, g: np.ndarray, M: np.ndarray, tolerance: float) -> Averages:
     """The share of the averages whose last sample is d in the same contractions."""
     until = d + 1

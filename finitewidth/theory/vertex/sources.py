@@ -44,6 +44,11 @@ class VertexSource:
         parts = (np.broadcast_to(feature.get(pair, 0.0), zero.shape) for pair in legs)
         return cls(source.activation, source.K, source.moments.sigma.value, source.weight, PairMap(*parts))
 
+    @property
+    def is_isometry(self) -> bool:
+        """Whether this is what orthogonal weights take away (`theory/layers/isometry.py`), not a layer."""
+        return self.weight < 0
+
     def pulled(self, P: Float[np.ndarray, "... N N"]) -> Float[np.ndarray, "... N N"]:
         """g with sum g_12 s1 s2 = sum P_12 F_12."""
         first, both, second = self._parts()

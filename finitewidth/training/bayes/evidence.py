@@ -124,8 +124,9 @@ def _changed(problem: BayesianProblem, name: str, layer: int, value: float) -> f
 
 def _with(net: Network, name: str, values: list[float]) -> Network:
     """A network of dense layers with other C_b or C_W."""
-    layers = net if isinstance(net, MLP) else MLP(net.widths, net.activations, C_b=net.C_b, C_W=net.C_W)
-    return layers.replace(**{name: tuple(values)})
+    if not isinstance(net, MLP):
+        net = MLP(net.widths, net.activations, C_b=net.C_b, C_W=net.C_W, weights=net.weights)
+    return net.replace(**{name: tuple(values)})
 
 
 def _warn_of(value: Evidence) -> None:

@@ -8,6 +8,8 @@ $$\mathrm{E}[z_{j1}|y] = \tfrac{2 C_W^{(l+1)}}{n_l} \sum_{34} K_{13}\, g^{(l+1)}
   \langle\sigma'_3 \sigma_4\rangle.$$
 
 The kernel climbs the gradient of the log evidence, with V as its metric; at infinite width it stays.
+Orthogonal weights keep $\hat G$ as it is, and V then lacks what it has of the covariance of $\hat G$
+(`theory/layers/isometry.py`): $2\rho\, k g k$ belongs to the first line, and not to the second.
 """
 
 from collections.abc import Sequence
@@ -19,7 +21,8 @@ from jaxtyping import Float
 from finitewidth.core.display.records import over_samples, shown
 from finitewidth.gaussian.two_legs.averages import relative_two_legs
 from finitewidth.theory.checks import check_layer
-from finitewidth.theory.steps import Step
+from finitewidth.theory.layers.isometry import Isometry
+from finitewidth.theory.steps import Step, first_layer
 from finitewidth.theory.vertex.fields import Fields
 from finitewidth.training.bayes.conditioned_prior import ConditionedPrior
 
@@ -74,10 +77,13 @@ def hidden_layer(fields: Fields, given: ConditionedPrior, index: int) -> HiddenL
     g, widths, K = gradients[index - 1], net.ladder.widths, fields.K[index - 1]
     empty = np.zeros((0, *K.shape))
     contracted = fields.vertex(index).contract(g[None], empty)
-    prior, shift = K + contracted.G1 / widths[index - 1], contracted.straight[0] / widths[index - 1]
+    prior, moved = K + contracted.G1 / widths[index - 1], contracted.straight[0] / widths[index - 1]
+    shift, isometry = moved, _isometry(fields, index)
+    if isometry is not None:
+        shift = moved + 2 * isometry.share * isometry.k @ g @ isometry.k / widths[index - 1]
     second_moment = mean = None
     if index < net.depth:
-        second_moment = prior + shift + 2 * K @ g @ K / widths[index]
+        second_moment = prior + moved + 2 * K @ g @ K / widths[index]
         mean = _mean(fields.steps[index - 1], gradients[index]) / widths[index]
     samples = given.train if np.array_equal(given.train, given.tests) else np.append(given.train, given.tests)
     pairs = np.ix_(samples, samples)
@@ -89,6 +95,13 @@ def hidden_layer(fields: Fields, given: ConditionedPrior, index: int) -> HiddenL
         None if second_moment is None else second_moment[pairs],
         None if mean is None else mean[samples],
     )
+
+
+def _isometry(fields: Fields, index: int) -> Isometry | None:
+    """That of the weights that end in layer `index`."""
+    if index > 1:
+        return Isometry.behind(fields.steps[index - 2])
+    return Isometry.first(fields.net.ladder, first_layer(fields.net, fields.X))
 
 
 def kernel_gradients(steps: Sequence[Step], by_kernel: np.ndarray) -> list[Float[np.ndarray, "N N"]]:

@@ -110,7 +110,10 @@ class Prepared:
 
     def with_width(self, n: int) -> "Prepared":
         """The same where all hidden layers have width n: tensors depend on ratios of widths only."""
-        return replace(self, net=of_width(self.net, n))
+        net = of_width(self.net, n)
+        if net.has_orthogonal_weights:
+            self.net.ladder.require_isometries_of(net.ladder)
+        return replace(self, net=net)
 
     def with_targets(self, Y_train: ArrayLike) -> "Prepared":
         """The same for other targets."""

@@ -66,8 +66,9 @@ class InitialNetworks:
                 "training inverts it; drop inputs that are equal, parallel or too similar."
             )
         size = len(l) ** 2
-        common = _root(tensors["A"].reshape(size, size), "A")
-        separate = _root(tensors["B"].transpose(0, 2, 1, 3).reshape(size, size), "B")
+        rounding = _RANK * float(np.max(tensors["Theta"])) ** 2  # deep linear networks may have none
+        common = _root(tensors["A"].reshape(size, size), "A", rounding)
+        separate = _root(tensors["B"].transpose(0, 2, 1, 3).reshape(size, size), "B", rounding)
         root = vectors * np.sqrt(l)
         return cls(tensors, count, outputs, root, vectors / np.sqrt(l), common, separate)
 
@@ -135,14 +136,14 @@ class InitialNetworks:
         return self.half_inverse.T @ self.tensors["G1"] @ self.half_inverse
 
 
-def _root(M: np.ndarray, name: str) -> np.ndarray:
+def _root(M: np.ndarray, name: str, rounding: float) -> np.ndarray:
     """R with M = R R^T for a positive semidefinite matrix that is known up to the error of averages."""
     l, vectors = np.linalg.eigh((M + M.T) / 2)
-    largest = max(l[-1], 0.0)
+    largest = max(l[-1], rounding / _NEGATIVE)
     if l[0] < -_NEGATIVE * largest:
         raise ValueError(
             f"the covariance {name} of NTK fluctuations has a relative eigenvalue of {l[0] / largest:.1e}, "
             "below zero by more than rounding; lower the tolerance of the four-leg averages."
         )
-    kept = l > _RANK * largest
+    kept = l > max(_RANK * largest, rounding)
     return vectors[:, kept] * np.sqrt(l[kept])

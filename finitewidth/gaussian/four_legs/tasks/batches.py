@@ -15,7 +15,7 @@ from finitewidth.gaussian.four_legs.coefficients import coefficients, term_expon
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
 from finitewidth.gaussian.four_legs.families import Family
 from finitewidth.gaussian.four_legs.interpolation import Table, chebyshev_series, parted, table_of_legs
-from finitewidth.gaussian.four_legs.plans import LONG, SHORT, CoefficientRules, Plan
+from finitewidth.gaussian.four_legs.plans import SHORT, CoefficientRules, Plan
 from finitewidth.gaussian.four_legs.tasks.conditioned import (
     Given,
     legs_and_places,
@@ -74,7 +74,7 @@ class Batches:
     def fill(self, *jobs: Job) -> None:
         """Fill all entries."""
         if any(self.run(*jobs)):
-            raise Unreachable(f"it would need more than {LONG} Hermite terms")
+            raise Unreachable(f"it would need more than {self.conditioning.longest} Hermite terms")
 
     def put_all(self, results: Iterable[tuple[Task, dict[Family, np.ndarray]]], writer: Writer) -> None:
         """Write sums over rows and columns."""
@@ -90,7 +90,11 @@ class Batches:
         for job in jobs:
             groups: tuple[list[Given], list[Given], list[Given]] = ([], [], beyond)
             for task in job.tasks:
-                parts = (task,) if task.terms <= SHORT else task.by_length(self.conditioning.rules(LONG))
+                parts = (
+                    (task,)
+                    if task.terms <= SHORT
+                    else task.by_length(self.conditioning.rules(self.conditioning.longest))
+                )
                 for group, part in zip(groups, parts, strict=False):
                     if len(part.places):
                         group.append(part)
@@ -215,7 +219,7 @@ class Batches:
         """The rules for tasks, and their largest variance, correlation and number of terms."""
         terms = max(task.terms for task in tasks)
         variance = max(float(task.variances.max()) for task in tasks)
-        rules = self.conditioning.rules(SHORT if terms <= SHORT else LONG)
+        rules = self.conditioning.rules(SHORT if terms <= SHORT else self.conditioning.longest)
         return rules, (variance, max(task.correlation for task in tasks), terms)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from finitewidth.gaussian.four_legs.conditioning import PairConditioning, Task
-from finitewidth.gaussian.four_legs.plans import LONG, SHORT, CoefficientRules
+from finitewidth.gaussian.four_legs.plans import SHORT, CoefficientRules
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ def given_doubled(conditioning: PairConditioning, tasks: Sequence[Task]) -> list
     for parts in _conditioned(conditioning, tasks)[0]:
         needed, hard = _terms_needed(rules, *parts[2:]), None
         if needed.max() > SHORT:
-            hard = _terms_needed(conditioning.rules(LONG), *parts[2:]) > LONG
+            longest = conditioning.longest
+            hard = _terms_needed(conditioning.rules(longest), *parts[2:]) > longest
             parts[4][hard] = 0.0
             needed = _terms_needed(rules, *parts[2:])
         made.append(Given(*parts, needed=needed, steps=(conditioning.line_step, 0.0), hard=hard))

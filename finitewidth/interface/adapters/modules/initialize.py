@@ -14,6 +14,7 @@ from finitewidth.network.foreign.torch_read import Read, with_fixed_gains
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.layers.conv import Conv
 from finitewidth.network.layers.dense import Dense
+from finitewidth.network.layers.weights import as_ensemble
 from finitewidth.network.mlp import MLP, Activations
 from finitewidth.network.network import Network
 
@@ -60,6 +61,18 @@ def _changed(net: Network, change) -> Network:
     dense = [change(layer) for layer in net.dense]
     names = ("C_b", "C_W", "lambda_b", "lambda_W")
     return net.replace(**{name: tuple(getattr(layer, name) for layer in dense) for name in names})
+
+
+def with_ensemble(net: Network, weights: str) -> Network:
+    """The network with Gaussian or orthogonal weights in all layers."""
+    if as_ensemble("weights", weights) == "gaussian":
+        return net
+    if not isinstance(net, MLP):
+        raise ValueError(
+            f"weights='orthogonal' is for networks of dense layers and activations, and this module has "
+            f"{net.not_dense}; leave it out."
+        )
+    return net.replace(weights=weights)
 
 
 def with_outputs(net: Network, scale: float) -> Network:
@@ -113,7 +126,8 @@ def draw_(known: Read, net: Network, generator: torch.Generator | None) -> None:
     with torch.no_grad():
         for held, layer in zip(known.held, weighted(net), strict=True):
             weight, bias = held.holder.weight, held.holder.bias
-            _draw_(weight, layer.C_W / held.holder.fan_in / held.scale**2, generator)
+            variance = layer.C_W / held.holder.fan_in / held.scale**2
+            _draw_(weight, variance, generator, orthogonal=layer.is_orthogonal)
             if bias is not None:
                 _draw_(bias, layer.C_b / held.scale**2, generator)
         for norm in known.norms:
@@ -123,7 +137,13 @@ def draw_(known: Read, net: Network, generator: torch.Generator | None) -> None:
                     tensor.fill_(value)
 
 
-def _draw_(parameter: torch.nn.Parameter, variance: float, generator: torch.Generator | None) -> None:
+def _draw_(
+    parameter: torch.nn.Parameter,
+    variance: float,
+    generator: torch.Generator | None,
+    *,
+    orthogonal: bool = False,
+) -> None:
     if not parameter.requires_grad:
         return
     if variance == 0:
@@ -131,4 +151,15 @@ def _draw_(parameter: torch.nn.Parameter, variance: float, generator: torch.Gene
         return
     device = "cpu" if generator is None else generator.device
     normals = torch.randn(parameter.shape, dtype=torch.float64, device=device, generator=generator)
+    if orthogonal:
+        normals = _orthogonal(normals)
     parameter.copy_(normals * math.sqrt(variance))
+
+
+def _orthogonal(normals: torch.Tensor) -> torch.Tensor:
+    """A corner of a Haar-distributed orthogonal matrix, its entries scaled to variance one."""
+    if normals.shape[0] < normals.shape[1]:
+        return _orthogonal(normals.T).T
+    Q, R = torch.linalg.qr(normals)
+    signs = torch.where(R.diagonal() < 0, -1.0, 1.0).to(Q.dtype)
+    return math.sqrt(len(Q)) * Q * signs

@@ -316,7 +316,8 @@ def pooled(known: Read) -> Network:
     net = known.net.replace(layers=with_weights(with_fixed_gains(known.net.layers), change))
     if net.not_dense is not None:
         return net
-    return MLP(net.widths, net.activations or "linear", net.C_b, net.C_W, net.lambda_b, net.lambda_W)
+    rates = net.lambda_b, net.lambda_W
+    return MLP(net.widths, net.activations or "linear", net.C_b, net.C_W, *rates, weights=net.weights)
 
 
 def _pooled(value: np.ndarray, count: np.ndarray, roles: list) -> list[float]:

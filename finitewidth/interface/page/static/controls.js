@@ -4,7 +4,7 @@ import { help } from "./help.js";
 
 const GROUPS = [
   ["Network", ["activation", "depth", "width", "gamma"]],
-  ["Initialization and learning rates", ["start", "C_b", "C_W", "lambda_b", "lambda_W"]],
+  ["Initialization and learning rates", ["start", "C_b", "C_W", "weights", "lambda_b", "lambda_W"]],
   ["Training", ["algorithm", "time", "learning_rate", "steps"]],
   ["One-dimensional regression", ["target", "points", "noise"]],
   ["Real networks", ["members"]],

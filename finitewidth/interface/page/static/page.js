@@ -76,7 +76,7 @@ async function updateBayes(asked, signal) {
   }
   current.posterior = answer;
   element("evidence").textContent = [answer.evidence, answer.missing].join(" ");
-  if (answer.verdict) showTrust(`${answer.verdict}: ${answer.warning || "of the posterior, what it neglects is small."}`);
+  if (answer.verdict) showTrust(`${answer.verdict}: ${answer.warning || "What it leaves out is small for this posterior."}`);
   drawRegression();
 }
 
@@ -125,7 +125,7 @@ async function refine(asked, signal) {
     worst = Math.max(worst, VERDICTS.indexOf(answer.verdict));
     current.verdict = VERDICTS[worst];
     warning = VERDICTS.indexOf(answer.verdict) === worst && answer.warning ? answer.warning : warning;
-    if (shownTab() !== "bayes") showTrust(`${VERDICTS[worst]}: ${warning || "of trained networks, what it neglects is small."}`);
+    if (shownTab() !== "bayes") showTrust(`${VERDICTS[worst]}: ${warning || "What it leaves out is small for these trained networks."}`);
     drawRegression();
   }
   drawRegression();
