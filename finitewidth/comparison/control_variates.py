@@ -128,7 +128,7 @@ class _OddPart:
 
         def one_step(step, state):
             outputs = z[:count] - self.Theta[:count] @ state[0]
-            force = masks[step][:, None] * self.loss.gradient(outputs, self.Y)
+            force = masks[step][:, None] * self.loss.gradient(outputs, jnp.asarray(self.Y))
             return algorithm.accumulate(state, force, jnp.asarray(step, jnp.float64), numbers)
 
         start = algorithm.begin(jnp.zeros((count, z.shape[1])))

@@ -274,9 +274,9 @@ class _Sweep:
         """The same at order 0."""
         if isinstance(prediction, Prediction):
             return self._loss(prediction.infinite_width, scale)
-        Y = scale * self.Y_test
+        Y = jnp.asarray(scale * self.Y_test)
         total = prediction.expectation(lambda z: self.loss.value(z, Y)).infinite_width
-        bias = float(self.loss.value(jnp.asarray(prediction.infinite_width.mean), jnp.asarray(Y)))
+        bias = float(self.loss.value(jnp.asarray(prediction.infinite_width.mean), Y))
         return np.array([bias, total.value - bias, total.stderr]) / scale**2
 
 
