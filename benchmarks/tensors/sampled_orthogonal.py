@@ -1,6 +1,6 @@
 """Networks with orthogonal weights against order 1/n: sampled tensors, and trained ensembles.
 
-    python -m benchmarks.tensors.sampled_orthogonal                 everything, about half an hour of one core
+    python -m benchmarks.tensors.sampled_orthogonal                 everything, about five minutes of one core
     python -m benchmarks.tensors.sampled_orthogonal --only trained  one section; the others stay as they are
     python -m benchmarks.tensors.sampled_orthogonal --quick         small sizes, a check of this script
 
@@ -50,11 +50,11 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("tanh, three layers", (4, -1, -1, 3), "tanh", 2, "orthogonal", 30000),
+    Case("tanh, three layers", (4, -1, -1, 3), "tanh", 2, "orthogonal", 8000),
     Case("gelu, four layers, a Gaussian readout", (4, -1, -1, -1, 3), "gelu", 2,
-         ("orthogonal", "orthogonal", "orthogonal", "gaussian"), 30000),
-    Case("relu, three layers, three inputs", (4, -1, -1, 3), "relu", 3, "orthogonal", 20000),
-    Case("tanh, more inputs than neurons, a wider layer", (-2, -1, -2, 3), "tanh", 2, "orthogonal", 20000),
+         ("orthogonal", "orthogonal", "orthogonal", "gaussian"), 8000),
+    Case("relu, three layers, three inputs", (4, -1, -1, 3), "relu", 3, "orthogonal", 6000),
+    Case("tanh, more inputs than neurons, a wider layer", (-2, -1, -2, 3), "tanh", 2, "orthogonal", 6000),
 )  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def compared(case: Case, quick: bool) -> list[tuple]:
         scale = np.abs(exact[name]).max()
         shown = (f"{100 * np.median(error) / scale:.2g} %", f"{np.sqrt(np.mean(pulls**2)):.2f}")
         rows.append((case.name, name, *shown, f"{np.abs(pulls).max():.2f}", f"{np.abs(others).max():.3g}"))
-        say(f"{case.name}: {name} largest pull {np.abs(pulls).max():.2f}")
+        say(" | ".join(rows[-1]))
     return rows
 
 

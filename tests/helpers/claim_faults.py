@@ -19,6 +19,7 @@ from finitewidth.critical import one_input as critical_one_input
 from finitewidth.network.algorithms import clock, projectors
 from finitewidth.theory import one_input, one_input_with_skips, recursion, solve, steps, streams
 from finitewidth.theory.layers.activation import ActivationStep
+from finitewidth.theory.layers.isometry import Isometry
 from finitewidth.theory.layers.sites import Pairs
 from finitewidth.theory.tensors import SHAPES
 from finitewidth.training.first_order import mean_and_covariance, one_network
@@ -311,6 +312,32 @@ def without_memory_of_relu(original, a_plus, a_minus, gamma, depth):
     return kept * np.arange(depth)
 
 
+def too_much_exchanged(original, now, share, k, t):
+    return original(now, FACTOR * share, k, t)
+
+
+@contextlib.contextmanager
+def in_scalar_exchanges() -> Iterator[None]:
+    """In what orthogonal weights take away for one input, which is compiled."""
+    one_input._scan.clear_cache()
+    try:
+        with replaced(one_input, "_without_exchanges", too_much_exchanged):
+            yield
+    finally:
+        one_input._scan.clear_cache()
+
+
+def _orthogonal() -> Iterator[Fault]:
+    right = Isometry.take_from
+
+    def wrong(self, blocks):
+        right(replace(self, share=FACTOR * self.share), blocks)
+
+    inject = functools.partial(mock.patch.object, Isometry, "take_from", wrong)
+    yield Fault("exchanges of orthogonal weights, several inputs", inject, ("orthogonal.linear",))
+    yield Fault("exchanges of orthogonal weights, one input", in_scalar_exchanges, ("orthogonal.saturation",))
+
+
 def _streams() -> Iterator[Fault]:
     deep = ("residual.memory", "residual.odd-class")
     for name, deepest in (("K", "10.71-10.72"), ("Theta", "10.75")):
@@ -344,4 +371,4 @@ def wrong_bare(original, *arguments):
     return {family: FACTOR * value for family, value in original(*arguments).items()}
 
 
-FAULTS = {fault.name: fault for fault in (*_statistics(), *_training(), *_streams())}
+FAULTS = {fault.name: fault for fault in (*_statistics(), *_training(), *_streams(), *_orthogonal())}

@@ -154,6 +154,12 @@ def evidence_of_networks() -> Figure:
     return fw.plots.evidence_of_networks(fw.bayes.rank(nets, X1, 3 * X1, noise=0.1))
 
 
+def learning_curve() -> Figure:
+    x = np.linspace(-1, 1, 8)[:, None]
+    curve = fw.learning_curve(fw.MLP((1, 8, 1), "relu", C_b=0.1), x, x**2, (2, 5), noise=0.1, subsets=3)
+    return fw.plots.learning_curve(curve, [(2, fw.Estimate(np.asarray(0.1), np.asarray(STDERR)))])
+
+
 SAMPLED = (kernels_over_depth, fluctuations, trained_outputs, residuals, ntk_ellipses)
 SAMPLED += (memory, depth_and_skips, posterior_and_training)
 FIGURES = (
@@ -164,6 +170,7 @@ FIGURES = (
     inductive_bias,
     expected_loss,
     evidence_of_networks,
+    learning_curve,
 )
 
 

@@ -19,6 +19,7 @@ TRAINING = (
     "four_point_vertex",
     "memory",
     "ntk_ellipse",
+    "orthogonal_weights",
     "posterior",
     "residuals",
     "taylor_orders",

@@ -5,6 +5,8 @@ With one hidden layer the tensors of order 1/n are exact at any width, so that n
 
 import numpy as np
 import pytest
+from helpers.examples import example
+from helpers.paths import ROOT
 
 import finitewidth as fw
 
@@ -91,3 +93,41 @@ def test_the_ntk_of_a_deep_network_varies_by_A_plus_two_B_over_n():
     squares = (H - H.mean()) ** 2
     assert pull(A + 2 * B, squares) < 4
     assert pull(A, squares) > 8
+
+
+def test_linear_networks_have_the_fourth_moment_that_the_page_on_uncertainty_states():
+    """(1 + 2/n)^l after l hidden layers, of which order 1/n has 1 + 2 l/n."""
+    width, hidden, members = 6, 3, 200_000
+    rng = np.random.default_rng(7)
+    z = np.broadcast_to(X, (members, 2))
+    for fan_in, fan_out in zip((2, *[width] * hidden), (*[width] * hidden, 1), strict=True):
+        z = np.einsum("mij,mj->mi", rng.standard_normal((members, fan_out, fan_in)) / np.sqrt(fan_in), z)
+    net = fw.MLP((2, *[width] * hidden, 1), "linear", C_b=0.0, C_W=1.0)
+    output = fw.solve(net, X, tensors=("V",)).output
+    K = output.K.item()
+    assert output.V.item() / (output.n * K**2) == pytest.approx(2 * hidden / width, rel=1e-12)
+    assert pull((1 + 2 / width) ** hidden, z[:, 0] ** 4 / (3 * K**2)) < 4
+    assert pull(1 + 2 * hidden / width, z[:, 0] ** 4 / (3 * K**2)) > 4
+
+
+def test_susceptibilities_multiply_what_the_pages_say():
+    """Differences of squared norms (parallel), and squares of differences of direction (perpendicular)."""
+    net = fw.MLP((2, *[1] * 9), "tanh", C_b=0.1, C_W=1.4)
+    x, small = np.array([1.0, 0.7]), 1e-4
+    turned = np.array([[np.cos(small), -np.sin(small)], [np.sin(small), np.cos(small)]]) @ x
+    theory = fw.solve(net, np.stack([x, (1 + small) * x, turned]), order=0)
+    K = np.array([theory.layer(l).K for l in range(1, 10)])
+    longer = K[:, 1, 1] - K[:, 0, 0]
+    apart = K[:, 0, 0] + K[:, 2, 2] - 2 * K[:, 0, 2]
+    chi = [fw.critical.susceptibilities("tanh", K=float(k), C_W=1.4) for k in K[:-1, 0, 0]]
+    np.testing.assert_allclose(longer[1:] / longer[:-1], [one.parallel for one in chi], rtol=1e-3)
+    np.testing.assert_allclose(apart[1:] / apart[:-1], [one.perpendicular for one in chi], rtol=1e-3)
+
+
+@pytest.mark.long
+def test_at_width_16_networks_learn_at_speeds_as_far_apart_as_the_pictures_say(monkeypatch):
+    """docs/ideas.md: the NTK of the fastest tenth is more than twice that of the slowest tenth."""
+    monkeypatch.syspath_prepend(ROOT / "examples")  # for the options that scripts share
+    script = example("ntk_fluctuation")
+    slowest, fastest = np.quantile(script.sampled_ntks(script.network(16), 1000), [0.1, 0.9])
+    assert fastest > 2 * slowest

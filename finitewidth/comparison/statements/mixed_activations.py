@@ -1,5 +1,6 @@
-"""PDLT sections 4.3 and 8.3: the recursions from layer to layer, with a different activation in each."""
+"""Recursions with an activation for each layer (PDLT sections 4.3 and 8.3), and orthogonal weights."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -80,3 +81,57 @@ def mixed_activations() -> Iterator[Comparison]:
     for name, stated in (("G", K), ("H", Theta), ("V", theory.output.V)):
         estimates = [getattr(one, name) for one in sampled]
         yield pull(f"{name} of networks", stated, extrapolated(WIDTHS, estimates))
+
+
+# --- orthogonal weights ----------------------------------------------------------------------------------
+
+ORTHOGONAL = "Orthogonal weights at order 1/n"
+DEEP, LOGARITHMIC = 4000, 0.01  # layers, and what log(l)/l leaves there
+
+
+@claim(
+    "orthogonal.linear",
+    ORTHOGONAL,
+    "Deep linear networks with orthogonal weights keep norms and angles: V = -(K13 K24 + K14 K23) at every "
+    "depth, and D, A, F, B, P, R, U, G1, H1 vanish, while S = lambda_W mu13 mu24 (l-1)l(2l-1)/6 with "
+    "mu = lambda_b + lambda_W K.",
+    "closed form: two inputs, six layers",
+)
+def orthogonal_linear() -> Iterator[Comparison]:
+    lb, lW, l = 0.5, 1.3, 6
+    net = MLP([3] * (l + 1), "linear", lambda_b=lb, lambda_W=lW, weights="orthogonal")
+    out = solve(net, INPUTS).output
+    K, mu = out.K, lb + lW * out.K
+    exchanged = np.einsum("ac,bd->abcd", K, K) + np.einsum("ad,bc->abcd", K, K)
+    yield agree("V", -exchanged, out.V, 1e-11)
+    yield agree("S", lW * np.einsum("ac,bd->abcd", mu, mu) * (l - 1) * l * (2 * l - 1) / 6, out.S, 1e-11)
+    size = float(np.abs(out.S).max())
+    for name in ("D", "A", "F", "B", "P", "R", "U", "G1", "H1"):
+        yield agree(name, 0.0, np.abs(out.arrays[name]).max(), 1e-11, scale=size)
+
+
+@claim(
+    "orthogonal.saturation",
+    ORTHOGONAL,
+    "Fluctuations of critical tanh networks with orthogonal weights saturate with depth: V/K^2 tends to -2, "
+    "G1/K to 2, F/(K Theta) to -2/3, B/Theta^2 to 2/l and P/Theta^2 to -1/3, where Gaussian weights have "
+    "(2/3) l, -(1/3) l, l/4, l/3 and -l/12; V/K^2 of relu is 3l - 5, and 5(l-1) with Gaussian weights.",
+    f"recursion: {DEEP} layers, tanh; closed form, relu",
+)
+def orthogonal_saturation() -> Iterator[Comparison]:
+    rates = [1 / l for l in range(1, DEEP + 1)]
+    net = MLP([1] * (DEEP + 1), "tanh", lambda_b=rates, weights="orthogonal")
+    layer = solve(net, [[math.sqrt(0.5)]], layers=(DEEP,)).output
+    K, Theta = layer.K.item(), layer.Theta.item()
+    limits = {"V": (2, 0, -2.0), "G1": (1, 0, 2.0), "F": (1, 1, -2 / 3), "P": (0, 2, -1 / 3)}
+    for name, (k, theta, limit) in (limits | {"B": (0, 2, 2 / DEEP)}).items():
+        yield agree(name, limit, layer.arrays[name].item() / (K**k * Theta**theta), LOGARITHMIC)
+    relu = solve(MLP([2] * 9, "relu", C_W=2.0, weights="orthogonal"), [[0.6, -0.8]])
+    for l in (2, 8):
+        ratio = relu.layer(l).V.item() / relu.layer(l).K.item() ** 2
+        yield agree(f"V of relu, layer {l}", 3.0 * l - 5, ratio, 1e-11, scale=1.0)
+    layer = solve(net.replace(weights="gaussian"), [[math.sqrt(0.5)]], layers=(DEEP,)).output
+    for name, slope in (("V", 2 / 3), ("G1", -1 / 3), ("F", 1 / 4), ("B", 1 / 3), ("P", -1 / 12)):
+        k, theta = {"V": (2, 0), "G1": (1, 0), "F": (1, 1)}.get(name, (0, 2))
+        size = layer.arrays[name].item() / (layer.K.item() ** k * layer.Theta.item() ** theta * DEEP)
+        yield agree(f"{name} of Gaussian weights, over l", slope, size, LOGARITHMIC)

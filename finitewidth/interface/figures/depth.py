@@ -112,7 +112,9 @@ def fluctuations(
     names = list(dict.fromkeys(theory.net.activation_name for theory in theories))
     figure = Figure(figsize=(0.6 + 3.0 * len(tensors), 0.9 + 2.5 * len(names)))
     grid = figure.subplots(len(names), len(tensors), squeeze=False)
-    heading(figure, "fluctuations of critical networks grow as depth over width")
+    orthogonal = any(theory.net.has_orthogonal_weights for theory in theories)
+    much = "less, or not at all, with orthogonal weights" if orthogonal else "as depth over width"
+    heading(figure, f"fluctuations of critical networks grow {much}")
     for row, activation in enumerate(names):
         chosen = [theory for theory in theories if theory.net.activation_name == activation]
         for axes, name in zip(grid[row], tensors, strict=True):
@@ -173,14 +175,15 @@ def _draw_ratio(axes: Axes, theory: Theory, sampled: list[SampledStatistics], na
     layers = [theory.layer(int(number)) for number in l]
     values = [getattr(layer, name)[entry] / _scale(layer, name) for layer in layers]
     n = np.array([layer.n for layer in layers])
-    label = f"theory at order 1/n, width {n[-1]}"
+    kind = ", orthogonal weights" if theory.net.has_orthogonal_weights else ""
+    label = f"theory at order 1/n, width {n[-1]}{kind}"
     more = {} if index == 0 else {"dashes": (6, 1.5 * index)}
     draw_line(axes, l / n, values, SERIES[index % len(SERIES)], label, **more)
     for statistics in sampled:
         if statistics.net == theory.net and name in statistics.estimates:
             scale = _scale(theory.layer(statistics.layer), name)
             value, stderr = (part[entry] / scale for part in statistics.estimates[name])
-            label = f"sampled networks of width {statistics.n}, ± standard error"
+            label = f"sampled networks of width {statistics.n}{kind}, ± standard error"
             draw_sampled(axes, [statistics.layer / statistics.n], [value], [stderr], label, index)
 
 

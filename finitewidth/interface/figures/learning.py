@@ -18,12 +18,14 @@ from finitewidth.interface.figures.parts import (
     draw_targets,
     heading,
     legend_below,
+    numbers_on_log_axis,
     require,
     whole_numbers,
 )
 from finitewidth.interface.figures.saving import in_house_style
 from finitewidth.theory.ratios import Verdict
 from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.infinite.learning_curves import LearningCurve
 from finitewidth.training.infinite.spectrum import Spectrum
 from finitewidth.training.textbook.starpolation import Starpolation
 
@@ -212,4 +214,42 @@ def spectrum(modes: Spectrum) -> Figure:
         axes.set_title(words)
         axes.set_xlabel("mode, from the fastest")
         whole_numbers(axes.xaxis)
+    return figure
+
+
+@in_house_style
+def learning_curve(curve: LearningCurve, networks: Sequence[tuple[int, Estimate]] = ()) -> Figure:
+    """Errors over the number of training points: expected, of random subsets, and of real networks.
+
+    Args:
+        curve: A result of `fw.learning_curve`.
+        networks: Numbers of training points, each with the measured test error of trained networks.
+
+    Returns:
+        A matplotlib figure.
+
+    ```python
+    fw.plots.learning_curve(fw.learning_curve(net, X, Y, sizes=(1, 2), noise=0.1))
+    ```
+    """
+    require("curve", curve, LearningCurve, "a result of fw.learning_curve")
+    figure = Figure(figsize=(7.2, 4.4))
+    heading(figure, f"learning curve of {curve.net.activation_name} networks, ridge {curve.noise:g}")
+    axes = figure.subplots()
+    draw_line(axes, curve.sizes, curve.test, "finite width", "expected test error")
+    if curve.noise:
+        draw_line(axes, curve.sizes, curve.train, "asymptote", "expected training error")
+    if curve.measured_test is not None:
+        label = "kernel prediction from random subsets, ± standard error"
+        draw_sampled(axes, curve.sizes, *curve.measured_test, label)
+    if len(networks):
+        sizes, errors = zip(*networks, strict=True)
+        value, stderr = (np.array([float(part) for part in parts]) for parts in zip(*errors, strict=True))
+        draw_sampled(axes, sizes, value, stderr, "trained networks, ± standard error", 1)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    numbers_on_log_axis(axes.xaxis, curve.sizes)
+    axes.set_title("mean squared error of the mean over networks")
+    axes.set_xlabel("training points N")
+    legend_below(figure)
     return figure

@@ -7,7 +7,7 @@ fw.plots.save(figure, "kernels.svg")
 from finitewidth.interface.figures.algorithms import expected_loss, inductive_bias
 from finitewidth.interface.figures.bayes import evidence_of_networks, posterior_and_training
 from finitewidth.interface.figures.depth import fluctuations, kernels_over_depth
-from finitewidth.interface.figures.learning import spectrum, starpolation, trained_outputs
+from finitewidth.interface.figures.learning import learning_curve, spectrum, starpolation, trained_outputs
 from finitewidth.interface.figures.phases import phase_diagrams
 from finitewidth.interface.figures.saving import save
 from finitewidth.interface.figures.skips import depth_and_skips, memory
@@ -20,6 +20,7 @@ __all__ = [
     "fluctuations",
     "inductive_bias",
     "kernels_over_depth",
+    "learning_curve",
     "memory",
     "ntk_ellipses",
     "phase_diagrams",
