@@ -42,7 +42,7 @@ class KinkedExtrapolation:
     `fw.extrapolate` makes it.
 
     ```python
-    net = fw.MLP((3, 64, 64, 1), "relu", C_W=2.0)
+    net = fw.MLP((2, 64, 64, 1), "relu", C_W=2.0)
     descent = fw.GradientDescent(0.1, steps=5)
     wide = fw.extrapolate(net, X, Y, X_test, algorithm=descent, widths=(8, 12, 16, 24), members=40)
     wide.at(256).mean.stderr

@@ -25,6 +25,7 @@ from finitewidth.critical.initialization import critical_points, is_critical
 from finitewidth.critical.mutual_information import Information
 from finitewidth.critical.one_input import OneInput, is_dense, layer_by_layer, layers_repeated, readers
 from finitewidth.critical.phases import fixed_point
+from finitewidth.critical.seed_spread import SeedSpread, seed_spread
 from finitewidth.critical.stream_audit import stream_advice, stream_findings, stream_lengths
 from finitewidth.critical.tuning import critical_network
 from finitewidth.network.foreign.reading import takes_models
@@ -35,6 +36,7 @@ from finitewidth.theory.ratios import Report, ratios
 from finitewidth.theory.solve import solve
 
 _SLOW_LAYERS = 64  # kinked activations other than two straight lines are solved layer by layer
+_MOST_POSITIONS = 12  # of networks that are solved on pairs of positions
 _SLOW_BODIES = 20  # bodies of several layers are solved pair by pair of layers
 
 
@@ -72,6 +74,7 @@ class Audit:
     points: tuple[Criticality, ...] = field(repr=False)  # of the activation on each hidden layer
     advice: tuple[str, ...]  # remedies in words
     steps: tuple[str, ...] = field(repr=False)  # the initialization in words, where layers differ in kind
+    spread: SeedSpread | None = field(default=None, repr=False)  # between seeds, layer by layer
 
     @property
     def point(self) -> Criticality:
@@ -103,8 +106,9 @@ class Audit:
 def audit(net: Network, *, input_scale=1.0) -> Audit:
     """The verdict on a network: what explodes or vanishes and where, whether the width is enough, a remedy.
 
-    Whether the width is enough is judged where order 1/n is known: for dense layers and residual blocks of
-    them.
+    Whether the width is enough is judged where order 1/n is known (`fw.solve`), for up to 12 positions.
+    `spread` says how much kernels and NTKs differ between seeds, layer by layer, and what sets it: width,
+    depth or the number of heads.
 
     Args:
         net: Any network, or a model that `fw.network_of` reads.
@@ -126,7 +130,7 @@ def audit(net: Network, *, input_scale=1.0) -> Audit:
     path = layer_by_layer(net, float(input_scale))
     lengths = _correlation_lengths(net, path)
     findings = _findings(net, path, *lengths)
-    report, deepest, missing = _aspect(net, float(input_scale), path)
+    report, deepest, missing, spread = _aspect(net, float(input_scale), path)
     return Audit(
         net,
         float(input_scale),
@@ -140,6 +144,7 @@ def audit(net: Network, *, input_scale=1.0) -> Audit:
         points=points,
         advice=_advice(net, float(input_scale), points, findings, report),
         steps=steps_in_words(net, path) if _differ(net) else (),
+        spread=spread,
     )
 
 
@@ -147,7 +152,7 @@ def _audit_of_stream(net: Network, input_scale: float) -> Audit:
     """The verdict on a network with other layers than dense ones, from inputs that are taken through it."""
     path = follow_inputs(net, input_scale)
     findings = stream_findings(net, path)
-    report, deepest, missing = _aspect(net, input_scale, path)
+    report, deepest, missing, spread = _aspect(net, input_scale, path)
     activations = [layer for layer in net.walked if isinstance(layer, Activation)]
     return Audit(
         net,
@@ -160,8 +165,9 @@ def _audit_of_stream(net: Network, input_scale: float) -> Audit:
         aspect_verdict=_aspect_verdict(report, missing, lost=bool(findings)),
         deepest=deepest,
         points=tuple(criticality(activation) for activation in activations or [as_activation("linear")]),
-        advice=_advice_on_stream(net, input_scale, findings, report),
+        advice=_advice_on_stream(net, input_scale, findings, report, spread),
         steps=steps_of_layers(net, input_scale),
+        spread=spread,
     )
 
 
@@ -224,25 +230,39 @@ def _findings(net: Network, path: OneInput, parallel: float, perp: float) -> tup
 
 def _aspect(
     net: Network, input_scale: float, path: OneInput | TwoInputs
-) -> tuple[Report | None, int | None, str | None]:
-    """Ratios of the output layer, the last layer that is trusted, and what prevents both."""
+) -> tuple[Report | None, int | None, str | None, SeedSpread | None]:
+    """Ratios of the output layer, the last layer that is trusted, what prevents both, and the spread."""
     if not np.isfinite(path.K).all():
-        return None, None, "the kernel grows beyond double precision"
+        return None, None, "the kernel grows beyond double precision", None
     if path.K.min() < 1e-100 or path.Theta.min() < 1e-100:
-        return None, None, "the signal is lost, so ratios to it mean nothing"
+        return None, None, "the signal is lost, so ratios to it mean nothing", None
+    X = _one_input(net, input_scale)
     try:
         if long := _takes_long(net):
-            return None, None, long
-        theory = solve(net, np.full((1, net.ladder.widths[0]), math.sqrt(input_scale)))
+            return None, None, long, None
+        theory = solve(net, X)
     except ValueError as error:
-        return None, None, str(error)
+        return None, None, str(error), None
     reports = [ratios(theory.layer(l)) for l in range(1, net.depth + 1)]
     beyond = [report.layer for report in reports if report.verdict != "trusted"]
-    return reports[-1], beyond[0] - 1 if beyond else None, None
+    return reports[-1], beyond[0] - 1 if beyond else None, None, seed_spread(net, X, theory)
+
+
+def _one_input(net: Network, input_scale: float) -> np.ndarray:
+    """Components of this mean square, which differ from position to position."""
+    if len(net.input_shape) == 1:
+        return np.full((1, *net.input_shape), math.sqrt(input_scale))
+    values = np.random.default_rng(0).standard_normal((1, *net.input_shape))
+    return values * math.sqrt(input_scale / np.mean(values**2))
 
 
 def _takes_long(net: Network) -> str | None:
     """Why one input through the network is not a matter of seconds, if it is not."""
+    if net.unknown_layer is not None:
+        positions = math.prod(net.input_shape[:-1])
+        if positions > _MOST_POSITIONS:
+            return f"order 1/n of {positions} positions would take long; call fw.solve"
+        return None
     if not net.ladder.has_skips and net.depth > _SLOW_LAYERS and not one_input.applies(net):
         return f"more than {_SLOW_LAYERS} layers of an activation with kinks would take long"
     if net.ladder.has_skips and net.depth > _SLOW_BODIES and not one_input_with_skips.applies(net):
@@ -283,12 +303,18 @@ def _advice_on_width(report: Report | None, more: str = "") -> tuple[str, ...]:
 
 
 def _advice_on_stream(
-    net: Network, input_scale: float, findings: tuple[Finding, ...], report: Report | None
+    net: Network,
+    input_scale: float,
+    findings: tuple[Finding, ...],
+    report: Report | None,
+    spread: SeedSpread | None,
 ) -> tuple[str, ...]:
     if findings:
         return (stream_advice(net, input_scale),)
     if report is None or report.verdict == "trusted":
         return ()
+    if net.unknown_layer is not None and spread is not None:
+        return (spread.remedy,)
     return _advice_on_width(report, longer_skips(net, input_scale))
 
 

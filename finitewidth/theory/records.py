@@ -57,8 +57,8 @@ class Layer:
 
         Heads of attention are drawn; V of such a network has one.
         """
-        value = getattr(self, name)
-        return self.arrays.get(stderr_name(name), np.zeros_like(value))
+        value, known = getattr(self, name), stderr_name(name)
+        return self.arrays[known] if known in self.arrays else np.zeros_like(value)
 
     def uncertainty(self, name: str) -> np.ndarray:
         """What order 1/n neglects in "G", "H" or a tensor, of its shape: one standard deviation.

@@ -1,11 +1,14 @@
 """Records show what they hold: in one line, in a notebook, as named arrays and as a figure."""
 
+import copy
 import dataclasses
 import inspect
+import pickle
 import re
 import typing
 import warnings
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -84,9 +87,17 @@ def test_a_record_shows_its_numbers_in_one_line_and_as_a_table(name):
     line = repr(record)
     assert line.startswith(f"{type(record).__name__}(") and "\n" not in line and " at 0x" not in line
     assert re.search(r"\d", line)
+    assert repr(pickle.loads(pickle.dumps(record))) == repr(copy.deepcopy(record)) == line
     table = ElementTree.fromstring(record._repr_html_())  # well formed
     labels = [cell.text for cell in table.iter("th")]
     assert len(labels) >= 2 and all(f"{str(label).replace(' ', '_')}=" in line for label in labels)
+
+
+def test_eight_threads_at_once_get_what_each_gets_alone():
+    names = ("prediction", "posterior", "trajectory", "kernels", "ridges", "spectrum", "audit", "information")
+    with ThreadPoolExecutor(8) as threads:
+        together = [*threads.map(lambda name: repr(RECORDS[name]()), names)]
+    assert together == [repr(RECORDS[name]()) for name in names]
 
 
 def test_a_prediction_shows_mean_and_spread():

@@ -139,7 +139,7 @@ def test_a_residual_network_is_judged_by_its_own_tensors():
             [Dense(9), *[Residual("gelu", Dense(9), "gelu", Dense(9), gamma=0.9)] * 12, "gelu", Dense(1)],
             "take long",
         ),
-        ([Dense(9), fw.LayerNorm(), "gelu", Dense(1)], "LayerNorm"),
+        ([Dense(9), "gelu", fw.Dropout(0.1), Dense(1)], "Dropout"),
     ],
 )
 def test_what_the_width_is_not_judged_for_is_said(layers, reason):

@@ -227,7 +227,7 @@ WRONG_RUNS = [
     ('[network]\n[data]\npth = "x"', "did you mean 'path'?"),
     ("[network]\n[data]\npath = 3", "put it in quotes"),
     ('[network]\n[data]\npath = "inputs.csv"', "[network] needs a key 'widths'"),
-    (RUN.replace("C_W", "C_w"), "'C_w'"),
+    (RUN.replace("C_W", "C_V"), "'c_v'"),
     (RUN.replace('"tanh"', '"tanhh"'), "did you mean 'tanh'?"),
     (RUN.replace("1.2", "-1.2"), "C_W must be finite and at least 0"),
     (RUN.replace("1.2", "[1.0, 1.0]"), "2 values for 3 layers"),

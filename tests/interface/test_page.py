@@ -338,6 +338,20 @@ def test_every_preset_is_a_state_with_a_sentence():
 
 
 @pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "weights=orthogonal&lambda_b=0.5",
+        "start=own&C_b=0.2&C_W=1.3&depth=5&width=9&weights=orthogonal&lambda_W=2",
+    ],
+)
+def test_the_python_that_is_shown_makes_the_network_of_the_page(query):
+    state = values.read(query)
+    exec(python_code(state).split("def circle")[0], names := {})
+    assert names["net"] == problem.network(state)
+
+
+@pytest.mark.parametrize(
     "query, numbers",
     [
         (SMALL, lambda: answers.theory(values.read(SMALL))["regression"]["infinite"]["mean"][0]),

@@ -117,7 +117,7 @@ def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path, monkeypa
     store = tmp_path / "run.zarr"
     whole = results(store)
     with monkeypatch.context() as patched:
-        patched.setattr("finitewidth.core.tasks.__version__", "0.0.9")
+        patched.setattr("finitewidth.core.run.__version__", "0.0.9")
         with refused('belongs to another configuration: its version is .*, not "0.0.9"; use another store'):
             results(store)
     assert same(results(store), whole)

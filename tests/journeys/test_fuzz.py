@@ -2,13 +2,17 @@
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from helpers import garbage, garbage_requests
 from helpers.problems import as_for_users
 from hypothesis import HealthCheck, given, settings
 
 import finitewidth as fw
+from finitewidth.core import memory
+from finitewidth.interface.runs import data_files, run_files
 
 PACKAGE = Path(fw.__file__).parent
 FEW = settings(
@@ -98,10 +102,42 @@ def test_runs_that_are_refused(toml, tmp_path):
             ".npy",
             garbage.with_header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (900000000000, 90000)}"),
         ),
+        (".npy", garbage.as_npy(garbage.np.eye(3)) + bytes(8)),  # more numbers than its header says
+        (".npz", garbage.zipped("X.npy", garbage.as_npy(garbage.np.eye(3)) + bytes(8))),
+        (".csv", b"1_0,2\n"),
     ],
 )
 def test_data_files_that_are_refused_and_run_no_code(case, tmp_path):
     assert garbage.read_data(tmp_path, case) == "refused"
+
+
+def test_a_small_file_that_unpacks_to_more_than_the_memory_is_refused_before_it_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=3_000_000))
+    for name, arrays in (("small", {"X": np.eye(100)}), ("bomb", {"X": np.zeros((1500, 1500))})):
+        np.savez_compressed(tmp_path / f"{name}.npz", **arrays)
+    assert (tmp_path / "bomb.npz").stat().st_size < 100_000
+    assert data_files.read_matrix("inputs", "small.npz", tmp_path).shape == (100, 100)
+    with pytest.raises(
+        ValueError, match="'bomb.npz' needs 0.036 GB but 0.003 GB of memory are free; save fewer"
+    ):
+        data_files.read_matrix("inputs", "bomb.npz", tmp_path)
+
+
+def test_names_in_any_script_links_and_marks_of_other_editors_are_read(tmp_path):
+    names = ("данные.csv", "数据 表.csv", "e\u0301té \u202e.csv", "💡.csv")
+    for name in names:
+        (tmp_path / name).write_text("1,2\n3,4\n", encoding="utf-8-sig")
+    (tmp_path / "link.csv").symlink_to(names[0])
+    for name in (*names, "link.csv"):
+        assert data_files.read_matrix("inputs", name, tmp_path).tolist() == [[1, 2], [3, 4]]
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    (tmp_path / "endless.csv").symlink_to("/dev/zero")
+    for name in ("loop.csv", "endless.csv"):
+        with pytest.raises(ValueError, match="is not a file; paths are relative to the TOML file"):
+            data_files.read_matrix("inputs", name, tmp_path)
+    run = '[network]\nwidths = [2, 4, 1]\nactivation = "tanh"\n[data]\npath = "данные.csv"\n'
+    (tmp_path / "run.toml").write_text(run, encoding="utf-8-sig")
+    assert run_files.read(tmp_path / "run.toml").inputs.shape == (2, 2)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.problems import refused
+from scipy.special import softmax
 
 import finitewidth as fw
 
@@ -41,3 +42,11 @@ def test_targets_without_meaning_are_refused():
         fw.losses.Logistic().minimizer(np.array([[1.0]]))
     with refused("delta must be a positive number, got 0"):
         fw.losses.Huber(0)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_outputs_of_probabilities_have_these_probabilities(temperature):
+    p = np.array([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4]])
+    outputs = fw.losses.outputs_of(p, temperature=temperature)
+    np.testing.assert_allclose(softmax(outputs / temperature, axis=1), p, rtol=1e-12)
+    np.testing.assert_allclose(outputs.sum(axis=1), 0, atol=1e-12)

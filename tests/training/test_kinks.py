@@ -102,7 +102,7 @@ def test_what_it_does_not_know_is_refused():
         fw.kink_correction(relu, X, Y, 2 * X[:1], algorithm=descent)
     with refused("not with the orthogonal weights of this network"):
         fw.kink_correction(relu.replace(weights="orthogonal"), X, Y, algorithm=descent)
-    with refused("whose coefficient fw.kink_correction has; use fw.extrapolate"):
+    with refused("fw.kink_correction has; use a smooth one such as gelu, swish or tanh, fw.extrapolate, or"):
         fw.predict(relu, X, Y, algorithm=descent)
 
 

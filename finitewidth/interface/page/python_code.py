@@ -28,6 +28,8 @@ def _network(values: Values) -> str:
     widths = f"(2, *[{values.width}] * {values.depth - 1}, 1)"
     rates = {"lambda_b": values.lambda_b, "lambda_W": values.lambda_W}
     more = "".join(f", {name}={rate:g}" for name, rate in rates.items() if rate != 1)
+    if values.weights != "gaussian":
+        more += f', weights="{values.weights}"'
     if values.start == "own":
         more = f", C_b={values.C_b!r}, C_W={values.C_W!r}{more}"
     make = "MLP" if values.start == "own" else "MLP.critical"

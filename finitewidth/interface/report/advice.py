@@ -171,6 +171,8 @@ def print_audit(audit: Audit, console: Console) -> None:
         largest = sorted(audit.report.rows, key=lambda row: -abs(row.ratio))[:5]
         shown = ", ".join(f"{row.name} {row.ratio:.2g}" for row in largest)
         _line(console, "ratios", f"largest of the output layer, 1/n included: {shown}")
+    for line in audit.spread.sentences if audit.spread is not None else ():
+        _line(console, "seeds", line)
     if audit.information is not None:
         _line(console, "outputs", audit.information.reading)
     for line in audit.steps:

@@ -9,6 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from finitewidth.core.memory import require_memory
+
+_COPIES = {".npy": 2, ".csv": 40}  # memory for reading, in units of the file
+
 
 def read_matrix(key: str, value: Any, folder: Path, array: str | None = None) -> np.ndarray:
     """The array that [data] `key` describes, samples along its first axis; inputs may have more than two.
@@ -55,9 +59,11 @@ def _loaded(file: Path, what: str, array: str | None) -> np.ndarray:
         raise ValueError(
             f"[data] inputs names an array of an npz file, but this is {file.name!r}; remove it."
         )
+    if suffix in _COPIES:
+        _require_room(_COPIES[suffix] * file.stat().st_size, what)
     if suffix == ".npy":
         with file.open("rb") as stream, _objects_refused(what):
-            return np.load(stream, allow_pickle=False)
+            return _whole_array(stream)
     if suffix == ".csv":
         return _load_csv(file, what)
     raise ValueError(f"{what} must end in .csv, .npy or .npz; convert the file.")
@@ -76,11 +82,28 @@ def _load_npz(file: Path, what: str, array: str | None) -> np.ndarray:
         name = array or names[0]
         if name not in names:
             raise ValueError(f"{what} has no array {name!r}; it holds {', '.join(names)}.")
+        _require_room(_COPIES[".npy"] * _unpacked(archive, name), what)
         with _objects_refused(what):
-            matrix = archive[name]
-            if not isinstance(matrix, np.ndarray):
-                raise TypeError("a member of another kind")
-            return matrix
+            archived = archive.zip.namelist()
+            with archive.zip.open(name if name in archived else f"{name}.npy") as member:
+                return _whole_array(member)
+
+
+def _whole_array(stream: Any) -> np.ndarray:
+    """An array whose header tells the truth about its size."""
+    matrix = np.lib.format.read_array(stream, allow_pickle=False)
+    if stream.read(1):
+        raise ValueError("there are more numbers than the header says")
+    return matrix
+
+
+def _unpacked(archive: Any, name: str) -> int:
+    """Bytes of an array behind its compression, which can be a thousand times those of the file."""
+    return max(one.file_size for one in archive.zip.infolist() if one.filename in (name, f"{name}.npy"))
+
+
+def _require_room(size: int, what: str) -> None:
+    require_memory(size, what, "save fewer samples")
 
 
 @contextlib.contextmanager
@@ -114,7 +137,7 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return True
+    return "_" not in cell  # Python reads 1_0 as ten
 
 
 def _numbers(row: list[str], line: int, columns: int, what: str) -> list[float]:

@@ -10,7 +10,7 @@ from typing import Any
 def parse(path: Path) -> dict:
     """The tables of a TOML file."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ValueError(f"RUN {str(path)!r} does not exist; give the path of a TOML file.") from None
     except IsADirectoryError:
@@ -24,7 +24,7 @@ def parse(path: Path) -> dict:
     return _in_known_case(tables, str(path))
 
 
-_CAPITALS = {name.casefold(): name for name in ("C_b", "C_W", "C_OV", "sigma_QK")}
+_CAPITALS = {name.casefold(): name for name in ("C_b", "C_W", "C_OV", "lambda_W", "sigma_QK")}
 
 
 def _in_known_case(value: Any, where: str) -> Any:

@@ -81,7 +81,8 @@ def _corrections(signal: Signal, c: np.ndarray, maps: tuple[FeatureMaps, ...], m
     moved, kernel = state.G1 - mean * state.K, maps[0]
     G1 = kernel["v"]["v"].of_pairs(moved)
     V = corners_of(full["v", "v"])
-    a, b = np.indices(K.shape, sparse=True)
+    index = np.arange(len(K))
+    a, b = index[:, None], index[None, :]
     twice = 3 / 8 * (first**2 * V[..., 0, 0] + second**2 * V[..., 2, 2]) + first * second * V[..., 0, 2] / 4
     G1 = G1 - 0.5 * cc * (first * V[..., 1, 0] + second * V[..., 1, 2]) + K * twice
     if state.H1 is None:

@@ -44,8 +44,7 @@ def solved(net: Network, X: np.ndarray, request: Request, running: Runner, remed
         assert Theta is not None
         values[layer] |= {"Theta": Theta}
         del values[layer][stderr_name("Theta")]
-    error, four_leg_error = (max(one[place] for one in found) for place in (1, 2))
-    return Solved(values, error, four_leg_error)
+    return Solved(values, max(error for _, error, _ in found), max(error for _, _, error in found))
 
 
 def _once(

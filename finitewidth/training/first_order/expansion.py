@@ -7,6 +7,7 @@ import numpy as np
 
 from finitewidth.core.display.user_warnings import warn
 from finitewidth.training.infinite.gaussian import Expansion, Prediction, Truncation
+from finitewidth.training.infinite.spreads import AtBothOrders
 from finitewidth.training.neglected.truncation import Units, depth_over_width
 
 _ROUNDING = 1e-10
@@ -76,7 +77,7 @@ def _measured(
 
 
 def expansion_of(
-    prediction: Prediction,
+    prediction: AtBothOrders,
     neglected: Truncation,
     scales: Units,
     untrained: float = 0.0,
@@ -108,7 +109,7 @@ def _decisive(neglected: Truncation, scales: Units, places: np.ndarray | None) -
 
 
 def _spread(
-    prediction: Prediction, neglected: Truncation, of_variance: np.ndarray | float, untrained: float
+    prediction: AtBothOrders, neglected: Truncation, of_variance: np.ndarray | float, untrained: float
 ) -> tuple[float, float, float] | tuple[None, None, None]:
     """Of the covariance: the largest correction, the lowest eigenvalue and the largest uncertainty."""
     if not prediction.gives_variance or neglected.variance is None:
@@ -122,7 +123,7 @@ def _spread(
     return correction, float(lowest / largest), _relative(neglected.variance, of_variance)
 
 
-def _largest(prediction: Prediction, untrained: float) -> float:
+def _largest(prediction: AtBothOrders, untrained: float) -> float:
     """The largest variance, at infinite width or through order 1/n."""
     variances = [prediction.infinite_width.variance]
     if prediction.gives_variance:

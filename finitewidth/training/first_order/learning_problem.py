@@ -70,8 +70,8 @@ def check_network(net: Network) -> None:
         raise ValueError(
             f"activation {kinked.name!r} has a kink, where the dNTK and ddNTKs are infinite and "
             "order 1/n does not exist: neurons that cross it make the first order n^(-1/2), whose "
-            "coefficient fw.kink_correction has; use fw.extrapolate, a smooth one such as gelu, swish or "
-            "tanh, or order=0."
+            "coefficient fw.kink_correction has; use a smooth one such as gelu, swish or tanh, "
+            "fw.extrapolate, or order=0."
         )
     if ladder.skips[-1] is not None:
         raise ValueError(

@@ -127,7 +127,7 @@ def _checked(sizes: Sequence[int], count: int) -> tuple[int, ...]:
     asked: tuple[Any, ...] = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,)
     for N in asked:
         whole = isinstance(N, numbers.Integral) and not isinstance(N, bool)
-        if not (whole and 1 <= N < count):
+        if not (whole and 1 <= int(N) < count):
             raise ValueError(
                 f"sizes must be whole numbers from 1 to {count - 1}, got {N!r}; leave one point to test."
             )

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+AtBothOrders = Any  # a Prediction, or a ReplayedPrediction, which has the same attributes
 _ROUNDING = 1e-9  # of the largest variance, or of the largest mean squared
 
 

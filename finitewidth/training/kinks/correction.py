@@ -31,7 +31,7 @@ class KinkCorrection:
     `fw.kink_correction` makes it.
 
     ```python
-    net = fw.MLP((3, 256, 1), "relu", C_W=2.0)
+    net = fw.MLP((2, 256, 1), "relu", C_W=2.0)
     first = fw.kink_correction(net, X, Y, X_test, algorithm=fw.GradientDescent(0.1, steps=5), points=64)
     first.coefficient.value, first.verdict
     ```
@@ -105,7 +105,7 @@ def kink_correction(
         An `fw.records.KinkCorrection` with `coefficient`, `mean` and a `verdict` that is never "trusted".
 
     ```python
-    net = fw.MLP((3, 256, 1), "relu", C_W=2.0)
+    net = fw.MLP((2, 256, 1), "relu", C_W=2.0)
     fw.kink_correction(net, X, Y, X_test, algorithm=fw.GradientDescent(0.1, steps=5), points=64).coefficient
     ```
     """

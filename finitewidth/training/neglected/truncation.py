@@ -31,6 +31,7 @@ import numpy as np
 
 from finitewidth.network.network import Network
 from finitewidth.training.infinite.gaussian import Prediction, Truncation
+from finitewidth.training.infinite.spreads import AtBothOrders
 from finitewidth.training.neglected.along_training import Sizes, changed, learning, rms
 from finitewidth.training.neglected.laggards import TrainingModes, left_by_laggards
 
@@ -75,7 +76,7 @@ def truncation_of(prediction: Prediction, modes: TrainingModes, along: Along | N
     return Truncation(mean, np.maximum(variance, -prediction.variance))  # by so much at least it is wrong
 
 
-def truncation_of_replay(prediction: Prediction, y: float) -> Truncation:
+def truncation_of_replay(prediction: AtBothOrders, y: float) -> Truncation:
     """The same where the training points are not known, with targets of this size."""
     share = _summed(_rho_alone(prediction, y))
     mean = SHARE_OF_MEAN * share * changed(prediction.contributions)
@@ -85,7 +86,7 @@ def truncation_of_replay(prediction: Prediction, y: float) -> Truncation:
     return Truncation(mean, np.maximum(variance, -prediction.variance))
 
 
-def _rho_alone(prediction: Prediction, y: float) -> np.ndarray:
+def _rho_alone(prediction: AtBothOrders, y: float) -> np.ndarray:
     learned = LEARNING * _over(rms(learning(prediction.contributions), axis=1), y)
     return np.hypot(learned, ALONE * depth_over_width(prediction.net))[:, None]
 

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -253,7 +253,7 @@ class ReplayedPrediction(Spreads):
 
         It was not judged on training points and beside them.
         """
-        return truncation_of_replay(cast(Any, self), float(self._units.mean))
+        return truncation_of_replay(self, float(self._units.mean))
 
     @property
     def _units(self) -> Units:
@@ -265,7 +265,7 @@ class ReplayedPrediction(Spreads):
     @functools.cached_property
     def expansion(self) -> Expansion:
         """How large corrections are, and how much is neglected behind them."""
-        return expansion_of(cast(Any, self), self.truncation, self._units)
+        return expansion_of(self, self.truncation, self._units)
 
     @property
     def uncertainty(self) -> Float[np.ndarray, "M n_L"]:
