@@ -35,6 +35,7 @@ Shares of a tenth and less trained best, shares of one clearly worse (benchmarks
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -44,6 +45,7 @@ from finitewidth.critical.architectures.weights import with_weights
 from finitewidth.critical.initialization import critical_initialization, critical_points
 from finitewidth.critical.one_input import is_dense, layer_by_layer
 from finitewidth.gaussian.two_legs.leg_table import leg_table
+from finitewidth.network.layers.dense import Dense
 from finitewidth.network.mlp import MLP, Activations
 from finitewidth.network.network import Network
 
@@ -95,9 +97,8 @@ def critical_version(net: Network, lambda_b=1.0, lambda_W=1.0, input_scale=1.0, 
             net.widths, net.activations or "linear", *rates, input_scale, bias_share=share
         )
         dense = iter(critical.dense)
-        return net.replace(
-            layers=with_weights(net.layers, lambda old: replace(next(dense), weights=old.weights))
-        )
+        with_kind = lambda old: replace(next(dense), weights=cast(Dense, old).weights)  # noqa: E731
+        return net.replace(layers=with_weights(net.layers, with_kind))
     return net.replace(layers=tuned_layers(net.layers, net.input_shape, *rates, input_scale, share))
 
 

@@ -47,7 +47,7 @@ def fall_with_width(
     widths: Sequence[int],
     estimates: Sequence[Estimate],
     orders: Sequence[float],
-    expected: Mapping[float, np.ndarray] | None = None,
+    expected: Mapping[float, np.ndarray] | Mapping[int, np.ndarray] | None = None,
 ) -> Fall:
     """Weighted least squares of sum_k a_k / n^k over the given orders k.
 

@@ -45,6 +45,11 @@ TOPICS = [
     "residual.memory",
     "residual.odd-class",
     "appendix-B.depth",
+    "5.scale-invariant",
+    "5.half-stable",
+    "7.one-step",
+    "9.equal-layers",
+    "11.growth",
 ]
 # cheap, deterministic, and between them about every recursion and every projector
 QUICK = (
@@ -54,6 +59,7 @@ QUICK = (
     "inf.142-147",
     "inf.148",
     "inf.149-153",
+    "9.equal-layers",
 )
 QUICK += ("inf.101-102", "inf.126-130", "inf.155", "10.130-10.131", "10.67", "10.70")
 QUICK += ("residual.memory", "residual.odd-class", "residual.fixed-kernel", "residual.linear")

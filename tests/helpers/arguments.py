@@ -172,6 +172,12 @@ ROWS = {
         ({},),
         {"members": 12, "key": 1, "layer": 2, "tensors": ("V",), "neurons": 4},
     ),
+    "learning_curve": Row(
+        fw.learning_curve,
+        {"net": NET, "X": X, "Y": np.concatenate([Y, -2 * Y]), "sizes": (1, 2)},
+        ({}, {"subsets": 3}),
+        {"sizes": (1, 3), "noise": 0.3, "order": 1, "subsets": 2, "key": 1},
+    ),
     "extrapolate": Row(
         fw.extrapolate,
         {**DATA, "algorithm": fw.GradientDescent(0.1, 2), "widths": (6, 8, 10), "members": 16},

@@ -16,6 +16,7 @@ FIGURES = sorted(
 TRAINING = (
     "classifier",
     "fluctuations",
+    "learning_curve",
     "four_point_vertex",
     "memory",
     "ntk_ellipse",

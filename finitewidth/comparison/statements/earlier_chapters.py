@@ -33,7 +33,7 @@ PIECEWISE = {"relu": (1.0, 0.0), "leaky_relu(0.2)": (1.0, 0.2)}
 )
 def scale_invariant() -> Iterator[Comparison]:
     for name, slopes in PIECEWISE.items():
-        A_2, A_4 = (np.mean(np.power(slopes, power)) for power in (2, 4))
+        A_2, A_4 = (float(np.mean(np.power(slopes, power))) for power in (2, 4))
         net = MLP((2, *[1] * LAYERS), name, C_b=0.0, C_W=1 / A_2)
         layers = [solve(net, X, tensors=("V",)).layer(l) for l in range(1, LAYERS + 1)]
         K = layers[0].K.item()
@@ -86,7 +86,7 @@ def _fixed_point(sigma: Callable, C_W: float, near: float) -> float:
     SOURCE,
     "A step of gradient descent changes outputs by -eta H (z - y), with the NTK H of the network, up to "
     "order eta^2.",
-    "real networks: one of width 16, steps of three sizes, automatic differentiation",
+    "trained networks: one of width 16, one step of three sizes, automatic differentiation",
 )
 def one_step() -> Iterator[Comparison]:
     net = MLP((2, 16, 16, 1), "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5, lambda_W=1.3)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
@@ -17,7 +18,7 @@ from finitewidth.theory.solve import solve
 INPUTS = X[:2]
 WIDTHS, DRAWN = (16, 32), 20_000
 ACTIVATIONS = ("tanh", "relu", "gelu")
-LAYERS = dict(
+LAYERS: dict[str, Any] = dict(
     C_b=(0.1, 0.05, 0.2, 0.1),
     C_W=(1.2, 1.1, 1.8, 1.3),
     lambda_b=(0.5, 0.3, 0.4, 0.6),

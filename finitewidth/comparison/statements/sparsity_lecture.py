@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from finitewidth.theory.solve import solve
 SOURCE = "Lecture 3, The Principle of Sparsity (Yaida)"
 INPUTS = X[:2]
 NARROW, DEEP = 4, (16, 32)
-LAYERS = dict(C_b=(0.03, 0.06), C_W=(1.2, 1.8), lambda_b=(0.3, 0.5), lambda_W=(0.9, 1.1))
+LAYERS: dict[str, Any] = dict(C_b=(0.03, 0.06), C_W=(1.2, 1.8), lambda_b=(0.3, 0.5), lambda_W=(0.9, 1.1))
 MEMBERS, LAYERED = 40_000, 400_000
 RECURSION = 1e-7  # four-leg averages are good to 1e-8
 

@@ -178,7 +178,9 @@ def _fill(filling: Filling, activation: Activation, K: np.ndarray, tolerance: fl
         return fill_kinked(filling, tower, K, tolerance)
 
     def fill(reached: float, longest: int) -> None:
-        conditioning = PairConditioning((tower,) * 4, K, arrangements(families), reached, longest=longest)
+        conditioning = PairConditioning(
+            (tower, tower, tower, tower), K, arrangements(families), reached, longest=longest
+        )
         fill_smooth(filling, conditioning, families)
 
     with SingleThreadedProducts():

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from finitewidth.interface.figures.look import ROLES
 from finitewidth.training.infinite.gaussian import Prediction
-from finitewidth.training.replay.replayed import ReplayedPrediction
+from finitewidth.training.infinite.spreads import AtBothOrders
 
 _MOST = 24  # answers that fit side by side; files and records have all
 _SHIFT = 0.2  # between the marks of one test input
@@ -51,7 +51,7 @@ class Answers(NamedTuple):
         return np.where(known, np.hypot(*np.nan_to_num(parts)), np.nan)
 
 
-def judged(prediction: Prediction | ReplayedPrediction) -> tuple[str | None, int]:
+def judged(prediction: AtBothOrders) -> tuple[str | None, int]:
     """The verdict on order 1/n, and how many variances are below zero."""
     if prediction.order == 0:
         return None, 0

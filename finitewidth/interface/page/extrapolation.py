@@ -49,6 +49,7 @@ def beyond(values: Values, tell: Callable[[dict], None]) -> None:
             key=0,
             run=Run(batch_size=BATCH, progress=_over_widths(tell, len(widths))),
         )
+        assert isinstance(there, Extrapolation)  # `check` refuses kinks
         result = _summary(x, there)
     about = {"members": values.members, "of": values.members, "notes": answers.texts(caught)}
     tell({"result": {**result, **about}})

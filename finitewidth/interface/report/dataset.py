@@ -12,8 +12,7 @@ from finitewidth.core.storage.files import require_assertions, with_checksums
 from finitewidth.interface.runs.main_job import SolvedRun
 from finitewidth.interface.runs.run_files import TrainingRun
 from finitewidth.theory.xarray_form import input_dimensions
-from finitewidth.training.infinite.gaussian import Prediction
-from finitewidth.training.replay.replayed import AtInfiniteWidth, ReplayedPrediction
+from finitewidth.training.infinite.spreads import AtBothOrders
 
 if TYPE_CHECKING:
     import xarray
@@ -65,7 +64,7 @@ def to_xarray(solved: SolvedRun) -> "xarray.Dataset":
     return xarray.Dataset(variables, coords=coordinates, attrs=about)
 
 
-def _predicted(prediction: Prediction | ReplayedPrediction) -> dict[str, Any]:
+def _predicted(prediction: AtBothOrders) -> dict[str, Any]:
     variables = _moments("infinite_width", prediction.infinite_width)
     if prediction.order == 1:
         variables |= _moments("finite_width", prediction)
@@ -82,7 +81,7 @@ def _predicted(prediction: Prediction | ReplayedPrediction) -> dict[str, Any]:
     return variables
 
 
-def _moments(name: str, prediction: Prediction | ReplayedPrediction | AtInfiniteWidth) -> dict[str, Any]:
+def _moments(name: str, prediction: AtBothOrders) -> dict[str, Any]:
     variables: dict[str, Any] = {f"{name}_mean": (_ONE, prediction.mean)}
     if prediction.factors is not None:
         variables[f"{name}_covariance"] = (_TWO, prediction.covariance)

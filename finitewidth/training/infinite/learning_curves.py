@@ -72,7 +72,7 @@ def learning_curve(
     noise: float = 0.0,
     order: int = 0,
     subsets: int = 0,
-    key=0,
+    key: Any = None,
 ) -> LearningCurve:
     """Expected train and test errors over random subsets of a data set, from its spectrum.
 
@@ -88,7 +88,7 @@ def learning_curve(
         noise: A ridge on the diagonal of the training NTK: the variance of observations in units of it.
         order: 0, infinite width; corrections of order 1/n to averages over subsets are not known.
         subsets: How many random subsets of each size are learned beside the expectation; 0 for none.
-        key: The randomness of the subsets.
+        key: The randomness of the subsets, 0 by default.
 
     Returns:
         An `fw.records.LearningCurve` with `test` and `train`, and `measured_test` and `measured_train` where
@@ -114,9 +114,11 @@ def learning_curve(
     spectrum = _Spectrum.of(Theta, Y, noise)
     curve = [spectrum.at(N) for N in sizes]
     measured: tuple[Estimate | None, Estimate | None] = (None, None)
+    if key is not None and not subsets:
+        raise ValueError(f"key={key!r} has nothing to draw without subsets; pass subsets=8, or leave it out.")
     if subsets:
         count = int(as_count("subsets", subsets, lowest=2))
-        seeds = np.random.default_rng(as_seed(key))
+        seeds = np.random.default_rng(as_seed(0 if key is None else key))
         measured = _averaged([_experiment(Theta, Y, noise, N, count, seeds) for N in sizes])
     test, train, kappa = (np.array(values) for values in zip(*(one[:3] for one in curve), strict=True))
     learned = np.stack([one[3] for one in curve])
