@@ -11,6 +11,7 @@ from finitewidth.critical.audit import Audit
 from finitewidth.critical.mutual_information import Information
 from finitewidth.critical.ntk_shares import NTKShares
 from finitewidth.critical.phases import PhaseDiagram
+from finitewidth.critical.seed_spread import SeedSpread
 from finitewidth.experiment.ensemble.plan import Control
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.statistics import SampledStatistics
@@ -69,6 +70,7 @@ __all__ = [
     "SampledPosterior",
     "SampledPrediction",
     "SampledStatistics",
+    "SeedSpread",
     "Spectrum",
     "Susceptibilities",
     "TestLoss",

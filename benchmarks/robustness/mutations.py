@@ -4,9 +4,9 @@
     python -m benchmarks.robustness.mutations --count 10   the first ten of them
 
 A fault is a sign, a factor of two, an index, a comparison or an error that is not raised. Faults are drawn
-with a fixed seed, as many from every room as from the others. Each is run against the test files of its
-module alone, with a time limit. The code is a copy; results/mutations.md lists what was not noticed, and
-results/mutations.json keeps all outcomes, so that the same command goes on.
+with a fixed seed from the code as it is, as many from every room as from the others. Each is run against the
+test files of its module alone, with a time limit. The code is a copy; results/mutations.md lists what was not
+noticed, and results/mutations.json keeps all outcomes, so that the same command goes on.
 """
 
 import argparse
@@ -172,6 +172,7 @@ def tried(copied: Path, fault: Fault) -> tuple[str, float]:
 
 def report(outcomes: dict[str, dict]) -> str:
     ends = Counter(one["end"] for one in outcomes.values())
+    since = sum("since" in one for one in outcomes.values())
     kinds = Counter((one["kind"], one["end"]) for one in outcomes.values())
     lines = [
         "# Faults that tests notice",
@@ -180,7 +181,8 @@ def report(outcomes: dict[str, dict]) -> str:
         f"faults, seed {SEED}, each against the test files of its module alone, at most {LIMIT} s on a busy "
         "machine.",
         "",
-        f"{ends['noticed']} noticed, {ends['survived']} survived, {ends['out of time']} out of time.",
+        f"{ends['noticed']} noticed, {ends['survived']} survived, {ends['out of time']} out of time. Of the "
+        f"first, {since} survived the trial, and tests were added for them.",
         "",
         "| kind | noticed | survived | out of time |",
         "|---|---:|---:|---:|",

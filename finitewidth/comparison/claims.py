@@ -17,9 +17,9 @@ from finitewidth.core.storage.lock import locked
 
 # files of statements, in the order in which their claims are run and shown
 FILES = (
-    "sparsity_lecture",
-    "ntk_talk",
-    "effective_theory_talk",
+    "talks.sparsity_lecture",
+    "talks.ntk_talk",
+    "talks.effective_theory_talk",
     "earlier_chapters",
     "mixed_activations",
     "inference.infinite_width",

@@ -69,6 +69,11 @@ def test_audit_without_arguments_shows_what_pytorch_does_to_twenty_layers(capsys
     assert err.startswith("finitewidth: note: without WIDTHS") and err.count("\n") == 1
 
 
+def test_settings_of_a_network_without_widths_are_refused(capsys):
+    assert call("audit", "--C_W", "1.5") == 2
+    assert "WIDTHS is missing, and --C_W needs it; write 784,100x20,10" in capsys.readouterr().err
+
+
 def test_help_of_a_command_shows_a_run_file_that_is_understood(capsys, folder):
     call("solve", "--help")
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]

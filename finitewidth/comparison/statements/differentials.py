@@ -20,7 +20,7 @@ from finitewidth.comparison.statements.problems import (
     networks,
     predicted,
 )
-from finitewidth.comparison.statements.sparsity_lecture import (
+from finitewidth.comparison.statements.talks.sparsity_lecture import (
     INPUTS,
     MEMBERS,
     NARROW,

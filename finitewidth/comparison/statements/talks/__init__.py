@@ -1,0 +1,1 @@
+"""Statements of a lecture and of two talks."""
