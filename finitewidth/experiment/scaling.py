@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def fall_with_width(
     widths: Sequence[int],
     estimates: Sequence[Estimate],
     orders: Sequence[float],
-    expected: Mapping[float, np.ndarray] | Mapping[int, np.ndarray] | None = None,
+    expected: Mapping[Any, np.ndarray] | None = None,
 ) -> Fall:
     """Weighted least squares of sum_k a_k / n^k over the given orders k.
 
