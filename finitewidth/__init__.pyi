@@ -57,7 +57,7 @@ from .theory.kernels import kernels as kernels
 from .theory.records import load as load
 from .theory.solve import solve as solve
 from .theory.unrolled.unroll import unroll as unroll
-from .training.first_order.depth_and_width import expected_loss as expected_loss
+from .training.depth_and_width import expected_loss as expected_loss
 from .training.first_order.prepared import prepare as prepare
 from .training.infinite.fitting import fit as fit
 from .training.infinite.learning_curves import learning_curve as learning_curve

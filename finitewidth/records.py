@@ -21,7 +21,7 @@ from finitewidth.theory.records import Layer, Theory
 from finitewidth.theory.unrolled.unroll import Unrolled
 from finitewidth.training.bayes.posterior import Posterior
 from finitewidth.training.bayes.ranking import Ranking
-from finitewidth.training.first_order.depth_and_width import ExpectedLoss
+from finitewidth.training.depth_and_width import ExpectedLoss
 from finitewidth.training.first_order.inductive_bias import InductiveBias
 from finitewidth.training.first_order.one_network import NetworkPrediction
 from finitewidth.training.first_order.prepared import Prepared

@@ -2,6 +2,7 @@
 
     python -m benchmarks.training.any_training            three problems, ten minutes of one core
     python -m benchmarks.training.any_training --quick    few members, a check of this script
+    python -m benchmarks.training.any_training --speed    time of theory and of networks as accurate
 
 Fixed before any network was trained: n (measured - infinite width) is fitted at the widths of a problem by
 a_1 + a_2/n + a_3/n^2, entry by entry, for mean outputs, variances and losses at the end of training. A pull
@@ -166,13 +167,68 @@ def judged(problem: Problem, members: int, samples: int) -> str:
     return "\n".join([*lines, "", f"Contributions to a_1 of mean outputs, rms: {share}."])
 
 
+def speed(tolerance: float, members: int) -> str:
+    """Eight inputs, three classes, 24 steps: seconds of theory, and of networks as accurate."""
+    random = np.random.default_rng(8)
+    X, X_test, labels = random.normal(size=(6, 4)), random.normal(size=(2, 4)), [0, 1, 2, 0, 1, 2]
+    Y, loss = fw.losses.one_hot(labels, 3), fw.CrossEntropy()
+    descent = fw.GradientDescent([0.1] * 16 + [0.05] * 8, momentum=0.5)
+    net = fw.MLP((4, 64, 64, 3), "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
+    options = dict(algorithm=descent, loss=loss)
+    began, cpu = time.perf_counter(), time.process_time()
+    method = fw.Sampling(tolerance=tolerance, budget=1e6)
+    found = fw.predict(net, X, Y, X_test, method=method, **options)
+    error = float(np.sqrt(np.mean(found.correction.stderr**2)))
+    took, cpu = time.perf_counter() - began, time.process_time() - cpu
+    lines = [
+        f"Theory: {took:.0f} s on the clock, {cpu:.0f} s of CPU with compilation, {found.samples} samples, "
+        f"standard error {error / np.abs(found.correction.value).max():.4f} of the largest correction.",
+        "",
+        "| width | networks as accurate | their seconds of CPU | ratio to theory |",
+        "| --- | --- | --- | --- |",
+    ]
+    for n in (64, 256):
+        wide = net.with_widths((4, n, n, 3))
+        control = fw.control_variate(wide, X, Y, X_test, descent, loss)
+
+        def train(count, wide=wide, control=control):
+            start = time.process_time()
+            ensemble = fw.train_ensemble(
+                wide,
+                X,
+                Y,
+                X_test,
+                members=count,
+                key=0,
+                control=control,
+                run=fw.Run(batch_size=16),
+                **options,
+            )
+            return time.process_time() - start, ensemble
+
+        train(32)  # compiles
+        seconds, ensemble = train(members)
+        spread = np.sqrt(np.mean(ensemble.best_mean.stderr**2) * members)
+        needed = (spread / (error * 64 / n)) ** 2
+        whole = needed * seconds / members
+        lines.append(f"| {n} | {needed:.2g} | {whole:.2g} | {whole / cpu:.2g} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", type=int, help="the number of one problem")
+    parser.add_argument("--speed", action="store_true")
     asked = parser.parse_args()
+    if asked.speed:
+        text = f"{stamp()}.\n\n{speed(0.1, 64) if asked.quick else speed(0.005, 400)}"
+        print(text)
+        if not asked.quick:
+            keep(RESULTS, "speed: eight inputs, three classes, 24 steps", text)
+        return
     for number, problem in enumerate(PROBLEMS):
         if asked.only is not None and number != asked.only:
             continue

@@ -25,21 +25,29 @@ from finitewidth.core.display.user_warnings import warn
 from finitewidth.core.estimate import Estimate
 from finitewidth.core.inputs import ArrayLike, as_count
 from finitewidth.core.keys import as_key
+from finitewidth.core.methods import Sampling
 from finitewidth.core.run import Run, as_run
 from finitewidth.core.tasks import HERE
 from finitewidth.experiment.ensemble.results import Ensemble
 from finitewidth.experiment.ensemble.training import LEAST_BATCHES, train_ensemble
 from finitewidth.experiment.scaling import Fall
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm
+from finitewidth.network.losses.abstract import AbstractLoss, as_loss
+from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.expansion import ExpansionWarning
+from finitewidth.training.first_order.learning_problem import of_width
 from finitewidth.training.first_order.prepared import Prepared, prepare
 from finitewidth.training.infinite.fitting import fit
 from finitewidth.training.infinite.gaussian import Prediction
+from finitewidth.training.prediction import predict
+from finitewidth.training.replay.replayed import ReplayedPrediction
+from finitewidth.training.replay.replaying import is_replayed
 
 CACHED = 4e6  # bytes of the parameters of a batch; larger batches are slower
 LEAST_MEMBERS = 16  # of an ensemble, for standard errors that are themselves known to a fifth
 ROUNDING = 1e-9  # of the largest variance, or of the largest mean squared
+_DRAWS = 8000  # of initial outputs, where theory is sampled; its standard errors are in the result
 WIDE = 2**20  # a width of which only order 1/n is seen
 
 
@@ -77,7 +85,7 @@ class Extrapolation:
     n: int  # the width that was asked for
     widths: tuple[int, ...]  # of the ensembles
     members: int  # of each ensemble
-    prepared: Prepared = field(repr=False)  # the theory through order 1/n
+    prepared: Prepared | ReplayedPrediction = field(repr=False)  # the theory through order 1/n
     algorithm: AbstractAlgorithm  # how networks are trained
     falls: Mapping[str, Fall] = field(repr=False)  # of the remainder of mean and variance
     remainders: Mapping[str, Sequence[Estimate]] = field(repr=False)  # networks minus theory at each width
@@ -94,7 +102,7 @@ class Extrapolation:
         return there
 
     @property
-    def prediction(self) -> Prediction:
+    def prediction(self) -> Prediction | ReplayedPrediction:
         """Theory through order 1/n at this width."""
         return _predicted(self.prepared, self.algorithm, self.n)
 
@@ -141,7 +149,9 @@ class Extrapolation:
     def _with_remainder(self, name: str) -> Estimate:
         left, theory = self.falls[name].at(self.n), self.prediction
         neglected = {"mean": theory.uncertainty, "variance": theory.variance_uncertainty}[name]
-        return Estimate(getattr(theory, name) + left.value, np.hypot(left.stderr, self._reach * neglected))
+        own = {"mean": theory.stderr, "variance": theory.variance_stderr}[name]  # where theory is sampled
+        error = np.hypot(np.hypot(left.stderr, own), self._reach * neglected)
+        return Estimate(getattr(theory, name) + left.value, error)
 
     @property
     def _reach(self) -> float:
@@ -159,6 +169,7 @@ def extrapolate(
     widths: Sequence[int] | None = None,
     members: int = 4000,
     key: Any = 0,
+    loss: AbstractLoss = MSE(),
     run: Run | None = None,
 ) -> Extrapolation | KinkedExtrapolation:
     """Mean and variance of trained networks at the width of `net`, with the orders behind 1/n.
@@ -182,6 +193,7 @@ def extrapolate(
             would be most of the error; the record has them. With kinks 64, 128, 256 and 512.
         members: Networks of each ensemble, 16 or more.
         key: The randomness.
+        loss: The loss.
         run: Where networks are trained, an `fw.Run`; its store is a folder with one ensemble for each width.
 
     Returns:
@@ -203,27 +215,33 @@ def extrapolate(
     """
     members, start = checked_members(members), START if net.is_smooth else WIDTHS
     narrow = list(checked_widths(net, start if widths is None else widths))
-    key, run = as_key(key), as_run(run, batches=True)
+    loss, key, run = as_loss(loss), as_key(key), as_run(run, batches=True)
 
     def measured(n: int) -> dict[str, Estimate]:
-        small = _with_width(net, n)
+        small = of_width(net, n)
         ensemble = train_ensemble(
             small,
             X_train,
             Y_train,
             X_test,
             algorithm=algorithm,
+            loss=loss,
             members=members,
             key=jax.random.fold_in(key, n),  # one key for all widths would draw the same first neurons
-            control=control_variate(small, X_train, Y_train, X_test, algorithm),
+            control=control_variate(small, X_train, Y_train, X_test, algorithm, loss),
             run=_of_width(run, n, small, members),
         )
         return _mean_and_variance(ensemble)
 
     if not net.is_smooth:
+        if not loss.is_squared_error:
+            raise ValueError(
+                f"networks with kinks are extrapolated with the squared error alone, got loss={loss!r}; use "
+                "fw.MSE(), or a smooth activation."
+            )
         infinite = fit(net, X_train, Y_train, algorithm=algorithm).predict(X_test)
         return extrapolate_kinked(net.ladder.widths[-2], narrow, members, algorithm, infinite, measured)
-    prepared = prepare(net, X_train, Y_train, X_test, covariance=True)
+    prepared = _theory(net, X_train, Y_train, X_test, algorithm, loss)
 
     def meaningless(n: int) -> bool:
         return _predicted(prepared, algorithm, n).verdict == "meaningless"
@@ -251,6 +269,16 @@ def extrapolate(
     there = Extrapolation(prepared.n, tuple(narrow), members, prepared, algorithm, falls, left, useless)
     _warn_of_width(there)
     return there
+
+
+def _theory(net, X_train, Y_train, X_test, algorithm, loss) -> Prepared | ReplayedPrediction:
+    """Order 1/n, for any width of the hidden layers."""
+    if not is_replayed(algorithm, loss):
+        return prepare(net, X_train, Y_train, X_test, covariance=True)
+    method = Sampling(samples=_DRAWS)
+    found = predict(net, X_train, Y_train, X_test, algorithm=algorithm, loss=loss, method=method)
+    assert isinstance(found, ReplayedPrediction)  # the method draws initial outputs
+    return found
 
 
 def _warn_of_narrow(useless: Sequence[int], meaningless: Callable[[int], bool], n: int) -> None:
@@ -332,30 +360,32 @@ def checked_widths(net: Network, widths) -> tuple[int, ...]:
     return narrow
 
 
-def _predicted(prepared: Prepared, algorithm: AbstractAlgorithm, n: int) -> Prediction:
+def _predicted(
+    prepared: Prepared | ReplayedPrediction, algorithm: AbstractAlgorithm, n: int
+) -> Prediction | ReplayedPrediction:
+    if isinstance(prepared, ReplayedPrediction):
+        return prepared.with_width(n)
     return prepared.with_width(n).predict_with(HERE, algorithm, True)
 
 
-def _first_order(prediction: Prediction) -> dict[str, np.ndarray]:
+def _first_order(prediction: Prediction | ReplayedPrediction) -> dict[str, np.ndarray]:
     """The coefficients of 1/n, from a prediction so wide that it has no others."""
     limit = prediction.infinite_width
     return {name: WIDE * (getattr(prediction, name) - getattr(limit, name)) for name in ("mean", "variance")}
 
 
-def _with_width(net: Network, n: int) -> Network:
-    """The network with another width of all hidden layers."""
-    n_0, *hidden, n_L = net.ladder.widths
-    return net.with_widths((n_0, *[n] * len(hidden), n_L))
-
-
 def _mean_and_variance(ensemble: Ensemble) -> dict[str, Estimate]:
     """Of trained outputs, with the control variate."""
-    controlled = ensemble.controlled
-    assert controlled is not None and controlled.covariance is not None  # the control is linear
-    variance = Estimate(*(np.einsum("aiai->ai", part) for part in controlled.covariance))
-    return {"mean": controlled.mean, "variance": variance}
+    variance = Estimate(*(np.einsum("aiai->ai", part) for part in ensemble.best_covariance))
+    return {"mean": ensemble.best_mean, "variance": variance}
 
 
-def _remainders(seen: Mapping[str, Estimate], prediction: Prediction) -> dict[str, Estimate]:
-    """Trained networks less theory."""
-    return {name: Estimate(one.value - getattr(prediction, name), one.stderr) for name, one in seen.items()}
+def _remainders(
+    seen: Mapping[str, Estimate], prediction: Prediction | ReplayedPrediction
+) -> dict[str, Estimate]:
+    """Trained networks less theory, with the standard errors of both."""
+    own = {"mean": prediction.stderr, "variance": prediction.variance_stderr}
+    return {
+        name: Estimate(one.value - getattr(prediction, name), np.hypot(one.stderr, own[name]))
+        for name, one in seen.items()
+    }

@@ -50,9 +50,10 @@ def predict(
     Hundreds of training points at order 1 are reached by drawing neurons along the training:
     `prediction.method` is then an `fw.Sampling`, and `prediction.stderr` is the standard error of the mean.
 
-    Other losses, momentum, schedules and batches are known at order 1 too, for up to 48 inputs and a finite
-    number of steps: training is replayed step by step. The mean for the squared error is deterministic; for
-    other losses, and where each network draws batches of its own, initial outputs are drawn.
+    Other losses, momentum, schedules and batches are known at order 1 too, for a finite number of steps:
+    training is replayed step by step, for up to 48 inputs. The mean for the squared error is deterministic,
+    and beyond 48 inputs neurons are drawn along the steps; for other losses, and where each network draws
+    batches of its own, initial outputs are drawn.
 
     The slow parts are independent tasks. At order 1 and for few samples a task is one source layer; for many
     samples it is one leg, or a few batches of neurons; at infinite width it is a panel of the training

@@ -303,3 +303,17 @@ def test_widths_below_the_trained_ones_and_variances_below_zero_are_said(fitted)
         there = fitted.at(n)
         np.testing.assert_allclose(there.std.value**2, there.variance.value, rtol=1e-12)
         assert not there.below_zero.any() and "zero" not in repr(there)
+
+
+@pytest.mark.long
+def test_other_losses_and_momentum_are_extrapolated():
+    """Networks at width 64 against the extrapolation from widths 8 to 16, with cross-entropy and momentum."""
+    labels, entropy = fw.losses.one_hot([0, 1, 1], 2), fw.CrossEntropy()
+    net, momentum = fw.MLP((3, 64, 64, 2), "tanh", C_b=0.1, C_W=1.2), fw.GradientDescent(0.1, 4, momentum=0.5)
+    data = net, X[:3], labels, X[3:]
+    options = dict(algorithm=momentum, loss=entropy)
+    wide = fw.extrapolate(*data, widths=(8, 12, 16), members=2000, **options)
+    control = fw.control_variate(*data, momentum, entropy)
+    seen = fw.train_ensemble(*data, members=2000, key=1, control=control, **options).best_mean
+    assert np.abs((wide.mean.value - seen.value) / np.hypot(wide.mean.stderr, seen.stderr)).max() < 4
+    assert (wide.std.value > 0).all()

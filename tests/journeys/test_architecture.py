@@ -63,6 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "training.first_order",
         "training.replay",
         "training.textbook",
+        "critical",
         "training.kinks",
     },
     "training.kinks": {"core", "network", "gaussian", "theory", "training.infinite"},

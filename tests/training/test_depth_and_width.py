@@ -101,3 +101,21 @@ def test_algorithms_differ_in_the_projector_that_knows_them():
     np.testing.assert_allclose(fastest, 2 * (1 - x) / (2 - x), atol=1e-9)
     assert len({float(c.sum()) for c in bias.corrections.values()}) == 6
     assert bias.table().count("\n") == 6
+
+
+def test_other_losses_are_replayed_once_for_all_widths():
+    """Cross-entropy with momentum: the losses and their slope in 1/n are those of a prediction."""
+    labels = fw.losses.one_hot([0, 1, 1], 2)
+    net, entropy = fw.MLP((3, 32, 2), "tanh", C_b=0.1, C_W=1.2), fw.CrossEntropy()
+    options = dict(algorithm=fw.GradientDescent(0.2, 3, momentum=0.5), loss=entropy)
+    method = fw.Sampling(samples=1000)
+    data = X[:3], labels, X[3:], labels
+    found = fw.expected_loss(net, *data, depths=(2,), widths=(32, 64), method=method, **options)
+    one = fw.predict(net, *data[:3], method=method, **options).with_width(64)
+    loss = one.test_loss(labels)
+    assert found.total[0, 1] == pytest.approx(loss.total, rel=1e-6)
+    assert found.bias[0, 1] == pytest.approx(loss.bias, rel=1e-6)
+    slope = one.expectation(lambda z: entropy.value(z, labels)).correction.value * 64 / 2
+    assert found.coefficient[0] == pytest.approx(slope, rel=1e-4)
+    with refused("method=fw.Tensors.* has no meaning with algorithm="):
+        fw.expected_loss(net, *data, depths=(2,), widths=(32,), method=fw.Tensors(), **options)

@@ -14,7 +14,7 @@ from finitewidth.interface.figures.parts import (
     whole_numbers,
 )
 from finitewidth.interface.figures.saving import in_house_style
-from finitewidth.training.first_order.depth_and_width import ExpectedLoss
+from finitewidth.training.depth_and_width import ExpectedLoss
 from finitewidth.training.first_order.inductive_bias import InductiveBias
 
 _TICKS = (-100, -30, -10, -3, -1, 0, 1, 3, 10, 30, 100)

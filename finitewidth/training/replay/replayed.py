@@ -124,7 +124,9 @@ class ReplayedPrediction(Spreads):
 
     def with_width(self, n: int) -> "ReplayedPrediction":
         """The same where all hidden layers have width n: the draws depend on ratios of widths only."""
-        return replace(self, net=of_width(self.net, n))
+        other = replace(self, net=of_width(self.net, n))
+        other.__dict__.update(_outputs=self._outputs, _squares=self._squares)  # which know no width
+        return other
 
     @property
     def samples(self) -> int:

@@ -12,13 +12,14 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, field, replace
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from finitewidth.core.checkpoint import digest
 from finitewidth.core.display.records import shown
 from finitewidth.core.inputs import ArrayLike, as_count, as_inputs, as_targets
-from finitewidth.core.methods import LegByLeg, Sampling
+from finitewidth.core.methods import LegByLeg, Sampling, as_method
 from finitewidth.core.run import Run, runner
 from finitewidth.core.tasks import HERE
 from finitewidth.critical.activations.classification import criticality
@@ -26,6 +27,8 @@ from finitewidth.critical.initialization import is_critical
 from finitewidth.network.algorithms.abstract import AbstractAlgorithm, check_algorithm
 from finitewidth.network.algorithms.gradient_flow import GradientFlow
 from finitewidth.network.layers.weights import HYPERPARAMETERS
+from finitewidth.network.losses.abstract import AbstractLoss, as_loss
+from finitewidth.network.losses.squared_error import MSE
 from finitewidth.network.mlp import MLP
 from finitewidth.network.network import Network
 from finitewidth.training.first_order.chosen_method import DENSE, Chosen, Method
@@ -33,6 +36,8 @@ from finitewidth.training.first_order.expansion import warn_of
 from finitewidth.training.first_order.learning_problem import Problem, check_network
 from finitewidth.training.first_order.prepared import Prepared, prepare_with
 from finitewidth.training.infinite.gaussian import Expansion, Prediction
+from finitewidth.training.replay.replayed import ReplayedPrediction
+from finitewidth.training.replay.replaying import is_replayed, predict_by_replay
 
 _WIDE = 10_000_000  # corrections of order 1/n^2 are below rounding of those of order 1/n
 
@@ -108,6 +113,7 @@ def expected_loss(
     depths: Sequence[int],
     widths: Sequence[int],
     algorithm: AbstractAlgorithm = GradientFlow(),
+    loss: AbstractLoss = MSE(),
     method: Method | None = None,
     run: Run | None = None,
 ) -> ExpectedLoss:
@@ -115,7 +121,8 @@ def expected_loss(
 
     Where a network is critical and its kernel falls with depth as L^(-p_0), targets are scaled by L^(-p_0/2)
     and losses given in units of L^(-p_0), see `target_scale`. Up to 64 samples widths cost nothing beyond the
-    first. More samples before the end of training are sampled, mean and variance, once for each width.
+    first. More samples before the end of training are sampled, mean and variance, once for each width. Other
+    losses, momentum and batches are replayed from drawn initial outputs, once for all widths.
 
     Args:
         net: A network, or a function from widths to a network such as `lambda widths: fw.MLP.critical(widths,
@@ -128,6 +135,7 @@ def expected_loss(
         depths: Numbers of layers with parameters.
         widths: Widths of the hidden layers.
         algorithm: How and how long networks are trained; by default to the end.
+        loss: The loss, of training and of the test inputs.
         method: `fw.Tensors` or `fw.Sampling`, which samples the variance here in any case; None chooses by
             the number of samples.
         run: Where finished depths are kept, and who computes them, an `fw.Run`.
@@ -141,14 +149,15 @@ def expected_loss(
     """
     depths, widths = _whole("depths", depths, 2), _whole("widths", widths, 2)
     check_algorithm(algorithm, order=1)
+    loss = as_loss(loss)
     build, inputs, outputs = _builder(net, X_train, Y_train)
     X = as_inputs(X_train, inputs, name="X_train")
     Y = as_targets(Y_train, X.shape[0], outputs)
     X_test = as_inputs(X_test, inputs, name="X_test")
     Y_test = as_targets(Y_test, X_test.shape[0], outputs, name="Y_test", inputs="X_test")
     problems = [Problem(_wide(build, inputs, depth, outputs, widths), X, Y, X_test) for depth in depths]
-    chosen = [_with_variance(problem, algorithm, method) for problem in problems]
-    sweep = _Sweep(problems, Y_test, widths, algorithm, chosen)
+    chosen = [_with_variance(problem, algorithm, loss, method) for problem in problems]
+    sweep = _Sweep(problems, Y_test, widths, algorithm, loss, chosen)
     with runner(run, kind="sweep", configuration=sweep.described) as running:
         rows = list(running.results(sweep, len(depths), name="depths", what="solving depths"))
     for row in rows:
@@ -159,8 +168,14 @@ def expected_loss(
     return ExpectedLoss(np.asarray(depths, float), np.asarray(widths, float), **columns, method=method)
 
 
-def _with_variance(problem: Problem, algorithm: AbstractAlgorithm, method: Method | None) -> Chosen:
+def _with_variance(
+    problem: Problem, algorithm: AbstractAlgorithm, loss: AbstractLoss, method: Method | None
+) -> Chosen:
     """The method for a network, which must give its variance."""
+    if is_replayed(algorithm, loss):
+        where = f"with algorithm={algorithm!r} and loss={loss!r}"
+        sampling = as_method(method, (Sampling,), where=where) or Sampling()
+        return replace(problem.choose(None), method=sampling)
     if isinstance(method, LegByLeg):
         raise ValueError(
             f"method=fw.{method!r} gives the mean alone, and an expected loss has a variance; use fw.Tensors "
@@ -199,6 +214,7 @@ class _Sweep:
     Y_test: np.ndarray
     widths: list[int]
     algorithm: AbstractAlgorithm
+    loss: AbstractLoss
     chosen: list[Chosen]  # for each depth
 
     def described(self) -> dict:
@@ -209,18 +225,17 @@ class _Sweep:
             "networks": [problem.net.to_dict() for problem in self.problems],
             "widths": self.widths,
             "algorithm": self.algorithm.fingerprint(),
+            "loss": repr(self.loss),
             **self.chosen[0].described(),
             **{name: digest(array) for name, array in arrays.items()},
         }
 
     def __call__(self, task: int) -> dict[str, np.ndarray]:
         problem = self.problems[task]
-        scale = _target_scale(problem.net)
-        scaled = replace(problem, Y=scale * problem.Y)
-        prepared = prepare_with(HERE, scaled, self.chosen[task])
-        predictions = [self._predicted(prepared, width) for width in (*self.widths, _WIDE)]
+        scale = _target_scale(problem.net) if self.loss.is_squared_error else 1.0
+        predictions = self._predictions(replace(problem, Y=scale * problem.Y), self.chosen[task])
         losses = np.stack([self._loss(prediction, scale) for prediction in predictions], axis=1)
-        infinite = self._loss(predictions[-1].infinite_width, scale)
+        infinite = self._at_infinite_width(predictions[-1], scale)
         coefficient = (losses[:, -1] - infinite) * _WIDE / problem.net.depth
         return {
             "bias": losses[0, :-1],
@@ -238,10 +253,31 @@ class _Sweep:
     def _predicted(self, prepared: Prepared, width: int) -> Prediction:
         return prepared.with_width(width).predict_with(HERE, self.algorithm, None)
 
-    def _loss(self, prediction: Prediction, scale: float) -> np.ndarray:
+    def _predictions(
+        self, problem: Problem, chosen: Chosen
+    ) -> Sequence[Prediction] | Sequence[ReplayedPrediction]:
+        """One for each width, and a last one that is so wide that it has no higher orders."""
+        widths = (*self.widths, _WIDE)
+        if not is_replayed(self.algorithm, self.loss):
+            prepared = prepare_with(HERE, problem, chosen)
+            return [self._predicted(prepared, width) for width in widths]
+        (one,) = predict_by_replay(problem, [self.algorithm], self.loss, chosen.method, None)
+        assert isinstance(one, ReplayedPrediction)  # the method draws initial outputs
+        return [one.with_width(width) for width in widths]
+
+    def _loss(self, prediction: Prediction | ReplayedPrediction, scale: float) -> np.ndarray:
         """Bias, variance and standard error in units in which the targets have size one."""
-        loss = prediction.test_loss(scale * self.Y_test)
+        loss = prediction.test_loss(scale * self.Y_test, loss=self.loss)
         return np.array([loss.bias, loss.variance, loss.stderr]) / scale**2
+
+    def _at_infinite_width(self, prediction: Prediction | ReplayedPrediction, scale: float) -> np.ndarray:
+        """The same at order 0."""
+        if isinstance(prediction, Prediction):
+            return self._loss(prediction.infinite_width, scale)
+        Y = jnp.asarray(scale * self.Y_test)
+        total = prediction.expectation(lambda z: self.loss.value(z, Y)).infinite_width
+        bias = float(self.loss.value(jnp.asarray(prediction.infinite_width.mean), Y))
+        return np.array([bias, total.value - bias, total.stderr]) / scale**2
 
 
 def _sizes(expansion: Expansion | None) -> tuple[float, ...]:
