@@ -52,7 +52,7 @@ class KinkedExtrapolation:
     n: int  # the width that was asked for
     widths: tuple[int, ...]  # of the ensembles
     members: int  # of each ensemble
-    infinite_width: Prediction = field(repr=False)
+    infinite_width: Prediction = field(repr=False)  # the same at infinite width
     algorithm: AbstractAlgorithm  # how networks are trained
     falls: Mapping[str, Fall] = field(repr=False)  # of what networks differ from infinite width
     remainders: Mapping[str, Sequence[Estimate]] = field(repr=False)  # those differences at each width

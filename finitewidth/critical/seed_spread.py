@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from finitewidth.core.display.numbers import number
+from finitewidth.core.display.records import shown
 from finitewidth.network.layers.abstract import AbstractLayer
 from finitewidth.network.layers.activation import Activation
 from finitewidth.network.layers.attention import SelfAttention
@@ -37,6 +38,7 @@ class LayerSpread(NamedTuple):
     ntk: float | None  # None where it is not known
 
 
+@shown("layers", "share_of_heads", "with_norms")
 @dataclass(frozen=True)
 class SeedSpread:
     """What an `fw.audit` knows of the differences between seeds.

@@ -1,5 +1,6 @@
 """Layers of real networks: different activations in one network, and derivatives that every kind has."""
 
+import dataclasses
 import functools
 
 import jax
@@ -202,6 +203,7 @@ def test_automatic_gradients_of_a_layer_are_its_structured_ones():
 
 
 def test_a_kind_without_a_file_is_refused_by_name():
+    @dataclasses.dataclass(frozen=True)
     class Unheard(AbstractLayer):
         def output_shape(self, shape):
             return shape

@@ -109,7 +109,7 @@ ROWS = {
         fw.expected_loss,
         {**DATA, "Y_test": Y, "depths": (2,), "widths": (16,)},
         tuple({"method": method, "algorithm": FLOW} for method in METHODS),
-        {"depths": (3,), "widths": (20,), "algorithm": fw.GradientFlow(0.7)},
+        {"depths": (3,), "widths": (20,), "algorithm": fw.GradientFlow(0.7), "loss": fw.CrossEntropy()},
     ),
     "fit": Row(
         fw.fit,
@@ -182,6 +182,12 @@ ROWS = {
         fw.extrapolate,
         {**DATA, "algorithm": fw.GradientDescent(0.1, 2), "widths": (6, 8, 10), "members": 16},
         ({},),
-        {"algorithm": fw.GradientDescent(0.1, 3), "widths": (6, 8, 11), "members": 18, "key": 1},
+        {
+            "algorithm": fw.GradientDescent(0.1, 3),
+            "widths": (6, 8, 11),
+            "members": 18,
+            "key": 1,
+            "loss": fw.CrossEntropy(),
+        },
     ),
 }

@@ -294,7 +294,7 @@ def read_data(folder: Path, case: tuple[str, bytes]) -> str:
 
 def _numbers(folder: Path, name: str) -> None:
     matrix = data_files.read_matrix("train_inputs", name, folder)
-    assert matrix.dtype == np.float64 and matrix.ndim == 2 and np.isfinite(matrix).all()
+    assert matrix.dtype == np.float64 and matrix.ndim >= 2 and np.isfinite(matrix).all()
 
 
 FILES = {"TOML files of runs": (TOML, read_toml), "CSV, NPY and NPZ files": (DATA_FILES, read_data)}

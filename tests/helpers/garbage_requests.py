@@ -131,7 +131,7 @@ def visitor() -> Iterator[Callable[..., httpx.Response]]:
     """Asks the page, behind which nothing is computed; exceptions of the server come through."""
     desk = Desk(theory=lambda asked: {"depth": asked.depth})
 
-    def answered(*_) -> Future:
+    def answered(*_, **__) -> Future:
         future: Future = Future()
         future.set_result({"mean": []})
         return future
@@ -140,7 +140,7 @@ def visitor() -> Iterator[Callable[..., httpx.Response]]:
     client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
     loop = asyncio.new_event_loop()
     with (
-        mock.patch.object(desk, "finite", answered),
+        mock.patch.object(desk, "in_child", answered),
         mock.patch.object(desk.jobs, "add", lambda asked: "name"),
     ):
         try:

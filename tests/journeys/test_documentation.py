@@ -104,7 +104,7 @@ def check_width(names: dict, printed: str) -> None:
         assert row and f"{value:.2f}" == row[1].split("|")[(5, 10, 20).index(depth)].strip()
     row = re.search(r"^\| largest correction \|(.*)\|$", page, re.M)
     assert row and [cell.strip() for cell in row[1].split("|")] == [
-        f"{v:.3f}" for v in names["sizes"].values()
+        f"{v:.4f}" for v in names["sizes"].values()
     ]
 
 

@@ -218,13 +218,13 @@ def test_sampled_networks_have_these_tensors():
     """Two inputs, tanh, three layers of 48 neurons: what is left behind order 1/n is a few percent."""
     net = fw.MLP((3, 48, 48, 3), "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5, weights="orthogonal")
     X = np.array([[0.9, -0.4, 0.6], [0.3, 1.0, -0.7]])
-    sampled = fw.sample_statistics(net, X, members=2000, key=2, tensors=("V", "F", "B"))
+    sampled = fw.sample_statistics(net, X, members=8000, key=2, tensors=("V", "F", "B"))
     out, gaussian = fw.solve(net, X).output, fw.solve(net.replace(weights="gaussian"), X).output
     for name in ("V", "F", "B"):
         estimate, exact = getattr(sampled, name), out.arrays[name]
         slack = 0.1 * np.abs(exact).max()  # a few times 1/n
         assert np.all(np.abs(estimate.value - exact) < 4 * estimate.stderr + slack)
-        assert np.max(np.abs(estimate.value - gaussian.arrays[name]) / estimate.stderr) > 5
+        assert np.max(np.abs(estimate.value - gaussian.arrays[name]) / estimate.stderr) > 10
 
 
 def test_the_width_of_an_orthogonal_layer_counts_only_beyond_its_inputs():

@@ -198,7 +198,7 @@ def test_the_rest_of_the_series_of_a_strong_memory_is_reported():
 
 def test_kinked_layers_without_skips_are_those_of_dense_networks():
     net = fw.MLP((2, 20, 30, 10), ("relu", "gelu"), C_b=0.1, C_W=1.2, lambda_b=0.5, lambda_W=0.8)
-    request = solving._Request({1, 2, 3}, TENSORS, 1e-12, 1e-5, True)
+    request = solving.Request({1, 2, 3}, TENSORS, 1e-12, 1e-5, True)
     unrolled, recursion = solving._with_skips(net, X, request, HERE), fw.solve(net, X)
     vanishing = fw.Network(2, dense(20, 1.0), fw.Residual("relu", dense(20, 0.9), gamma=0.0))
     assert not vanishing.ladder.has_skips

@@ -134,7 +134,8 @@ def test_statistics_have_uncertainties_of_their_shape():
 # --- a band belongs to its point and its problem ------------------------------------------------------
 
 
-AVERAGES = {"rtol": 1e-5, "atol": 1e-12}  # 1e-8 in four-leg averages, which inverses amplify up to 1000 times
+# 1e-8 in four-leg averages, which inverses amplify up to 1000 times; what vanishes is known as they are
+AVERAGES = {"rtol": 1e-5, "atol": 1e-8}
 
 
 def uncertainties(prediction):

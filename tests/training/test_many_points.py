@@ -235,6 +235,7 @@ def test_many_samples_before_the_end_are_sampled_by_themselves(monkeypatch):
     assert isinstance(whole.method, fw.Tensors)
 
 
+@pytest.mark.filterwarnings("ignore::finitewidth.warnings.ExpansionWarning")  # the numbers are compared here
 def test_legs_one_by_one_agree_with_whole_tensors(prepared):
     legs = fw.predict(NET, INPUTS[:6], TARGETS, INPUTS[6:], method=fw.LegByLeg(tolerance=1e-9))
     assert legs.method == fw.LegByLeg(tolerance=1e-9) and not legs.gives_variance

@@ -250,7 +250,7 @@ def _check_record(prediction):
     assert half < sharp < 1  # these are the classes that the networks learned, and a guess
     np.testing.assert_array_equal(prediction.sampling.stderr, prediction.stderr)
     np.testing.assert_array_equal(prediction.sampling.variance.stderr, prediction.variance_stderr)
-    with refused("use prediction.smoothed_accuracy"):
+    with refused("has smoothed_accuracy and expectation instead"):
         fw.accuracy(prediction, [0, 1, 0, 1])
 
 

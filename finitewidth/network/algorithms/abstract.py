@@ -142,7 +142,7 @@ class AbstractAlgorithm(abc.ABC):
                     state = self.accumulate(state, force(state[0], step), np.float64(step), numbers)
                 if not np.isfinite(state[0]).all():
                     raise ValueError(f"{self!r} diverges at step {step}; lower its learning rates.")
-            found.append(state[0])
+            found.append(np.asarray(state[0]))
         return found
 
     # --- steps along gradients ------------------------------------------------------------------------

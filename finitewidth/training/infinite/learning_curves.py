@@ -59,7 +59,7 @@ class LearningCurve:
     kappa: Float[np.ndarray, " sizes"] = field(repr=False)  # modes with larger eigenvalues are learned
     learned: Float[np.ndarray, "sizes modes"] = field(repr=False)  # the share of each mode, largest first
     measured_test: Estimate | None = field(default=None, repr=False)  # over subsets that were drawn
-    measured_train: Estimate | None = field(default=None, repr=False)
+    measured_train: Estimate | None = field(default=None, repr=False)  # over the same subsets
 
 
 @takes_models

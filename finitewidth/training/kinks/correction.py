@@ -38,7 +38,7 @@ class KinkCorrection:
     """
 
     net: Network
-    algorithm: AbstractAlgorithm
+    algorithm: AbstractAlgorithm  # how it is trained
     infinite_width: Float[np.ndarray, "M n_L"]  # the mean of infinitely wide networks
     layers: tuple[Estimate, ...] = field(repr=False)  # the coefficient by hidden layer, (M, n_L) each
 

@@ -36,10 +36,19 @@ class Expectation(NamedTuple):
     """The average of a function of trained outputs through order 1/n.
 
     `prediction.expectation(f)` makes it.
+
+    ```python
+    two, labels = fw.MLP((2, 64, 64, 2), "tanh"), fw.losses.one_hot([0, 1, 0], 2)
+    descent = fw.GradientDescent(0.1, steps=5)
+    prediction = fw.predict(
+        two, X, labels, X_test, algorithm=descent, loss=fw.CrossEntropy(), method=fw.Sampling(samples=1000)
+    )
+    prediction.expectation(lambda z: z.max(axis=-1)).value
+    ```
     """
 
     value: np.ndarray  # through order 1/n
-    stderr: np.ndarray
+    stderr: np.ndarray  # of `value`, as a number of the theory
     correction: Estimate  # of order 1/n
     infinite_width: Estimate  # the same at infinite width
     contributions: dict[str, np.ndarray]  # to the correction
@@ -99,7 +108,7 @@ class ReplayedPrediction(Spreads):
     method: Sampling  # how initial outputs were drawn
     condition: float  # of the training NTK
     error: float  # of Gaussian averages
-    draws: Draws = field(repr=False)
+    draws: Draws = field(repr=False)  # replayed trainings of infinitely wide networks
     index: int = field(repr=False)  # of the time among those that were recorded
 
     order = 1
