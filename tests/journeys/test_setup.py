@@ -46,6 +46,7 @@ def test_the_switch_to_double_precision_is_said_where_arrays_exist():
     assert "UserWarning" not in run_python(f"{made}import finitewidth", JAX_ENABLE_X64="0").stderr
 
 
+@pytest.mark.long
 def test_double_precision_can_be_limited_to_a_block():
     """Also for ensembles, whose batches run in threads of their own."""
     code = """

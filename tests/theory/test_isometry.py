@@ -214,6 +214,7 @@ def test_members_keep_their_weights_in_any_batch():
     np.testing.assert_allclose(one, other, rtol=1e-13)
 
 
+@pytest.mark.long
 def test_sampled_networks_have_these_tensors():
     """Two inputs, tanh, three layers of 48 neurons: what is left behind order 1/n is a few percent."""
     net = fw.MLP((3, 48, 48, 3), "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5, weights="orthogonal")

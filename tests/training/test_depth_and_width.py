@@ -103,6 +103,7 @@ def test_algorithms_differ_in_the_projector_that_knows_them():
     assert bias.table().count("\n") == 6
 
 
+@pytest.mark.long
 def test_other_losses_are_replayed_once_for_all_widths():
     """Cross-entropy with momentum: the losses and their slope in 1/n are those of a prediction."""
     labels = fw.losses.one_hot([0, 1, 1], 2)

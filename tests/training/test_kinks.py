@@ -109,6 +109,7 @@ def test_what_it_does_not_know_is_refused():
 # --- extrapolation in the width --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_networks_with_kinks_are_extrapolated_from_infinite_width():
     net = fw.MLP((3, 256, 1), "relu", C_W=2.0)
     descent = fw.GradientDescent(0.05, 4)

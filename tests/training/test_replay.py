@@ -210,7 +210,7 @@ def drawn(networks, training, batches):
     return gathered(networks, training, draw(networks, training, range(batches), (0, 1), HERE))
 
 
-@pytest.mark.parametrize("replacement", [True, False])
+@pytest.mark.parametrize("replacement", [pytest.param(True, marks=pytest.mark.long), False])
 def test_drawn_batches_average_to_enumerated_ones(initial, replacement):
     """Three points, batches of one, three steps: 27 schedules with replacement, 6 orders without."""
     algorithm = fw.StochasticGradientDescent(0.05, 3, 1, replacement, momentum=0.6)
@@ -254,6 +254,7 @@ def _check_record(prediction):
         fw.accuracy(prediction, [0, 1, 0, 1])
 
 
+@pytest.mark.long
 def test_draws_of_a_linear_problem_agree_with_the_exact_mean(initial):
     """The same replays, averaged with samples and without."""
     descent = fw.GradientDescent(0.2, 4, momentum=0.5, batches=MASKS[:4])
