@@ -60,7 +60,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("net, expected", CASES.values(), ids=CASES)
+LONG = ("attention with a skip",)  # whose heads are drawn
+
+
+@pytest.mark.parametrize(
+    "net, expected",
+    [pytest.param(*case, marks=pytest.mark.long if name in LONG else ()) for name, case in CASES.items()],
+    ids=CASES,
+)
 def test_what_explodes_or_vanishes_is_found(net, expected):
     verdict = fw.audit(net)
     assert {(finding.what, finding.how) for finding in verdict.findings} == expected

@@ -103,7 +103,10 @@ SLOW = {
 
 def cases(rows: list[tuple[str, int, str]]) -> list[Any]:
     """Parameters of a test, with what is left to `make test-long`."""
-    return [pytest.param(*row, marks=pytest.mark.long if row[0] in SLOW else ()) for row in rows]
+    slow = (row[0] in SLOW or row[0] == "predict" and row[2] in ("store", "samples") for row in rows)
+    return [
+        pytest.param(*row, marks=pytest.mark.long if one else ()) for row, one in zip(rows, slow, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(

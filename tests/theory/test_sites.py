@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers.close import assert_close
-from helpers.problems import refused
+from helpers.problems import also_long, refused
 from helpers.widths import pulls_at_infinity
 
 import finitewidth as fw
@@ -102,7 +102,10 @@ def test_too_many_sites_are_refused_before_they_are_tried():
 
 @pytest.mark.parametrize(
     "body",
-    [(dense(7), "gelu", dense(5)), (dense(7), fw.Residual(dense(4), "gelu", dense(7), gamma=0.6), dense(5))],
+    [
+        (dense(7), "gelu", dense(5)),
+        *also_long(((dense(7), fw.Residual(dense(4), "gelu", dense(7), gamma=0.6), dense(5)),)),
+    ],
     ids=["one", "nested"],
 )
 def test_streams_that_are_read_linearly_need_no_memory(body):

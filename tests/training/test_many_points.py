@@ -301,6 +301,7 @@ def test_single_precision_is_far_below_the_standard_error(monkeypatch):
     assert np.abs((single.mean - double.mean) / double.stderr).max() < 1e-4
 
 
+@pytest.mark.long
 def test_the_expected_loss_of_many_samples_is_sampled():
     data = (NET.with_widths((3, 40, 40, 2)), INPUTS[:6], TARGETS, INPUTS[6:], INPUTS[6:, :2])
     options = {"depths": (3,), "widths": (64,), "algorithm": fw.GradientFlow(0.8)}

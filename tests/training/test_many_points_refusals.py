@@ -181,6 +181,7 @@ def test_other_algorithms_and_skips_are_not_sampled():
         sampled(fw.GradientDescent(0.02, 3), net)
 
 
+@pytest.mark.long
 def test_a_refused_run_goes_on_with_a_larger_budget(tmp_path, monkeypatch):
     """One second for a unit of work, whatever the machine; the pilot that refused is in the store."""
     monkeypatch.setattr(estimation._Sampling, "seconds_of_work", 1.0)

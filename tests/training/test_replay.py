@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.problems import refused
+from helpers.problems import also_long, refused
 
 import finitewidth as fw
 from finitewidth.core.tasks import HERE
@@ -171,8 +171,7 @@ RATES = (0.4, 0.4, 0.3, 0.2, 0.1)
     "options",
     [
         dict(),
-        dict(momentum=0.7),
-        dict(momentum=0.7, nesterov=True),
+        *also_long(dict(momentum=0.7), dict(momentum=0.7, nesterov=True)),
         dict(momentum=0.7, nesterov=True, ridge=0.2),
     ],
     ids=["plain", "heavy ball", "Nesterov", "Nesterov and ridge"],
@@ -210,7 +209,8 @@ def drawn(networks, training, batches):
     return gathered(networks, training, draw(networks, training, range(batches), (0, 1), HERE))
 
 
-@pytest.mark.parametrize("replacement", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.long
+@pytest.mark.parametrize("replacement", [True, False])
 def test_drawn_batches_average_to_enumerated_ones(initial, replacement):
     """Three points, batches of one, three steps: 27 schedules with replacement, 6 orders without."""
     algorithm = fw.StochasticGradientDescent(0.05, 3, 1, replacement, momentum=0.6)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.problems import also_long, refused
+from helpers.problems import refused
 from helpers.trained_networks import cross_entropy, pulls, train
 
 import finitewidth as fw
@@ -40,7 +40,8 @@ def test_shifts_of_all_targets_do_not_change_predicted_probabilities():
     np.testing.assert_allclose(jax.nn.softmax(first), jax.nn.softmax(second), rtol=1e-9)
 
 
-@pytest.mark.parametrize("temperature", [2.0, *also_long(1.0)])
+@pytest.mark.long
+@pytest.mark.parametrize("temperature", [2.0, 1.0])
 def test_the_end_of_training_is_what_long_descent_reaches(temperature):
     """Member by member: z(0) of 5 members, descended until nothing moves, against the closed form."""
     loss = fw.CrossEntropy(temperature)
