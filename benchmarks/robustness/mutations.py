@@ -25,21 +25,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.house.measure import ROOMS
 from benchmarks.provenance import stamp
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
-ROOMS = (
-    "core",
-    "network",
-    "gaussian",
-    "theory",
-    "critical",
-    "training",
-    "experiment",
-    "comparison",
-    "interface",
-)
 COUNT, SEED = 100, 20261119
 LIMIT = 400  # seconds for the tests of one fault
 FLIPPED = {ast.Add: ast.Sub, ast.Sub: ast.Add}
